@@ -1,0 +1,84 @@
+# Everything runs in .venv, made from a bare Python 3.11 or newer with pip alone (with uv when it is there).
+# A target sets up what it needs by itself, and again only when pyproject.toml has changed.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+
+# The first interpreter that is new enough; PYTHON=... names another one.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14,$(shell \
+	$(name) $(NEW_ENOUGH) >/dev/null 2>&1 && command -v $(name))))
+UV := $(shell command -v uv 2>/dev/null)
+
+# install(what): into the environment, with uv or with pip.
+ifneq ($(UV),)
+install = $(UV) pip install --quiet --python $(BIN)/python --editable $(1)
+else
+install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
+endif
+
+.PHONY: help setup demo test lint format docs docs-write bench clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
+		| while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Windlass needs Python 3.11 or newer. python3 here is $$(python3 --version 2>&1 || true);" >&2; \
+		echo "python3.11 to python3.14 were not found either. Install one, or name it: make PYTHON=/path/to/python3" >&2; \
+		exit 1; fi
+	@"$(PYTHON)" $(NEW_ENOUGH) || { \
+		echo "$(PYTHON) is $$("$(PYTHON)" --version 2>&1); Windlass needs Python 3.11 or newer." >&2; exit 1; }
+	@echo "Making $(VENV) with $$("$(PYTHON)" --version)"
+	@$(if $(UV),$(UV) venv --quiet --python "$(PYTHON)" $(VENV),"$(PYTHON)" -m venv $(VENV))
+
+$(STAMPS)/runtime: pyproject.toml | $(BIN)/python
+	@echo "Installing windlass"
+	@$(call install,.)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/dev: pyproject.toml | $(BIN)/python
+	@echo "Installing windlass and the tools for its tests"
+	@$(call install,'.[dev]')
+	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/runtime
+
+$(STAMPS)/bench: pyproject.toml | $(BIN)/python
+	@echo "Installing windlass and what it is measured against"
+	@$(call install,'.[bench]')
+	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/runtime
+
+setup: $(STAMPS)/runtime ## Make .venv with the windlass command in it
+
+demo: $(STAMPS)/runtime ## Ask for a plan, three times: no cluster, no account, no network
+	@BIN=$(BIN) ./examples/demo.sh
+
+test: lint ## Lint, types, layers and all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMPS)/dev ## Style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMPS)/dev ## Put the code into its form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMPS)/runtime ## Check that the reference pages are what the code says
+	$(BIN)/python tools/reference.py
+
+docs-write: $(STAMPS)/runtime ## Write the reference pages from the code
+	$(BIN)/python tools/reference.py --write
+
+bench: $(STAMPS)/bench ## Measure speed and cost of plans
+	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+clean: ## Remove .venv and everything that was made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

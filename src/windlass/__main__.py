@@ -1,0 +1,5 @@
+"""``python -m windlass``: the same as the ``windlass`` command."""
+
+from windlass.cli import main
+
+main()

@@ -1,0 +1,74 @@
+"""The command line: ``windlass``.
+
+Each command lives in its own module, which is loaded only when the command is called: a quick command starts quickly.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from windlass import __version__
+
+COMMANDS = {"plan": "What would be done about a scenario, and why."}
+
+
+class _LazyGroup(click.Group):
+    """Knows its commands by name and imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"{__name__}.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from windlass.core.reasons import nearest_name
+
+            meant = nearest_name(args[0], COMMANDS)
+            if meant is not None:
+                ctx.fail(f"No such command {args[0]!r}; did you mean {meant}?")
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: windlass plan --help",
+)
+@click.version_option(__version__, prog_name="windlass")
+def windlass() -> None:
+    """Decides how many machines a cluster needs, and tells you why."""
+
+
+def main() -> None:
+    """The console script."""
+    # The planner uses no linear algebra; one thread halves what importing numpy costs.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        windlass.main(prog_name="windlass", standalone_mode=False)
+        gc.freeze()  # what is left dies with the process; a last collection would take a tenth of its time
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)

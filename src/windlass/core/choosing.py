@@ -1,0 +1,130 @@
+"""Which group a new slice comes from: ``best-fit``, ``rank`` or ``cheapest``.
+
+``best-fit`` and ``rank`` buy slice after slice: the hardest shape that is left decides who is a candidate, one new
+slice of each candidate is filled with what is left, and the best one is bought. As long as nobody's filling changes,
+the same choice is made again, so it is made for many slices at once: the cost is that of the different slices, not of
+their number. A group that a ceiling refuses is passed over, and the next one is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .cheapest import cheapest_mix
+from .market import Batch, Market, fill_slices
+from .room import Bools, Floats, Ints
+from .snapshot import Choose
+
+Key = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A batch that was bought, the shape that decided, and the key of each candidate (smaller is better)."""
+
+    batch: Batch
+    shape: int
+    keys: dict[int, Key]
+
+
+def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list[Choice]:
+    """Buy for all that is left, as far as the ceilings allow. ``sticky``: groups already chosen or in flight."""
+    if not len(market.counts) or not len(market.hosts):
+        return []
+    if strategy == "cheapest":
+        batches = [batch for batch in cheapest_mix(market, effort) if batch.slices]
+        mix = [Choice(batch, int(np.flatnonzero(batch.fill)[0]), {}) for batch in batches]
+        # Under a ceiling the mix may leave something that a group would still hold: that is bought slice by slice.
+        return mix + _slice_by_slice(market.after(batches), _by_price, sticky.copy())
+    return _slice_by_slice(market, _best_fit if strategy == "best-fit" else _by_rank, sticky.copy())
+
+
+def _slice_by_slice(
+    market: Market, keys_of: Callable[[Market, Ints, Ints, int, Ints, Bools], dict[int, Key]], sticky: Bools
+) -> list[Choice]:
+    counts = market.counts.copy()
+    bought = np.zeros(len(market.hosts), np.int64)
+    fills = fill_slices(market, counts)
+    result: list[Choice] = []
+    while counts.any():
+        shape = int(np.flatnonzero(counts)[0])
+        allowed = allowance(market, bought)
+        candidates = np.flatnonzero((fills[:, shape] > 0) & (allowed > 0))
+        if not len(candidates):
+            counts[shape] = 0  # nobody can take it: it waits, and the others are not filled with it
+            fills = fill_slices(market, counts)
+            continue
+        keys = keys_of(market, fills, candidates, shape, counts, sticky)
+        best = min(keys, key=lambda group: (keys[group], group))
+        slices = min(_repeats(fills, candidates, best, counts), int(allowed[best]))
+        result.append(Choice(Batch(best, slices, fills[best].copy()), shape, keys))
+        counts -= fills[best] * slices
+        bought[best] += slices
+        sticky[best] = True
+        if (fills > counts).any():
+            fills = fill_slices(market, counts)
+    return result
+
+
+def allowance(market: Market, bought: Ints) -> Ints:
+    """Slices of each group that may still be bought after ``bought``, under every ceiling."""
+    nodes = market.nodes_left - int((bought * market.hosts).sum())
+    money = market.money_left - int((bought * market.price).sum())
+    launches = market.launches_left - int(bought.sum())
+    priced = np.maximum(market.price, 1)
+    by_money = np.where(market.price > 0, money // priced, launches)
+    own = np.minimum(market.headroom - bought, nodes // market.hosts)
+    return np.asarray(np.maximum(np.minimum(own, np.minimum(by_money, launches)), 0))
+
+
+def _repeats(fills: Ints, candidates: Ints, best: int, counts: Ints) -> int:
+    """How often the choice can be made again before the filling of any candidate changes."""
+    used = np.flatnonzero(fills[best])
+    spare = counts[used] - fills[np.ix_(candidates, used)].max(axis=0)
+    return 1 + int((spare // fills[best][used]).min())
+
+
+def _best_fit(market: Market, fills: Ints, candidates: Ints, shape: int, counts: Ints, sticky: Bools) -> dict[int, Key]:
+    """Preferences, no wasted accelerator, kinds used, minimum and mean utilization; then rank, price, name."""
+    del counts, sticky
+    used = np.zeros((len(candidates), len(market.kinds.names)), np.int64)
+    for index in np.flatnonzero(fills[candidates].any(axis=0)):
+        for column, amount in market.needs[index].amounts():
+            used[:, column] += fills[candidates, index] * amount
+    return {
+        int(group): (float(market.unmet[shape, group]), *fit_score(market, int(group), used[row]))
+        for row, group in enumerate(candidates)
+    }
+
+
+def fit_score(market: Market, group: int, used: Ints) -> Key:
+    """How well ``used`` fills one slice of the group; smaller is better."""
+    total = market.total[group] * market.hosts[group]
+    present = total > 0
+    share: Floats = used[present] / total[present]
+    accelerators = [column for column in market.kinds.devices if total[column]]
+    wasted = bool(accelerators) and not any(used[column] for column in accelerators)
+    lowest, mean = (float(share.min()), float(share.mean())) if len(share) else (0.0, 0.0)
+    rank, price = float(market.rank[group]), float(market.price[group])
+    return float(wasted), -float((used[present] > 0).sum()), -lowest, -mean, rank, price
+
+
+def _by_rank(market: Market, fills: Ints, candidates: Ints, shape: int, counts: Ints, sticky: Bools) -> dict[int, Key]:
+    """The lowest rank; within it preferences, then a group already chosen or in flight, then the name."""
+    del fills, counts
+    return {
+        int(group): (float(market.rank[group]), float(market.unmet[shape, group]), float(not sticky[group]))
+        for group in candidates
+    }
+
+
+def _by_price(market: Market, fills: Ints, candidates: Ints, shape: int, counts: Ints, sticky: Bools) -> dict[int, Key]:
+    """The lowest price; then preferences, the rank, the name."""
+    del fills, counts, sticky
+    return {
+        int(group): (float(market.price[group]), float(market.unmet[shape, group]), float(market.rank[group]))
+        for group in candidates
+    }

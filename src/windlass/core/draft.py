@@ -1,0 +1,266 @@
+"""The planner's scratch pad: a snapshot laid out in order, and the plan as far as it has been made.
+
+Everything is sorted by name or id on the way in, so the order of the input never matters. The steps of the planner
+(limits, floors, serving, releasing) read and change this one object; nothing of it outlives the plan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .choosing import Choice, choose
+from .eligibility import Eligibility
+from .ledger import Ledger
+from .lifecycle import IN_FLIGHT, OFFERING, State
+from .market import Market, filled_slice
+from .offers import RECALL_TIER, Offers, Taken, free_rows
+from .reasons import Code, Reason
+from .room import Bools, Ints, Kinds, Need, Room, amounts_matrix
+from .shapes import Selector, Shape, largest_nodes
+from .snapshot import Choose, Demand, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Equal slices that this plan buys for one reason."""
+
+    group: int
+    first: int
+    """Number within its group, counted from 0."""
+    position: int
+    """Place of the first one behind the slices of the snapshot."""
+    slices: int
+    code: Code
+    owner: str
+    """The demand or request that it was bought for; empty for a floor."""
+    choice: Choice | None = None
+
+
+@dataclass(slots=True)
+class Served:
+    """Where the tasks of one shape or gang have gone: runs of (slice positions, tasks on each)."""
+
+    runs: list[tuple[Ints, Ints]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, positions: Ints, counts: Ints) -> None:
+        if len(positions):
+            self.runs.append((positions, counts))
+            self.count += int(counts.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Enough to take back what was tried for a gang."""
+
+    offers: tuple[tuple[Offers, tuple[int, int]], ...]
+    ledger: tuple[list[int], int, int, int]
+    purchases: int
+    recalled: frozenset[int]
+
+
+class Draft:
+    """A plan in the making."""
+
+    def __init__(self, snapshot: Snapshot, *, flat: bool = False, offer_all: bool = False) -> None:
+        self.snapshot = snapshot
+        self.flat = flat
+        """Whether the tightest node is taken before the nearest."""
+        self.offer_all = offer_all
+        """Whether the room of every bought slice is laid out, also where no later demand could use it."""
+        self.now = snapshot.now
+        self.strategy: Choose = snapshot.strategy()
+        self.groups = tuple(sorted(snapshot.groups, key=lambda group: group.name))
+        self.slices = tuple(sorted(snapshot.slices, key=lambda item: item.id))
+        index = {group.name: position for position, group in enumerate(self.groups)}
+        self.group_of = tuple(index.get(item.group) for item in self.slices)
+        self.members: list[list[int]] = [[] for _ in self.groups]
+        for position, of in enumerate(self.group_of):
+            if of is not None:
+                self.members[of].append(position)
+        self.kinds = Kinds.of(name for group in self.groups for name, _ in group.resources)
+        self.totals = amounts_matrix([dict(group.resources) for group in self.groups], self.kinds)
+        self.largest = largest_nodes(self.groups)
+        self.hosts = np.array([group.hosts for group in self.groups], np.int64)
+        self.price = np.array([group.price or 0 for group in self.groups], np.int64)
+        self.rank = np.array([group.rank for group in self.groups], np.int64)
+        self.eligibility = Eligibility((*snapshot.demands, *snapshot.requests))
+        self.profiles = [self.eligibility.group_profile(group) for group in self.groups]
+        self.profile_index = np.array(self.profiles, np.int64)
+        self.busy = tuple(item.state not in IN_FLIGHT and item.busy for item in self.slices)
+
+        self.released: dict[int, Reason] = {}
+        """Slices that go: cancelled if in flight, drained otherwise."""
+        self.recalled: dict[int, Code] = {}
+        """Slices that are uncordoned for a floor or a request."""
+        self.requested: set[int] = set()
+        """Slices that hold room for a standing request."""
+        self.requests_table: Offers | None = None
+        self.purchases: list[Purchase] = []
+        self.served_shapes: list[tuple[Shape, Served]] = []
+        self.served_gangs: list[tuple[Demand, Served]] = []
+        self.waiting_shapes: list[tuple[Shape, int]] = []
+        self.waiting_gangs: list[Demand] = []
+        self.waiting_requests: list[Demand] = []
+        self.invalid: list[tuple[Demand, str]] = []
+
+    # -- set up after the slices above a limit are known ------------------------------------------------------------
+
+    def open(self) -> None:
+        """Count against the ceilings and lay out what is offered."""
+        cancelled = frozenset(self.slices[p].id for p in self.released if self.slices[p].state in IN_FLIGHT)
+        pairs = tuple(zip(self.slices, self.group_of, strict=True))
+        self.ledger = Ledger(self.snapshot.cluster, self.groups, pairs, cancelled, self.now)
+        self.offers = self._offers()
+
+    def _offers(self) -> Offers:
+        rows, used, column = [], [], self.kinds.column
+        for row, (group, position, tier, profile, taken) in enumerate(
+            free_rows(self.slices, self.groups, self.group_of, self.profiles, self.eligibility)
+        ):
+            rows.append((group, position, tier, profile))
+            used += [(row, column[name], amount) for name, amount in taken if name in column]
+        offers = Offers(self.eligibility, self.kinds, self.totals, rows, used, flat=self.flat)
+        closed = {*self.released, *self._not_recallable()}
+        if closed:
+            offers.open = ~np.isin(offers.position, np.array(sorted(closed), np.int64))
+        return offers
+
+    def _not_recallable(self) -> Iterable[int]:
+        """Slices on their way out that the ceilings, as they are now, would not let back in."""
+        live = [p for p, item in enumerate(self.slices) if item.state in OFFERING and p not in self.released]
+        room = [group.max for group in self.groups]
+        nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
+        for position in (
+            *live,
+            *(p for p, item in enumerate(self.slices) if item.state in (State.CORDONED, State.DRAINING)),
+        ):
+            group = self.group_of[position]
+            if group is None:
+                continue
+            kind = self.groups[group]
+            if self.slices[position].state not in OFFERING and (
+                room[group] < 1
+                or (nodes is not None and nodes < kind.hosts)
+                or (money is not None and money < (kind.price or 0))
+            ):
+                yield position
+                continue
+            room[group] -= 1
+            nodes = None if nodes is None else nodes - kind.hosts
+            money = None if money is None else money - (kind.price or 0)
+
+    # -- counting ---------------------------------------------------------------------------------------------------
+
+    def live(self, group: int) -> list[int]:
+        """Slices QUEUED..READY of a group that stay, called back ones included."""
+        return [
+            p
+            for p in self.members[group]
+            if p not in self.released and (self.slices[p].state in OFFERING or p in self.recalled)
+        ]
+
+    def placed(self) -> Bools:
+        """For each slice of the snapshot, then each new one: whether it got a task in this plan."""
+        result = np.zeros(len(self.slices) + self.ledger.bought, np.bool_)
+        for _, served in (*self.served_shapes, *self.served_gangs):
+            for positions, _ in served.runs:
+                result[positions] = True
+        return result
+
+    def bought_for_requests(self) -> list[int]:
+        """Places of slices that are bought to hold requested room."""
+        mine = (purchase for purchase in self.purchases if purchase.code == Code.REQUEST)
+        return [purchase.position + index for purchase in mine for index in range(purchase.slices)]
+
+    def sticky(self) -> Bools:
+        """Groups that this plan has chosen already, or that have slices in flight."""
+        return np.array([a + b > 0 for a, b in zip(self.ledger.new, self.ledger.in_flight, strict=True)], np.bool_)
+
+    # -- buying -----------------------------------------------------------------------------------------------------
+
+    def market(
+        self, needs: Sequence[Need], counts: Sequence[int], selectors: Sequence[Selector], *, gang: bool = False
+    ) -> Market:
+        """What can be bought for so many tasks of each need, under the ceilings as they are now."""
+        ledger, groups = self.ledger, range(len(self.groups))
+        answers = [self.eligibility.answers(selector) for selector in selectors]
+        shape = (len(needs), len(self.groups))
+        eligible = np.array([allowed[self.profile_index] for allowed, _ in answers], np.bool_).reshape(shape)
+        unmet = np.array([unmet[self.profile_index] for _, unmet in answers], np.int64).reshape(shape)
+        return Market(
+            kinds=self.kinds,
+            needs=tuple(needs),
+            counts=np.array(counts, np.int64),
+            total=self.totals,
+            hosts=self.hosts,
+            price=self.price,
+            rank=self.rank,
+            eligible=eligible,
+            unmet=unmet,
+            headroom=np.array([ledger.own_headroom(group, gang) for group in groups], np.int64),
+            nodes_left=ledger.nodes_left(),
+            money_left=ledger.money_left(),
+            launches_left=ledger.under_cluster_rate(gang),
+        )
+
+    def choose(self, market: Market) -> list[Choice]:
+        return choose(market, self.strategy, self.snapshot.cluster.effort, self.sticky())
+
+    def buy(self, group: int, slices: int, code: Code, owner: str = "", choice: Choice | None = None) -> Purchase:
+        """Decide to launch slices of a group."""
+        position = len(self.slices) + self.ledger.bought
+        purchase = Purchase(group, self.ledger.new[group], position, slices, code, owner, choice)
+        self.ledger.add(group, slices)
+        self.purchases.append(purchase)
+        return purchase
+
+    def offer(
+        self, purchase: Purchase, *tables: Offers, tasks: Sequence[tuple[Need, int]] = (), is_open: bool = True
+    ) -> None:
+        """Let later demand use what the bought slices have free beside ``tasks``."""
+        room = self.room_with(purchase.group, tasks)
+        profile = self.profiles[purchase.group]
+        for table in tables:
+            table.append(purchase.group, profile, room, purchase.position, purchase.slices, is_open=is_open)
+
+    def room_with(self, group: int, tasks: Sequence[tuple[Need, int]]) -> Room:
+        """One slice of the group with these tasks on it. Packed by a cleverer way than can be told: counted as full."""
+        hosts, total = self.groups[group].hosts, self.totals[group]
+        room = filled_slice(self.kinds, total, hosts, tasks)
+        if room is None:
+            full = np.repeat(total[None, :], hosts, axis=0)
+            room = Room(self.kinds, full, np.zeros_like(full))
+        return room
+
+    def checkpoint(self, *tables: Offers) -> Checkpoint:
+        marks = tuple((table, table.mark()) for table in tables)
+        return Checkpoint(marks, self.ledger.copy_state(), len(self.purchases), frozenset(self.recalled))
+
+    def rollback(self, checkpoint: Checkpoint) -> None:
+        for table, mark in checkpoint.offers:
+            table.undo(mark)
+        self.ledger.restore(checkpoint.ledger)
+        del self.purchases[checkpoint.purchases :]
+        for position in self.recalled.keys() - checkpoint.recalled:
+            del self.recalled[position]
+            self.offers.tier[self.offers.position == position] = RECALL_TIER
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    def name_of(self, position: int) -> str:
+        """The id of a slice, or ``new:GROUP:i`` of one that is bought."""
+        if position < len(self.slices):
+            return self.slices[position].id
+        purchase = self.purchases[bisect_right(self.purchases, position, key=lambda p: p.position) - 1]
+        return f"new:{self.groups[purchase.group].name}:{purchase.first + position - purchase.position}"
+
+
+def record(served: Served, offers: Offers, taken: Taken) -> None:
+    """Note where tasks went, by slice: several nodes of one slice are one entry."""
+    positions = offers.position[taken.rows]
+    served.add(positions, taken.counts)

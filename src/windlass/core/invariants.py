@@ -1,0 +1,208 @@
+"""The laws that every plan obeys, checked from the outside.
+
+``broken_laws`` looks only at the snapshot and the plan, not at how the plan was made, and tells every law that is
+broken. Tests and simulations call it after every plan; an empty answer is the promise kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from .lifecycle import COUNTED, ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
+from .plan import Plan
+from .reasons import (
+    WHY_DEMAND_WAITS,
+    WHY_GROUP_PASSED_OVER,
+    WHY_SLICE_STARTS,
+    WHY_SLICE_STAYS,
+    WHY_SLICE_STOPS,
+    Code,
+    Reason,
+)
+from .snapshot import Demand, Group, Slice, Snapshot
+
+_COMING_BACK = {Code.DEMAND, Code.MIN, Code.SPARE, Code.REQUEST}
+
+
+def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Every law that the plan breaks, as a sentence."""
+    yield from chain(
+        _every_slice_once(snapshot, plan),
+        _every_task_once(snapshot, plan),
+        _nothing_lands_on_what_goes(snapshot, plan),
+        _placed_tasks_fit(snapshot, plan),
+        _limits_hold(snapshot, plan),
+        _floors_hold(snapshot, plan),
+        _launch_or_release(snapshot, plan),
+        _reasons_answer_their_question(snapshot, plan),
+    )
+
+
+def _every_slice_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    lists = {name: getattr(plan, name) for name in ("cancel", "drain", "uncordon", "mark", "unmark", "keep")}
+    listed = [change.slice for changes in lists.values() for change in changes]
+    if sorted(listed) != sorted(item.id for item in snapshot.slices):
+        yield f"not every slice is in exactly one list: {sorted(listed)}"
+    for name, changes in lists.items():
+        if [change.slice for change in changes] != sorted(change.slice for change in changes):
+            yield f"{name} is not sorted by slice"
+    state = {item.id: item.state for item in snapshot.slices}
+    for name, allowed in (("cancel", IN_FLIGHT), ("drain", {State.READY}), ("uncordon", RECALLABLE)):
+        wrong = [change.slice for change in lists[name] if state[change.slice] not in allowed]
+        yield from (f"{name} of {slice_id}, which is {state[slice_id]}" for slice_id in wrong)
+    for name in ("mark", "unmark"):
+        yield from (f"{name} of {c.slice}, not ready" for c in lists[name] if state[c.slice] != State.READY)
+
+
+def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    placed: Counter[str] = Counter()
+    for placement in plan.placements:
+        placed[placement.demand] += placement.count
+        if placement.count < 1:
+            yield f"{placement} places nothing"
+    waiting = Counter({item.demand: item.count for item in plan.waiting})
+    for demand in snapshot.demands:
+        both = placed[demand.id] + waiting[demand.id]
+        if both != demand.count:
+            yield f"{demand.id}: {placed[demand.id]} placed and {waiting[demand.id]} waiting of {demand.count}"
+        if demand.gang and placed[demand.id] and waiting[demand.id]:
+            yield f"gang {demand.id} is split: {placed[demand.id]} placed, {waiting[demand.id]} waiting"
+    order = [(placement.demand, placement.on) for placement in plan.placements]
+    if order != sorted(set(order)):
+        yield "placements are not sorted, or name a pair twice"
+    if [item.demand for item in plan.waiting] != sorted(item.demand for item in plan.waiting):
+        yield "waiting is not sorted by demand"
+
+
+def _nothing_lands_on_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    targets = {placement.on for placement in plan.placements}
+    new = {name for launch in plan.launches for name in launch.names()}
+    slices = {item.id: item for item in snapshot.slices}
+    yield from (f"placed on unknown {target}" for target in sorted(targets - new - slices.keys()))
+    for change in (*plan.cancel, *plan.drain, *plan.mark):
+        if change.slice in targets:
+            yield f"{change.slice} gets tasks and goes ({change.reason.code})"
+    back = {change.slice for change in (*plan.uncordon, *plan.unmark)}
+    for target in sorted(targets & slices.keys()):
+        item = slices[target]
+        if item.state in ENDING:
+            yield f"{target} gets tasks and is {item.state}"
+        if (item.state in RECALLABLE or item.marked_until is not None) and target not in back:
+            yield f"{target} gets tasks and is not called back"
+
+
+def _placed_tasks_fit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """What is placed on a slice is in sum at most what it has free: necessary, and computed without the room."""
+    groups = {group.name: group for group in snapshot.groups}
+    demands = {demand.id: demand for demand in snapshot.demands}
+    slices = {item.id: item for item in snapshot.slices}
+    load: dict[str, Counter[str]] = {}
+    for placement in plan.placements:
+        demand = demands[placement.demand]
+        if len(demand.bundles) == 1:  # which bundles of a mixed gang went where is not told
+            needs = Counter({name: amount * placement.count for name, amount in demand.bundles[0].needs})
+            load.setdefault(placement.on, Counter()).update(needs)
+    for target, needs in load.items():
+        item = slices.get(target)
+        group = groups[item.group if item else target.split(":")[1]]
+        free = _free(group, item)
+        for name, amount in sorted(needs.items()):
+            if amount > free.get(name, 0):
+                yield f"{target} gets {amount} {name} and has {free.get(name, 0)}"
+
+
+def _free(group: Group, item: Slice | None) -> dict[str, int]:
+    if item is None or item.state in IN_FLIGHT:
+        return {name: amount * group.hosts for name, amount in group.resources}
+    healthy = [node for node in item.nodes if node.healthy]
+    free = {name: amount * len(healthy) for name, amount in group.resources}
+    for node in healthy:
+        for name, amount in node.used:
+            free[name] = free.get(name, 0) - amount
+    return free
+
+
+def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    groups = {group.name: group for group in snapshot.groups}
+    cancelled = {change.slice for change in plan.cancel}
+    counted = [s for s in snapshot.slices if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
+    have = Counter(item.group for item in counted)
+    flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
+    gang_placed = {p.on for p in plan.placements if _demand(snapshot, p.demand).gang}
+    for name, count in plan.launch.items():
+        group = groups[name]
+        if have[name] + count > group.max:
+            yield f"{count} {name} launched beside {have[name]}, max {group.max}"
+        by_gang = any(target.startswith(f"new:{name}:") for target in gang_placed)
+        if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
+            yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
+    launched = sum(plan.launch.values())
+    if not launched:
+        return
+    nodes = sum(groups[s.group].hosts if s.group in groups else max(len(s.nodes), 1) for s in counted)
+    nodes += sum(groups[name].hosts * count for name, count in plan.launch.items())
+    if snapshot.cluster.max_nodes is not None and nodes > snapshot.cluster.max_nodes:
+        yield f"{nodes} nodes, max {snapshot.cluster.max_nodes}"
+    cost = sum(groups[s.group].price or 0 for s in counted if s.group in groups)
+    added = sum((groups[name].price or 0) * count for name, count in plan.launch.items())
+    if snapshot.cluster.max_hourly_cost is not None and added and cost + added > snapshot.cluster.max_hourly_cost:
+        yield f"{cost + added} nanodollars per hour, ceiling {snapshot.cluster.max_hourly_cost}"
+
+
+def _demand(snapshot: Snapshot, name: str) -> Demand:
+    return next(demand for demand in snapshot.demands if demand.id == name)
+
+
+def _floors_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Our own doing never undercuts ``min``, and never touches what is protected."""
+    gone = {change.slice: change.reason.code for change in (*plan.cancel, *plan.drain)}
+    back = {change.slice for change in plan.uncordon}
+    for group in snapshot.groups:
+        mine = [item for item in snapshot.slices if item.group == group.name]
+        before = sum(item.state in OFFERING or item.id in back for item in mine)
+        released = [item.id for item in mine if item.id in gone]
+        if released and before - len(released) < group.min:
+            yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
+        yield from (f"{name} is protected and goes" for name in released if name in group.protected)
+
+
+def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """No plan launches and releases the same group, but for consolidation."""
+    group = {item.id: item.group for item in snapshot.slices}
+    bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
+    for change in (*plan.cancel, *plan.drain, *plan.mark):
+        if group[change.slice] in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
+            yield f"{group[change.slice]} is launched, and {change.slice} goes ({change.reason.code})"
+
+
+def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    questions = (
+        ("stops", (*plan.cancel, *plan.drain, *plan.mark), WHY_SLICE_STOPS),
+        ("stays", plan.keep, WHY_SLICE_STAYS),
+        ("comes back", plan.uncordon, _COMING_BACK),
+        ("is unmarked", plan.unmark, WHY_SLICE_STAYS | _COMING_BACK),
+    )
+    for question, changes, allowed in questions:
+        for change in changes:
+            if change.reason.code not in allowed or not change.reason.why:
+                yield f"{change.slice} {question} with {change.reason}"
+    for launch in plan.launches:
+        if launch.reason.code not in WHY_SLICE_STARTS or not launch.reason.why:
+            yield f"{launch.group} starts with {launch.reason}"
+        yield from _passed_over(launch.group, launch.passed_over.values())
+    names = {group.name for group in snapshot.groups}
+    for item in plan.waiting:
+        if item.reason.code not in WHY_DEMAND_WAITS or not item.reason.why:
+            yield f"{item.demand} waits with {item.reason}"
+        if item.groups.keys() != names:
+            yield f"{item.demand} does not have one entry per group"
+        if item.reason.code not in (Code.GANG_FORMING, Code.INVALID_DEMAND):
+            yield from _passed_over(item.demand, item.groups.values())
+
+
+def _passed_over(what: str, reasons: Iterable[Reason]) -> Iterator[str]:
+    for reason in reasons:
+        if reason.code not in WHY_GROUP_PASSED_OVER or not reason.why:
+            yield f"{what}: a group was passed over with {reason}"

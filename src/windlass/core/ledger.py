@@ -1,0 +1,161 @@
+"""Ceilings: how many slices of each group may still be bought, and which limit says no.
+
+Limits count every slice from QUEUED until it is confirmed gone, also those that this plan drains; one that is
+cancelled while QUEUED frees its place at once. Money is counted in whole nanodollars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .lifecycle import COUNTED, IN_FLIGHT, State
+from .quantities import format_money
+from .reasons import Code, Reason, plural, seconds
+from .room import UNBOUNDED
+from .snapshot import Availability, Cluster, Group, Seconds, Slice
+
+BOUNDLESS = 2**62
+"""More money than any ceiling."""
+
+
+def probing(availability: Availability, now: Seconds) -> bool:
+    """The back-off is over: one slice in flight at a time shows whether the provider sells again."""
+    return availability.state == "backoff" and (availability.until is None or now >= availability.until)
+
+
+def blocked(availability: Availability, now: Seconds) -> bool:
+    """No launch at all for now."""
+    if availability.state == "available":
+        return False
+    if availability.until is None:
+        return availability.state == "quota_exceeded"
+    return now < availability.until
+
+
+class Ledger:
+    """What exists and what this plan adds, counted against every ceiling."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: Sequence[Group],
+        slices: Sequence[tuple[Slice, int | None]],
+        cancelled: frozenset[str],
+        now: Seconds,
+    ) -> None:
+        self.cluster = cluster
+        self.groups = groups
+        self.now = now
+        self.counted = [0] * len(groups)
+        self.in_flight = [0] * len(groups)
+        self.new = [0] * len(groups)
+        self.nodes = self.cost = self.flying = self.bought = 0
+        for item, group in slices:
+            if item.state not in COUNTED or (item.state == State.QUEUED and item.id in cancelled):
+                continue
+            flies = item.state in IN_FLIGHT and item.id not in cancelled
+            self.flying += flies
+            if group is None:
+                self.nodes += max(len(item.nodes), 1)
+                continue
+            self.counted[group] += 1
+            self.in_flight[group] += flies
+            self.nodes += groups[group].hosts
+            self.cost += groups[group].price or 0
+
+    def copy_state(self) -> tuple[list[int], int, int, int]:
+        return self.new.copy(), self.nodes, self.cost, self.bought
+
+    def restore(self, state: tuple[list[int], int, int, int]) -> None:
+        new, self.nodes, self.cost, self.bought = state
+        self.new = new.copy()
+
+    def add(self, group: int, slices: int) -> None:
+        """Count slices that this plan launches."""
+        self.new[group] += slices
+        self.nodes += self.groups[group].hosts * slices
+        self.cost += (self.groups[group].price or 0) * slices
+        self.bought += slices
+
+    # -- room under each ceiling ------------------------------------------------------------------------------------
+
+    def under_max(self, group: int) -> int:
+        return max(0, self.groups[group].max - self.counted[group] - self.new[group])
+
+    def under_rate(self, group: int, gang: bool = False) -> int:
+        """Launches that may be added to those in flight; a gang may overshoot when nothing of the group is."""
+        limit, flying = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
+        return UNBOUNDED if limit is None or (gang and not flying) else max(0, limit - flying)
+
+    def under_cluster_rate(self, gang: bool = False) -> int:
+        limit, flying = self.cluster.max_launching, self.flying + self.bought
+        return UNBOUNDED if limit is None or (gang and not flying) else max(0, limit - flying)
+
+    def nodes_left(self) -> int:
+        return UNBOUNDED if self.cluster.max_nodes is None else max(0, self.cluster.max_nodes - self.nodes)
+
+    def money_left(self) -> int:
+        limit = self.cluster.max_hourly_cost
+        return BOUNDLESS if limit is None else max(0, limit - self.cost)
+
+    def available(self, group: int) -> int:
+        availability = self.groups[group].availability
+        if blocked(availability, self.now):
+            return 0
+        if probing(availability, self.now):
+            return max(0, 1 - self.in_flight[group] - self.new[group])
+        return UNBOUNDED
+
+    def own_headroom(self, group: int, gang: bool = False) -> int:
+        """Slices that the group's own limits and its provider allow."""
+        return min(self.under_max(group), self.under_rate(group, gang), self.available(group))
+
+    def headroom(self, group: int, gang: bool = False) -> int:
+        """Slices of this group alone that every ceiling allows."""
+        price = self.groups[group].price or 0
+        return min(
+            self.own_headroom(group, gang),
+            self.under_cluster_rate(gang),
+            self.nodes_left() // self.groups[group].hosts,
+            self.money_left() // price if price else UNBOUNDED,
+        )
+
+    # -- which limit says no ----------------------------------------------------------------------------------------
+
+    def refusal(self, group: int, slices: int, gang: bool = False) -> Reason | None:
+        """The first ceiling that does not allow ``slices`` more, with its numbers."""
+        kind = self.groups[group]
+        have = self.counted[group] + self.new[group]
+        many = "" if slices == 1 else f" ({slices} more are needed)"
+        if self.under_max(group) < slices:
+            at = f"is at its max of {kind.max}" if have >= kind.max else f"has {have} of at most {kind.max}"
+            return Reason(Code.AT_MAX, f"{kind.name} {at} {'slice' if kind.max == 1 else 'slices'}{many}")
+        if self.under_rate(group, gang) < slices:
+            flying = self.in_flight[group] + self.new[group]
+            why = f"{kind.name} may have {kind.max_launching} in flight at once and has {flying}{many}"
+            return Reason(Code.RATE_LIMITED, why)
+        if self.under_cluster_rate(gang) < slices:
+            flying, limit = self.flying + self.bought, self.cluster.max_launching
+            return Reason(Code.RATE_LIMITED, f"the cluster may have {limit} in flight at once and has {flying}{many}")
+        if self.nodes_left() < slices * kind.hosts:
+            why = f"{plural(slices * kind.hosts, 'node')} more beside {self.nodes}, the cluster's max is"
+            return Reason(Code.MAX_NODES, f"{kind.name}: {why} {self.cluster.max_nodes}")
+        price = (kind.price or 0) * slices
+        if price and self.money_left() < price:
+            limit_money = format_money(self.cluster.max_hourly_cost or 0)
+            why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
+            return Reason(Code.BUDGET, f"{kind.name}: {why}")
+        if self.available(group) < slices:
+            return self._unavailable(group)
+        return None
+
+    def _unavailable(self, group: int) -> Reason:
+        kind = self.groups[group]
+        belief = kind.availability
+        because = f" ({belief.why})" if belief.why else ""
+        if not blocked(belief, self.now):
+            return Reason(Code.BACKOFF, f"{kind.name} was refused{because}: one launch at a time until one succeeds")
+        until = "" if belief.until is None else f", next try in {seconds(belief.until - self.now)}"
+        if belief.state == "quota_exceeded":
+            return Reason(Code.QUOTA, f"{kind.name} has no quota left{because}{until}")
+        return Reason(Code.BACKOFF, f"{kind.name} is in back-off{because}{until}")

@@ -1,0 +1,201 @@
+"""The life of a slice: one table, from which everything else is derived.
+
+Each state says whether it takes demand, is in flight, costs money, how long it may last and what happens then. Each
+legal transition names its cause. There is no edge from READY to TERMINATING: a slice that may hold work is cordoned
+and drained first, always. Which states count as live, in flight or costly is computed from the table, never listed a
+second time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal
+
+
+class State(StrEnum):
+    """Where a slice is in its life. The order is the order of a life without trouble, then the troubles."""
+
+    QUEUED = "queued"
+    REQUESTING = "requesting"
+    BOOTING = "booting"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    TERMINATING = "terminating"
+    TERMINATED = "terminated"
+    LAUNCH_FAILED = "launch_failed"
+    LAUNCH_TIMEOUT = "launch_timeout"
+    INIT_FAILED = "init_failed"
+    LOST = "lost"
+    TERMINATE_FAILED = "terminate_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFacts:
+    """What holds while a slice is in one state."""
+
+    meaning: str
+    takes_demand: Literal["yes", "by uncordon", "no"] = "no"
+    in_flight: bool = False
+    costs: bool = False
+    limit: float | None = None
+    """Seconds that it may last by default; None: no limit."""
+    after_limit: State | None = None
+    """Where it goes when the limit has passed."""
+    ray: str | None = None
+    """The name that users of Ray know, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A legal change of state and what causes it."""
+
+    source: State
+    target: State
+    cause: str
+
+
+TABLE: Final = MappingProxyType(
+    {
+        State.QUEUED: StateFacts(
+            "decided; waits for its turn (rate, concurrency)", takes_demand="yes", in_flight=True, ray="QUEUED"
+        ),
+        State.REQUESTING: StateFacts(
+            "the provider was asked; nothing seen yet",
+            takes_demand="yes",
+            in_flight=True,
+            costs=True,
+            limit=600,
+            after_limit=State.LAUNCH_FAILED,
+            ray="REQUESTED",
+        ),
+        State.BOOTING: StateFacts(
+            "the provider shows it",
+            takes_demand="yes",
+            in_flight=True,
+            costs=True,
+            limit=900,
+            after_limit=State.LAUNCH_TIMEOUT,
+            ray="ALLOCATED",
+        ),
+        State.INITIALIZING: StateFacts(
+            "up; the workload's agent is being set up or has not joined",
+            takes_demand="yes",
+            in_flight=True,
+            costs=True,
+            limit=900,
+            after_limit=State.INIT_FAILED,
+            ray="RAY_INSTALLING",
+        ),
+        State.READY: StateFacts(
+            "all hosts joined the workload and their accelerators are there",
+            takes_demand="yes",
+            costs=True,
+            ray="RAY_RUNNING",
+        ),
+        State.CORDONED: StateFacts(
+            "takes no new work; waiting for the acknowledgement",
+            takes_demand="by uncordon",
+            costs=True,
+            limit=60,
+            after_limit=State.READY,
+            ray="RAY_STOP_REQUESTED",
+        ),
+        State.DRAINING: StateFacts(
+            "acknowledged that nothing new comes; waits for running work",
+            takes_demand="by uncordon",
+            costs=True,
+            limit=3600,
+            after_limit=State.READY,
+            ray="RAY_STOPPING",
+        ),
+        State.TERMINATING: StateFacts(
+            "the provider was asked to end it", costs=True, limit=300, after_limit=State.TERMINATE_FAILED
+        ),
+        State.TERMINATED: StateFacts("confirmed gone by the provider's list"),
+        State.LAUNCH_FAILED: StateFacts("the provider said no (stock-out, quota, other)", ray="ALLOCATION_FAILED"),
+        State.LAUNCH_TIMEOUT: StateFacts(
+            "never came up", costs=True, limit=0, after_limit=State.TERMINATING, ray="ALLOCATION_TIMEOUT"
+        ),
+        State.INIT_FAILED: StateFacts(
+            "its hosts never joined", costs=True, limit=0, after_limit=State.TERMINATING, ray="RAY_INSTALL_FAILED"
+        ),
+        State.LOST: StateFacts(
+            "gone or dead without our asking (preempted, crashed)", costs=True, limit=0, after_limit=State.TERMINATING
+        ),
+        State.TERMINATE_FAILED: StateFacts(
+            "ending it failed", costs=True, limit=60, after_limit=State.TERMINATING, ray="TERMINATION_FAILED"
+        ),
+    }
+)
+
+TRANSITIONS: Final = (
+    Transition(State.QUEUED, State.REQUESTING, "its turn came: the provider is asked"),
+    Transition(State.QUEUED, State.TERMINATED, "cancelled before anything was asked"),
+    Transition(State.REQUESTING, State.BOOTING, "the provider's list shows it"),
+    Transition(State.REQUESTING, State.QUEUED, "throttled: asked again later, with the same token"),
+    Transition(State.REQUESTING, State.LAUNCH_FAILED, "the provider refused, or showed nothing three times"),
+    Transition(State.REQUESTING, State.TERMINATING, "cancelled after the provider was asked"),
+    Transition(State.BOOTING, State.INITIALIZING, "the machine is up"),
+    Transition(State.BOOTING, State.READY, "all hosts joined before the machine was seen up"),
+    Transition(State.BOOTING, State.LAUNCH_TIMEOUT, "not up within the limit"),
+    Transition(State.BOOTING, State.LOST, "vanished from the provider's list"),
+    Transition(State.BOOTING, State.TERMINATING, "cancelled: nobody needs it"),
+    Transition(State.INITIALIZING, State.READY, "all hosts joined with their accelerators"),
+    Transition(State.INITIALIZING, State.INIT_FAILED, "not joined within the limit"),
+    Transition(State.INITIALIZING, State.LOST, "vanished from the provider's list"),
+    Transition(State.INITIALIZING, State.TERMINATING, "cancelled: nobody needs it"),
+    Transition(State.READY, State.CORDONED, "chosen for release: no new work from here on"),
+    Transition(State.READY, State.LOST, "a host is gone or dead without our asking"),
+    Transition(State.CORDONED, State.DRAINING, "the workload acknowledged the current epoch"),
+    Transition(State.CORDONED, State.READY, "wanted again, or not acknowledged within the limit"),
+    Transition(State.CORDONED, State.LOST, "a host is gone or dead without our asking"),
+    Transition(State.DRAINING, State.TERMINATING, "acknowledged empty under the current epoch"),
+    Transition(State.DRAINING, State.READY, "wanted again, or not empty within the drain limit"),
+    Transition(State.DRAINING, State.LOST, "a host is gone or dead without our asking"),
+    Transition(State.LAUNCH_TIMEOUT, State.TERMINATING, "at once: what may still come up is ended"),
+    Transition(State.INIT_FAILED, State.TERMINATING, "at once"),
+    Transition(State.LOST, State.TERMINATING, "its remains are ended until confirmed gone"),
+    Transition(State.LOST, State.TERMINATED, "confirmed gone by the provider's list"),
+    Transition(State.LOST, State.READY, "it came back with its work: a network blip"),
+    Transition(State.TERMINATING, State.TERMINATED, "confirmed gone by the provider's list"),
+    Transition(State.TERMINATING, State.TERMINATE_FAILED, "not gone within the limit, or the provider refused"),
+    Transition(State.TERMINATE_FAILED, State.TERMINATING, "tried again, for ever, with an alarm"),
+    Transition(State.TERMINATE_FAILED, State.TERMINATED, "confirmed gone by the provider's list"),
+)
+
+LEGAL: Final = frozenset((edge.source, edge.target) for edge in TRANSITIONS)
+ENDED: Final = frozenset(State) - {edge.source for edge in TRANSITIONS}
+"""Confirmed gone: counts for nothing any more."""
+IN_FLIGHT: Final = frozenset(state for state, facts in TABLE.items() if facts.in_flight)
+OFFERING: Final = frozenset(state for state, facts in TABLE.items() if facts.takes_demand == "yes")
+"""In flight or ready: what counts as a slice of its group for ``min`` and ``spare``."""
+RECALLABLE: Final = frozenset(state for state, facts in TABLE.items() if facts.takes_demand == "by uncordon")
+"""On the way out, but an uncordon brings it back."""
+ENDING: Final = frozenset(State) - OFFERING - RECALLABLE
+"""Offers nothing and never will again."""
+COSTLY: Final = frozenset(state for state, facts in TABLE.items() if facts.costs)
+COUNTED: Final = frozenset(State) - ENDED
+"""What limits count: from QUEUED until confirmed gone."""
+
+PROGRESS: Final = tuple(state for state in reversed(State) if state in IN_FLIGHT)
+"""States in flight, the furthest along first."""
+
+
+def is_legal(source: State, target: State) -> bool:
+    """Whether a slice may go from one state to the other."""
+    return (source, target) in LEGAL
+
+
+def reachable(source: State) -> frozenset[State]:
+    """Every state that a slice in ``source`` can still come to."""
+    found: set[State] = set()
+    border = [source]
+    while border:
+        here = border.pop()
+        border += [edge.target for edge in TRANSITIONS if edge.source == here and edge.target not in found]
+        found |= {edge.target for edge in TRANSITIONS if edge.source == here}
+    return frozenset(found)

@@ -1,0 +1,121 @@
+"""Slices above a limit that was lowered: which ones go.
+
+Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
+First each group's ``max``, then ``max_nodes`` over all groups, then the cost ceiling, where the dearer goes first among
+equals. What is on its way out already frees its place by itself. Protected slices are never victims, and the limits
+over all groups never undercut a group's ``min``. Victims take no demand in this plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from .draft import Draft
+from .lifecycle import IN_FLIGHT, OFFERING, PROGRESS, RECALLABLE, State
+from .quantities import format_money
+from .reasons import Code, Reason
+
+_LAST_COME: tuple[State, ...] = (*reversed(PROGRESS), State.READY)
+
+
+def lower_to_limits(draft: Draft) -> None:
+    """Release what is above a limit, and what belongs to a group that is gone."""
+    _removed_groups(draft)
+    _above_max(draft)
+    cluster = draft.snapshot.cluster
+    if cluster.max_nodes is not None:
+        why = f"the cluster's max is {cluster.max_nodes} nodes"
+        _above(draft, cluster.max_nodes, lambda group: draft.groups[group].hosts, why, dearest_first=False)
+    if cluster.max_hourly_cost is not None:
+        why = f"the cost ceiling is {format_money(cluster.max_hourly_cost)}/h"
+        _above(draft, cluster.max_hourly_cost, lambda g: draft.groups[g].price or 0, why, dearest_first=True)
+
+
+def _removed_groups(draft: Draft) -> None:
+    for position, item in enumerate(draft.slices):
+        if draft.group_of[position] is None and item.state in OFFERING:
+            why = f"its group {item.group} is not configured any more"
+            draft.released[position] = Reason(Code.GROUP_REMOVED, why)
+
+
+def _above_max(draft: Draft) -> None:
+    for group, kind in enumerate(draft.groups):
+        live = draft.live(group)
+        excess = len(live) - kind.max
+        if excess > 0:
+            why = f"{kind.name} has {len(live)} slices, its max is {kind.max}"
+            for position in sorted(_open_to_release(draft, live), key=release_order(draft))[:excess]:
+                draft.released[position] = Reason(Code.OVER_MAX, why)
+
+
+def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, dearest_first: bool) -> None:
+    """Release over all groups until the weights of what is left are within the limit."""
+    live = {group: draft.live(group) for group in range(len(draft.groups))}
+    excess = sum(weight(group) * len(positions) for group, positions in live.items()) - limit
+    if excess <= 0:
+        return
+    above_min = {group: len(positions) - draft.groups[group].min for group, positions in live.items()}
+    everyone = [position for positions in live.values() for position in positions]
+    for position in sorted(_open_to_release(draft, everyone), key=release_order(draft, dearest_first=dearest_first)):
+        group = draft.group_of[position]
+        assert group is not None
+        if excess <= 0:
+            return
+        if above_min[group] > 0 and weight(group):
+            draft.released[position] = Reason(Code.OVER_MAX, why)
+            above_min[group] -= 1
+            excess -= weight(group)
+
+
+def _open_to_release(draft: Draft, positions: list[int]) -> list[int]:
+    return [p for p in positions if draft.slices[p].id not in draft.groups[draft.group_of[p] or 0].protected]
+
+
+def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int], tuple[object, ...]]:
+    """Sorts what is given up first to the front."""
+
+    def key(position: int) -> tuple[object, ...]:
+        item = draft.slices[position]
+        group = draft.group_of[position] or 0
+        price = -(draft.groups[group].price or 0) if dearest_first else 0
+        if item.state in IN_FLIGHT:
+            return _LAST_COME.index(item.state), 0, 0, price, _descending(item.id)
+        idle = float("inf") if draft.busy[position] else item.idle_since(draft.now)
+        return _LAST_COME.index(State.READY), used_share(draft, position), idle, price, _descending(item.id)
+
+    return key
+
+
+def used_share(draft: Draft, position: int) -> Fraction:
+    """How much of a slice is used: the mean over its group's kinds."""
+    item, group = draft.slices[position], draft.group_of[position]
+    if group is None:
+        return Fraction(0)
+    kind = draft.groups[group]
+    totals = {name: amount * kind.hosts for name, amount in kind.resources if amount}
+    used = dict.fromkeys(totals, 0)
+    for node in item.nodes:
+        for name, amount in node.used:
+            if name in used:
+                used[name] += amount
+    shares = [Fraction(used[name], totals[name]) for name in totals]
+    return sum(shares, Fraction(0)) / len(shares) if shares else Fraction(0)
+
+
+class _Descending(str):
+    """Text that sorts backwards."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+
+def _descending(text: str) -> str:
+    return _Descending(text)
+
+
+def is_leaving(draft: Draft, position: int) -> bool:
+    """On its way out before this plan, and not called back by it."""
+    return draft.slices[position].state in RECALLABLE and position not in draft.recalled

@@ -1,0 +1,92 @@
+"""Why a slice is bought, and why from this group and not from another.
+
+The strategies keep, for each choice, the key by which the candidates were compared; here it is put into words. A group
+that was no candidate at all is told its first hindrance, as for demand that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .draft import Draft, Purchase
+from .explaining import Explainer
+from .ledger import probing
+from .quantities import format_money
+from .reasons import Code, Reason, plural
+from .room import Need
+from .shapes import selector_of
+
+
+def launch_reason(draft: Draft, run: Sequence[Purchase]) -> Reason:
+    """Why slices are bought, for a run of purchases with one code."""
+    first, kind = run[0], draft.groups[run[0].group]
+    slices = sum(purchase.slices for purchase in run)
+    if probing(kind.availability, draft.now):
+        return Reason(Code.PROBE, f"one launch tries whether {kind.name} can be had again")
+    match first.code:
+        case Code.MIN:
+            why = f"{kind.name} keeps at least {plural(kind.min, 'slice')}"
+        case Code.SPARE:
+            why = f"{kind.name} holds {plural(kind.spare, 'free slice')} ready beyond demand"
+        case Code.REQUEST:
+            why = f"the standing request {first.owner} needs room"
+        case Code.CONSOLIDATE:
+            why = f"the work of {first.owner} costs less here"
+        case _:
+            owners = sorted({purchase.owner for purchase in run})
+            more = f" and {len(owners) - 2} more" if len(owners) > 2 else ""
+            why = f"{', '.join(owners[:2])}{more} found no free room on {plural(slices, 'slice')} fewer"
+    return Reason(first.code, why)
+
+
+def passed_over(draft: Draft, purchase: Purchase) -> dict[str, Reason]:
+    """For each other group, why it was not taken for this purchase; empty where there was no choice."""
+    owner = next((d for d in (*draft.snapshot.demands, *draft.snapshot.requests) if d.id == purchase.owner), None)
+    if owner is None:
+        return {}
+    keys = purchase.choice.keys if purchase.choice else {}
+    explain = Explainer(draft)
+    bundle = owner.bundles[0]
+    hindrances = explain.single(bundle.needs, Need.of(dict(bundle.needs), draft.kinds), selector_of(owner), lost=True)
+    result = {}
+    for index, group in enumerate(draft.groups):
+        if index != purchase.group:
+            result[group.name] = hindrances.get(group.name) or _lost(draft, purchase, index, keys)
+    return result
+
+
+def _lost(draft: Draft, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]) -> Reason:
+    """A group that could have been taken and was not."""
+    winner, loser = draft.groups[purchase.group], draft.groups[other]
+    if draft.strategy == "cheapest":
+        price = f"{format_money(loser.price or 0)}/h a slice, {winner.name} is {format_money(winner.price or 0)}/h"
+        return Reason(Code.DEARER, f"{price}: dearer for all that is left")
+    if draft.strategy == "rank":
+        ranks = f"rank {loser.rank}, {winner.name} has rank {winner.rank}"
+        return Reason(
+            Code.LOWER_RANK,
+            ranks
+            if loser.rank != winner.rank
+            else f"{ranks}: preferences, then what is already chosen, then the name decide",
+        )
+    return Reason(Code.WORSE_SCORE, _first_difference(keys.get(purchase.group), keys.get(other), winner.name))
+
+
+_SCORES = (
+    "{winner} meets more preferences",
+    "nothing placed would use its accelerator",
+    "{winner} uses more kinds of resource",
+    "{theirs:.0%} of its least used resource would be used, {ours:.0%} on {winner}",
+    "{theirs:.0%} used in the mean, {ours:.0%} on {winner}",
+    "{winner} has the lower rank",
+    "{winner} is cheaper",
+)
+
+
+def _first_difference(ours: tuple[float, ...] | None, theirs: tuple[float, ...] | None, winner: str) -> str:
+    if ours is None or theirs is None:
+        return f"{winner} was the better fit"
+    for sentence, mine, other in zip(_SCORES, ours, theirs, strict=False):
+        if mine != other:
+            return sentence.format(winner=winner, ours=-mine, theirs=-other)
+    return f"as good as {winner}, which comes first by name"

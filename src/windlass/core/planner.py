@@ -1,0 +1,167 @@
+"""``plan``: from a snapshot to a plan, step by step.
+
+    limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> why what waits
+    waits -> what is given back -> why the rest stays
+
+Each step is a module of its own; this one says in which order they go and puts their results together. It is a pure
+function: the same snapshot gives the same plan, byte for byte, whatever the order of its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .consolidating import consolidate
+from .draft import Draft, Purchase, Served
+from .explaining import waiting_items
+from .floors import hold_spares, meet_requests, raise_to_min
+from .keeping import reason_to_stay
+from .lifecycle import COSTLY, IN_FLIGHT, RECALLABLE, State
+from .lowering import lower_to_limits
+from .passing import launch_reason, passed_over
+from .plan import Change, HourlyCost, Launch, Placement, Plan, Unblock
+from .reasons import Code, Reason
+from .releasing import Release, marks_of, release_by_utilization, release_idle, release_low_utilization, release_surplus
+from .serving import serve
+from .snapshot import Snapshot
+from .stock import best_draft
+from .unblocking import Unblocker
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """What to do about a snapshot, and why, item by item."""
+    draft = best_draft(snapshot, _served, _opened)
+    waiting = waiting_items(draft)
+    release = Release(draft, {item.demand: item for item in waiting})
+    release_surplus(release)
+    release_idle(release)
+    release_low_utilization(release)
+    release_by_utilization(release)
+    consolidate(release)
+
+    called_back = _called_back(release)
+    marks, unmarks = marks_of(release)
+    gone = [(position, reason) for position, reason in sorted(draft.released.items())]
+    moved = {*draft.released, *called_back, *release.marks, *release.unmarks}
+    result = Plan(
+        now=snapshot.now,
+        strategy=draft.strategy,
+        launches=tuple(_launches(draft)),
+        cancel=tuple(Change(draft.slices[p].id, r) for p, r in gone if draft.slices[p].state in IN_FLIGHT),
+        drain=tuple(Change(draft.slices[p].id, r) for p, r in gone if draft.slices[p].state not in IN_FLIGHT),
+        uncordon=tuple(Change(draft.slices[p].id, r) for p, r in sorted(called_back.items())),
+        mark=tuple(marks),
+        unmark=tuple(unmarks),
+        keep=tuple(
+            Change(item.id, reason_to_stay(release, position))
+            for position, item in enumerate(draft.slices)
+            if position not in moved
+        ),
+        waiting=waiting,
+        hourly_cost=_hourly_cost(draft),
+        mistakes=tuple(f"{demand.id}: {mistake}" for demand, mistake in draft.invalid),
+        _placements=lambda: placements(draft),
+        _unblocks=lambda: _unblocks(snapshot, result),
+    )
+    return result
+
+
+def _opened(snapshot: Snapshot, *, flat: bool = False, offer_all: bool = False) -> Draft:
+    """A draft with nothing decided yet but what is above a limit."""
+    draft = Draft(snapshot, flat=flat, offer_all=offer_all)
+    lower_to_limits(draft)
+    draft.open()
+    return draft
+
+
+def _served(snapshot: Snapshot, *, flat: bool = False, offer_all: bool = False) -> Draft:
+    """A draft with every floor held and every demand served or waiting."""
+    draft = _opened(snapshot, flat=flat, offer_all=offer_all)
+    raise_to_min(draft)
+    meet_requests(draft)
+    serve(draft)
+    hold_spares(draft)
+    return draft
+
+
+def _unblocks(snapshot: Snapshot, result: Plan) -> dict[str, tuple[Unblock, ...]]:
+    return dict(Unblocker(snapshot, result, plan).all())
+
+
+def _called_back(release: Release) -> dict[int, Reason]:
+    """Slices on their way out that come back, and for what."""
+    draft = release.draft
+    sentences = {
+        Code.MIN: "its group needs it for its min",
+        Code.SPARE: "its group needs it as a spare",
+        Code.REQUEST: "a standing request needs its room",
+    }
+    found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
+    for position, item in enumerate(draft.slices):
+        if item.state in RECALLABLE and release.placed[position] and position not in found:
+            found[position] = Reason(Code.DEMAND, "demand is placed on it: cheaper than a new slice")
+    return found
+
+
+def _launches(draft: Draft) -> Iterator[Launch]:
+    """Purchases, neighbours of one group and reason folded into one."""
+    first_of: dict[tuple[int, Code], list[Purchase]] = {}
+    for purchase in draft.purchases:
+        first_of.setdefault((purchase.group, purchase.code), []).append(purchase)
+    runs = []
+    for (group, code), purchases in first_of.items():
+        run: list[Purchase] = []
+        for purchase in purchases:
+            if run and run[-1].first + run[-1].slices != purchase.first:
+                runs.append((group, code, run))
+                run = []
+            run.append(purchase)
+        runs.append((group, code, run))
+    for group, _, run in sorted(runs, key=lambda item: (draft.groups[item[0]].name, item[2][0].first)):
+        slices = sum(purchase.slices for purchase in run)
+        yield Launch(
+            group=draft.groups[group].name,
+            first=run[0].first,
+            count=slices,
+            reason=launch_reason(draft, run),
+            hourly_cost=(draft.groups[group].price or 0) * slices,
+            passed_over=passed_over(draft, run[0]),
+        )
+
+
+def _hourly_cost(draft: Draft) -> HourlyCost:
+    now = planned = 0
+    for position, item in enumerate(draft.slices):
+        group = draft.group_of[position]
+        price = 0 if group is None else draft.groups[group].price or 0
+        now += price if item.state in COSTLY else 0
+        stays = (item.state in COSTLY or item.state == State.QUEUED) and position not in draft.released
+        planned += price if stays else 0
+    for purchase in draft.purchases:
+        planned += (draft.groups[purchase.group].price or 0) * purchase.slices
+    return HourlyCost(now, planned)
+
+
+def placements(draft: Draft) -> tuple[Placement, ...]:
+    """Which tasks of each demand go where, by demand and target."""
+    totals: dict[tuple[str, str], int] = {}
+    for gang, served in draft.served_gangs:
+        for target, count in _targets(draft, served):
+            totals[gang.id, target] = totals.get((gang.id, target), 0) + count
+    for shape, served in draft.served_shapes:
+        members = iter(shape.members)
+        name, left = "", 0
+        for target, count in _targets(draft, served):
+            while count:
+                while not left:
+                    name, left = next(members)
+                some = min(left, count)
+                totals[name, target] = totals.get((name, target), 0) + some
+                left, count = left - some, count - some
+    return tuple(Placement(demand, count, on) for (demand, on), count in sorted(totals.items()))
+
+
+def _targets(draft: Draft, served: Served) -> Iterator[tuple[str, int]]:
+    for positions, counts in served.runs:
+        for position, count in zip(positions.tolist(), counts.tolist(), strict=True):
+            yield draft.name_of(position), count

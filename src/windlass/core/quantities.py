@@ -1,0 +1,119 @@
+"""Amounts of resources as whole numbers, and money as whole nanodollars.
+
+No float ever decides whether something fits or whether a ceiling is reached: an amount is held in thousandths
+(bytes for ``memory`` and ``disk``), a price in billionths of a dollar per hour. Text is turned into these numbers once,
+at the edge, and back into text once, in a sentence for people.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+BYTES: Final = frozenset({"memory", "disk"})
+"""Resources counted in bytes; everything else is counted in thousandths."""
+
+ACCELERATORS: Final = ("gpu", "tpu")
+"""Resources that are devices: a need below one is a share of ONE device, from one on it is whole devices."""
+
+DEVICE: Final = 1000
+"""One whole device, in thousandths."""
+
+LARGEST: Final = 2**48
+"""Larger amounts are refused: 256 terabytes of memory on one node is a typing error, and sums must fit 64 bits."""
+
+NANO: Final = 10**9
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_TEXT = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(m|k|M|G|T|Ki|Mi|Gi|Ti)?", re.ASCII)
+
+
+class BadQuantity(ValueError):
+    """The text is not an amount; the message says what is wrong with it."""
+
+
+def parse_quantity(value: object, resource: str) -> int:
+    """The amount as a whole number of the resource's unit; ``BadQuantity`` says why it is none."""
+    number = _number(value)
+    unit = 1 if resource in BYTES else 1000
+    if number < 0:
+        raise BadQuantity(f"must not be negative, is {value}")
+    amount = number * unit
+    if amount > LARGEST:
+        raise BadQuantity(f"is too large: {value}")
+    # A third of a device is 333 thousandths, so that three of them share one; but something is never nothing.
+    return max(int(amount.to_integral_value()), 1 if amount else 0)
+
+
+def _number(value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise BadQuantity(f"must be a number such as 4, 500m or 16Gi, is {_shown(value)}")
+    match = _TEXT.fullmatch(str(value).strip())
+    if match is None or len(str(value)) > 64:
+        raise BadQuantity(f"must be a number such as 4, 500m or 16Gi, is {_shown(value)}")
+    digits, suffix = match.groups(default="")
+    try:
+        number = Decimal(digits)
+    except InvalidOperation as error:
+        raise BadQuantity(f"must be a number, is {_shown(value)}") from error
+    if abs(number.adjusted()) > 30:
+        raise BadQuantity(f"is {'too large' if number.adjusted() > 0 else 'too small'}: {_shown(value)}")
+    if suffix == "m":
+        return number / 1000
+    return number * (_BINARY.get(suffix) or _DECIMAL[suffix])
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def format_quantity(amount: int, resource: str) -> str:
+    """The amount as a person would write it: ``4``, ``0.5``, ``128Gi``."""
+    if resource in BYTES:
+        for suffix in ("Ti", "Gi", "Mi", "Ki"):
+            if amount and amount % _BINARY[suffix] == 0:
+                return f"{amount // _BINARY[suffix]}{suffix}"
+        for suffix in ("T", "G", "M", "k"):
+            if amount and amount % _DECIMAL[suffix] == 0:
+                return f"{amount // _DECIMAL[suffix]}{suffix}"
+        if amount >= 2**30:
+            return f"{amount / 2**30:.2f}Gi"
+        return str(amount)
+    return str(amount // 1000) if amount % 1000 == 0 else f"{amount / 1000:g}"
+
+
+def format_needs(needs: dict[str, int] | tuple[tuple[str, int], ...]) -> str:
+    """``4 cpu, 16Gi memory``; ``nothing`` for a need of nothing."""
+    pairs = needs.items() if isinstance(needs, dict) else needs
+    return ", ".join(f"{format_quantity(amount, name)} {name}" for name, amount in pairs) or "nothing"
+
+
+def parse_money(value: object) -> int:
+    """Dollars as whole nanodollars; ``BadQuantity`` says why the value is no sum of money."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise BadQuantity(f"must be dollars per hour such as 1.25, is {_shown(value)}")
+    try:
+        dollars = Decimal(str(value).strip().removeprefix("$"))
+    except InvalidOperation as error:
+        raise BadQuantity(f"must be dollars per hour such as 1.25, is {_shown(value)}") from error
+    if not dollars.is_finite():
+        raise BadQuantity(f"must be a finite number of dollars per hour, is {_shown(value)}")
+    if dollars < 0:
+        raise BadQuantity(f"must not be negative, is {_shown(value)}")
+    if dollars > 10**9:
+        raise BadQuantity(f"is too large: {_shown(value)}")
+    return int((dollars * NANO).to_integral_value())
+
+
+def dollars(nanodollars: int) -> float:
+    """For people and JSON only: the sum as a float of dollars."""
+    return nanodollars / NANO
+
+
+def format_money(nanodollars: int) -> str:
+    """``$12.00``; cents are enough unless the price is a fraction of one."""
+    value = nanodollars / NANO
+    return f"${value:,.2f}" if value == 0 or abs(value) >= 0.1 else f"${value:.4f}"

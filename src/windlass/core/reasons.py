@@ -1,0 +1,153 @@
+"""Reason codes: one vocabulary for the command line, the API, logs and events, and the shape of a reason.
+
+A code never changes its meaning. A ``Reason`` is a code and a sentence with the numbers in it. Which codes may answer
+which question is data here, so that a test can check that a plan never answers with a word from another question.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Code(StrEnum):
+    """Every reason code."""
+
+    # Demand
+    DEMAND = "DEMAND"
+    NO_SHAPE_FITS = "NO_SHAPE_FITS"
+    TOO_SMALL = "TOO_SMALL"
+    NO_LABEL_MATCH = "NO_LABEL_MATCH"
+    NOT_TOLERATED = "NOT_TOLERATED"
+    INVALID_DEMAND = "INVALID_DEMAND"
+    UNKNOWN_INPUT = "UNKNOWN_INPUT"
+    # Gangs
+    GANG_SHAPE = "GANG_SHAPE"
+    GANG_FORMING = "GANG_FORMING"
+    GANG_HELD = "GANG_HELD"
+    GANG_RELEASED = "GANG_RELEASED"
+    # Limits
+    AT_MAX = "AT_MAX"
+    MAX_NODES = "MAX_NODES"
+    BUDGET = "BUDGET"
+    RATE_LIMITED = "RATE_LIMITED"
+    OVER_MAX = "OVER_MAX"
+    FROZEN = "FROZEN"
+    # What the cloud can give
+    STOCKOUT = "STOCKOUT"
+    QUOTA = "QUOTA"
+    BACKOFF = "BACKOFF"
+    PROBE = "PROBE"
+    LAUNCHING = "LAUNCHING"
+    BOOTING = "BOOTING"
+    # Why another group was taken
+    WORSE_SCORE = "WORSE_SCORE"
+    DEARER = "DEARER"
+    LOWER_RANK = "LOWER_RANK"
+    # Floors
+    MIN = "MIN"
+    SPARE = "SPARE"
+    REQUEST = "REQUEST"
+    REQUESTED_CAPACITY = "REQUESTED_CAPACITY"
+    # A slice's life
+    REPLACE_LOST = "REPLACE_LOST"
+    REPLACE_FAILED = "REPLACE_FAILED"
+    MANUAL = "MANUAL"
+    IDLE = "IDLE"
+    SURPLUS = "SURPLUS"
+    LOW_UTILIZATION = "LOW_UTILIZATION"
+    CONSOLIDATE = "CONSOLIDATE"
+    UNHEALTHY = "UNHEALTHY"
+    LOST = "LOST"
+    PREEMPTED = "PREEMPTED"
+    LEAKED = "LEAKED"
+    GROUP_REMOVED = "GROUP_REMOVED"
+    DRAINING = "DRAINING"
+    MARKED = "MARKED"
+    ENDING = "ENDING"
+    NO_RULE = "NO_RULE"
+    BUSY = "BUSY"
+    PLACED = "PLACED"
+    YOUNG = "YOUNG"
+    NOT_IDLE_LONG_ENOUGH = "NOT_IDLE_LONG_ENOUGH"
+    PROTECTED = "PROTECTED"
+    DRAIN_ABORTED = "DRAIN_ABORTED"
+    NOT_WORTH_IT = "NOT_WORTH_IT"
+
+
+def _codes(names: str) -> frozenset[Code]:
+    return frozenset(Code(name) for name in names.split())
+
+
+WHY_DEMAND_WAITS: Final = _codes(
+    "LAUNCHING BOOTING NO_SHAPE_FITS NO_LABEL_MATCH NOT_TOLERATED GANG_SHAPE GANG_FORMING AT_MAX MAX_NODES STOCKOUT "
+    "QUOTA BACKOFF BUDGET RATE_LIMITED UNKNOWN_INPUT INVALID_DEMAND FROZEN"
+)
+WHY_GROUP_PASSED_OVER: Final = _codes(
+    "RATE_LIMITED TOO_SMALL NO_LABEL_MATCH NOT_TOLERATED GANG_SHAPE AT_MAX MAX_NODES STOCKOUT QUOTA BACKOFF BUDGET "
+    "WORSE_SCORE DEARER LOWER_RANK"
+)
+WHY_SLICE_STARTS: Final = _codes("DEMAND MIN SPARE REQUEST REPLACE_LOST REPLACE_FAILED PROBE CONSOLIDATE MANUAL")
+WHY_SLICE_STOPS: Final = _codes(
+    "IDLE SURPLUS LOW_UTILIZATION OVER_MAX CONSOLIDATE GANG_RELEASED UNHEALTHY LOST PREEMPTED LEAKED GROUP_REMOVED "
+    "MANUAL"
+)
+WHY_SLICE_STAYS: Final = _codes(
+    "DRAINING MARKED ENDING LAUNCHING NO_RULE BUSY PLACED MIN SPARE REQUESTED_CAPACITY GANG_HELD YOUNG "
+    "NOT_IDLE_LONG_ENOUGH PROTECTED DRAIN_ABORTED NOT_WORTH_IT UNKNOWN_INPUT FROZEN"
+)
+
+NEAREST: Final = (
+    Code.RATE_LIMITED,
+    Code.BACKOFF,
+    Code.STOCKOUT,
+    Code.QUOTA,
+    Code.AT_MAX,
+    Code.MAX_NODES,
+    Code.BUDGET,
+    Code.GANG_SHAPE,
+    Code.NOT_TOLERATED,
+    Code.NO_LABEL_MATCH,
+    Code.TOO_SMALL,
+)
+"""Hindrances of groups, the one nearest to being lifted first: a demand waits with the first that any group has."""
+
+TRANSIENT: Final = frozenset({Code.RATE_LIMITED, Code.BACKOFF, Code.STOCKOUT, Code.QUOTA})
+"""Hindrances that pass by themselves."""
+
+IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
+"""Hindrances that hold even on an empty cluster with every limit lifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A stable code, and a sentence with its numbers."""
+
+    code: Code
+    why: str
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, if one is near enough."""
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 slice``, ``3 slices``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def seconds(amount: float) -> str:
+    """A span as people say it: ``45 s``, ``6 min``, ``2 h 5 min``; short spans keep their seconds."""
+    whole = int(amount) if amount == int(amount) else amount
+    if amount < 300:
+        return f"{whole:g} s" if isinstance(whole, float) else f"{whole} s"
+    minutes = int(amount // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"

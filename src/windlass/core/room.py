@@ -1,0 +1,271 @@
+"""Room: the free space on a set of nodes, and the one rule of what fits there.
+
+Every part of the planner that asks "does it fit?" (placing on running nodes, filling a machine that could be bought,
+explaining, consolidating) asks this module, so that no two parts can disagree.
+
+A node is a row. Columns are resource kinds, in whole units (``quantities``). Accelerators are devices: a need below one
+device takes a share of ONE device, a need from one on takes whole free devices. So a row holds, beside the free amount,
+how many devices are whole and what is left on each device in part use. Shares go to the fullest device that still has
+room; opened devices are never merged.
+
+Everything works on whole columns at once (numpy), so that ten thousand nodes cost little more than ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .quantities import ACCELERATORS, DEVICE
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+UNBOUNDED: Final = 2**40
+"""Capacity for a need of nothing: more than any demand counts, small enough to be summed over all nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The resource kinds of one snapshot, in name order: the columns of every table."""
+
+    names: tuple[str, ...]
+    column: Mapping[str, int]
+    devices: tuple[int, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Kinds:
+        ordered = tuple(sorted(set(names)))
+        column = {name: index for index, name in enumerate(ordered)}
+        return cls(ordered, column, tuple(column[name] for name in ordered if name in ACCELERATORS))
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one task needs, ready to be compared with the columns of a ``Room``."""
+
+    plain: tuple[tuple[int, int], ...]
+    """(column, amount) of ordinary resources."""
+    whole: tuple[tuple[int, int, int], ...]
+    """(device index, column, amount): whole devices."""
+    shares: tuple[tuple[int, int, int], ...]
+    """(device index, column, amount below one device): a share of one device."""
+    unknown: tuple[str, ...]
+    """Resources that no group has: such a need fits nowhere."""
+
+    @classmethod
+    def of(cls, needs: Mapping[str, int], kinds: Kinds) -> Need:
+        plain, whole, shares, unknown = [], [], [], []
+        for name, amount in sorted(needs.items()):
+            if amount == 0:
+                continue
+            column = kinds.column.get(name)
+            if column is None:
+                unknown.append(name)
+            elif column not in kinds.devices:
+                plain.append((column, amount))
+            elif amount < DEVICE:
+                shares.append((kinds.devices.index(column), column, amount))
+            else:
+                whole.append((kinds.devices.index(column), column, amount))
+        return cls(tuple(plain), tuple(whole), tuple(shares), tuple(unknown))
+
+    def amounts(self) -> tuple[tuple[int, int], ...]:
+        """(column, amount) of every kind that is needed."""
+        devices = ((column, amount) for _, column, amount in (*self.whole, *self.shares))
+        return (*self.plain, *devices)
+
+
+class Room:
+    """Free space, one row a node. Mutable: it is the planner's scratch pad, made anew for each plan."""
+
+    __slots__ = ("_log", "free", "kinds", "parts", "present", "total", "whole")
+
+    def __init__(self, kinds: Kinds, total: Ints, free: Ints) -> None:
+        self.kinds = kinds
+        self.total = total
+        self.free = free
+        self.present = np.maximum((total > 0).sum(axis=1), 1)
+        count, devices = total.shape[0], len(kinds.devices)
+        self.whole = np.zeros((count, devices), np.int64)
+        self.parts = np.zeros((count, devices, 0), np.int64)
+        self._log: list[tuple[Ints | int, Ints, Ints, Ints]] | None = None
+        for index, column in enumerate(kinds.devices):
+            self._open_used(index, column)
+
+    @classmethod
+    def fresh(cls, kinds: Kinds, total: Ints) -> Room:
+        """Nodes with nothing on them."""
+        return cls(kinds, total, total.copy())
+
+    def _open_used(self, index: int, column: int) -> None:
+        """What is used is taken as packed on as few devices as possible."""
+        free = self.free[:, column]
+        self.whole[:, index] = free // DEVICE * DEVICE
+        rest = free % DEVICE
+        if rest.any():
+            self._widen(1)
+            self.parts[:, index, 0] = rest
+
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def copy(self) -> Room:
+        twin = object.__new__(Room)
+        twin.kinds, twin.total, twin.present = self.kinds, self.total, self.present
+        twin.free, twin.whole, twin.parts = self.free.copy(), self.whole.copy(), self.parts.copy()
+        twin._log = None
+        return twin
+
+    def rows(self, rows: Ints) -> Room:
+        """A room of its own with these rows."""
+        twin = object.__new__(Room)
+        twin.kinds, twin._log = self.kinds, None
+        twin.total, twin.present = self.total[rows], self.present[rows]
+        twin.free, twin.whole, twin.parts = self.free[rows], self.whole[rows], self.parts[rows]
+        return twin
+
+    def repeated(self, times: int) -> Room:
+        """The same rows, ``times`` over."""
+        twin = object.__new__(Room)
+        twin.kinds, twin._log = self.kinds, None
+        twin.total, twin.free = np.tile(self.total, (times, 1)), np.tile(self.free, (times, 1))
+        twin.present, twin.whole = np.tile(self.present, times), np.tile(self.whole, (times, 1))
+        twin.parts = np.tile(self.parts, (times, 1, 1))
+        return twin
+
+    def append(self, other: Room) -> None:
+        """Add the rows of another room at the end."""
+        width = max(self.parts.shape[2], other.parts.shape[2])
+        self._widen(width)
+        parts = np.zeros((len(other), len(self.kinds.devices), width), np.int64)
+        parts[:, :, : other.parts.shape[2]] = other.parts
+        self.total = np.concatenate((self.total, other.total))
+        self.free = np.concatenate((self.free, other.free))
+        self.present = np.concatenate((self.present, other.present))
+        self.whole = np.concatenate((self.whole, other.whole))
+        self.parts = np.concatenate((self.parts, parts))
+
+    def truncate(self, count: int) -> None:
+        """Drop the rows from ``count`` on."""
+        self.total, self.free, self.present = self.total[:count], self.free[:count], self.present[:count]
+        self.whole, self.parts = self.whole[:count], self.parts[:count]
+
+    def _widen(self, width: int) -> None:
+        more = width - self.parts.shape[2]
+        if more > 0:
+            self.parts = np.pad(self.parts, ((0, 0), (0, 0), (0, more)))
+
+    # -- the fit rule -----------------------------------------------------------------------------------------------
+
+    def capacity(self, need: Need) -> Ints:
+        """How many tasks of this need fit on each node."""
+        if need.unknown:
+            return np.zeros(len(self), np.int64)
+        result: Ints | None = None
+        for column, amount in need.plain:
+            fits = self.free[:, column] // amount
+            result = fits if result is None else np.minimum(result, fits)
+        for index, _, amount in need.whole:
+            fits = self.whole[:, index] // amount
+            result = fits if result is None else np.minimum(result, fits)
+        for index, _, amount in need.shares:
+            fits = self.whole[:, index] // DEVICE * (DEVICE // amount)
+            if self.parts.shape[2]:
+                fits = fits + (self.parts[:, index, :] // amount).sum(axis=1)
+            result = fits if result is None else np.minimum(result, fits)
+        return np.full(len(self), UNBOUNDED, np.int64) if result is None else result
+
+    def left_share(self, need: Need, rows: Ints) -> Floats:
+        """What each of these nodes would have left after one more such task: mean share over its kinds."""
+        left = self.free[rows]
+        for column, amount in need.amounts():
+            left[:, column] -= amount
+        total = self.total[rows]
+        shares = np.divide(left, total, out=np.zeros(left.shape), where=total > 0)
+        return np.asarray(shares.sum(axis=1) / self.present[rows])
+
+    def take(self, need: Need, rows: Ints, counts: Ints) -> None:
+        """Put ``counts`` tasks on ``rows`` (each row at most once); they must fit."""
+        if self._log is not None:
+            self._log.append((rows, self.free[rows], self.whole[rows], self.parts[rows]))
+        for column, amount in need.amounts():
+            self.free[rows, column] -= amount * counts
+        for index, _, amount in need.whole:
+            self.whole[rows, index] -= amount * counts
+        for index, _, amount in need.shares:
+            self._take_shares(index, amount, rows, counts)
+
+    def put(self, rows: Ints, other: Room) -> None:
+        """Make ``rows`` as free as the rows of another room."""
+        if self._log is not None:
+            self._log.append((rows, self.free[rows], self.whole[rows], self.parts[rows]))
+        self._widen(other.parts.shape[2])
+        width = self.parts.shape[2] - other.parts.shape[2]
+        self.free[rows], self.whole[rows] = other.free, other.whole
+        self.parts[rows] = np.pad(other.parts, ((0, 0), (0, 0), (width, 0)))
+
+    def _take_shares(self, index: int, amount: int, rows: Ints, counts: Ints) -> None:
+        """Shares go to the fullest device that has room, then to whole devices that are opened for them."""
+        left = counts.copy()
+        parts = self.parts[rows, index, :]
+        for position in range(parts.shape[1]):  # kept sorted: the fullest opened device comes first
+            taken = np.minimum(left, parts[:, position] // amount)
+            parts[:, position] -= taken * amount
+            left -= taken
+        per_device = DEVICE // amount
+        opened = -(-left // per_device)
+        most = int(opened.max(initial=0))
+        if most:
+            self.whole[rows, index] -= opened * DEVICE
+            full_rest = DEVICE - per_device * amount
+            fresh = np.where(np.arange(most) < opened[:, None] - 1, full_rest, 0)
+            last = np.where(opened > 0, DEVICE - (left - (opened - 1) * per_device) * amount, 0)
+            touched = opened > 0
+            fresh[touched, opened[touched] - 1] = last[touched]
+            parts = np.concatenate((parts, fresh), axis=1)
+        parts = np.sort(parts, axis=1)
+        # Empty places sort first; drop the columns that no row needs.
+        used = parts.shape[1] - int((parts == 0).all(axis=0).sum())
+        self._widen(used)
+        width = self.parts.shape[2]
+        block = np.zeros((len(rows), width), np.int64)
+        if used:
+            block[:, width - used :] = parts[:, parts.shape[1] - used :]
+        self.parts[rows, index, :] = block
+
+    # -- undoing ----------------------------------------------------------------------------------------------------
+
+    def mark(self) -> tuple[int, int]:
+        """A point to go back to with ``undo``; from here on every change is remembered."""
+        if self._log is None:
+            self._log = []
+        return len(self._log), len(self)
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        """Back to the state at ``mark``: rows that came later are gone, what was taken is free again."""
+        entries, rows = mark
+        assert self._log is not None
+        while len(self._log) > entries:
+            touched, free, whole, parts = self._log.pop()
+            self.free[touched], self.whole[touched] = free, whole
+            self.parts[touched] = np.pad(parts, ((0, 0), (0, 0), (self.parts.shape[2] - parts.shape[2], 0)))
+        self.truncate(rows)
+
+    def forget(self) -> None:
+        """Nothing before this point will be undone."""
+        self._log = None
+
+
+def amounts_matrix(rows: Sequence[Mapping[str, int]], kinds: Kinds) -> Ints:
+    """One row per mapping, one column per kind."""
+    matrix = np.zeros((len(rows), len(kinds.names)), np.int64)
+    for position, row in enumerate(rows):
+        for name, amount in row.items():
+            matrix[position, kinds.column[name]] = amount
+    return matrix

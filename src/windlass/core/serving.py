@@ -1,0 +1,78 @@
+"""Serving demand: place first, buy last.
+
+Priority by priority, the highest first. Within one, gangs are served one after the other, then all single tasks: each
+shape, the hardest first, takes what is offered; what is left of all of them is bought for together, so that one new
+slice serves many shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .draft import Draft, Served, record
+from .floors import hold_spares
+from .gangs import serve_whole
+from .reasons import Code
+from .shapes import Level, Shape, levels
+
+
+def serve(draft: Draft) -> None:
+    """Place every demand of the snapshot, or note that it waits."""
+    valid = []
+    for demand in draft.snapshot.demands:
+        if mistake := demand.mistake():
+            draft.invalid.append((demand, mistake))
+        else:
+            valid.append(demand)
+    in_order = levels(valid, draft.kinds, draft.largest)
+    for index, level in enumerate(in_order):
+        _serve_gangs(draft, level)
+        _serve_singles(draft, level.shapes, offer=draft.offer_all or index < len(in_order) - 1)
+
+
+def _serve_gangs(draft: Draft, level: Level) -> None:
+    for gang in level.gangs:
+        late = gang.deadline is not None and draft.now >= gang.deadline
+        if not late:
+            hold_spares(draft)
+        served = None if late else serve_whole(draft, draft.offers, gang, Code.DEMAND)
+        if served is None:
+            draft.waiting_gangs.append(gang)
+        else:
+            draft.served_gangs.append((gang, served))
+    draft.offers.room.forget()
+
+
+def _serve_singles(draft: Draft, shapes: Sequence[Shape], *, offer: bool) -> None:
+    served = [Served() for _ in shapes]
+    for shape, into in zip(shapes, served, strict=True):
+        record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count))
+    draft.served_shapes += zip(shapes, served, strict=True)
+    hold_spares(draft)
+    _buy(draft, shapes, served, offer=offer)
+    for shape, into in zip(shapes, served, strict=True):
+        if into.count < shape.count:
+            draft.waiting_shapes.append((shape, shape.count - into.count))
+
+
+def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
+    """Buy for all that is left of the shapes, as far as the ceilings allow."""
+    short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
+    market = draft.market(
+        [shapes[index].need for index in short],
+        [shapes[index].count - served[index].count for index in short],
+        [shapes[index].selector for index in short],
+    )
+    for choice in draft.choose(market):
+        batch = choice.batch
+        owner = shapes[short[choice.shape]].members[0][0]
+        purchase = draft.buy(batch.group, batch.slices, Code.DEMAND, owner, choice)
+        positions = purchase.position + np.arange(batch.slices)
+        filled = np.flatnonzero(batch.fill)
+        for index in filled:
+            served[short[index]].add(positions, np.full(batch.slices, int(batch.fill[index])))
+        if offer:
+            tasks = [(market.needs[index], int(batch.fill[index])) for index in filled]
+            draft.offer(purchase, draft.offers, tasks=tasks)

@@ -1,0 +1,141 @@
+"""Stock: whole free slices, here or on their way, and other ways of using them than task by task.
+
+A plan packs what it buys by its strategy. One tick later the same slices are on their way, the demand still waits, and
+placing task by task may pack it worse than when the slices were chosen: then more would be bought for nothing. So when
+a plan buys although there is stock, other ways are tried, and the best one is taken:
+
+- as if unbought: everything is served as if the stock did not exist, and the stock is then set against what that buys.
+  With the demand of the tick before, this gives the slices of the tick before, and nothing is bought twice;
+- fit before nearness: task by task, but the tightest node first, be it ready or on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from .draft import Draft, Served
+from .lifecycle import IN_FLIGHT, PROGRESS, State
+from .room import Ints
+from .snapshot import Snapshot
+
+_NEAREST = (State.READY, *PROGRESS)
+
+
+def stock_of(draft: Draft) -> dict[int, list[int]]:
+    """For each group the places of its whole free slices, the nearest first."""
+    stock: dict[int, list[int]] = {}
+    for position, item in enumerate(draft.slices):
+        group = draft.group_of[position]
+        if group is None or position in draft.released:
+            continue
+        idle = item.state == State.READY and item.marked_until is None and not draft.busy[position] and item.healthy
+        if item.state in IN_FLIGHT or (idle and _looks_like_its_group(draft, position, group)):
+            stock.setdefault(group, []).append(position)
+    for positions in stock.values():
+        positions.sort(key=lambda p: (_NEAREST.index(draft.slices[p].state), p))
+    return stock
+
+
+def _looks_like_its_group(draft: Draft, position: int, group: int) -> bool:
+    kind, profile = draft.groups[group], draft.profiles[group]
+    nodes = draft.slices[position].nodes
+    same = (not n.labels or draft.eligibility.node_profile(kind, n.labels, profile) == profile for n in nodes)
+    return len(nodes) == kind.hosts and all(same)
+
+
+def best_draft(snapshot: Snapshot, served: Callable[..., Draft], opened: Callable[[Snapshot], Draft]) -> Draft:
+    """The draft that serves the most important demand, then costs the least, then buys the fewest nodes."""
+    best = served(snapshot)
+    if not best.purchases:
+        return best
+    stock = stock_of(best)
+    above_limit = any(best.group_of[position] is not None for position in best.released)
+    if not stock or above_limit:
+        return best
+    others = (_as_if_unbought(snapshot, stock, served, opened), served(snapshot, flat=True))
+    for other in others:
+        if other is not None and _worth(other) < _worth(best):
+            best = other
+    return best
+
+
+def _worth(draft: Draft) -> tuple[tuple[tuple[int, int], ...], int, int]:
+    """Sorts the better draft first."""
+    waiting: dict[int, int] = {}
+    for shape, count in draft.waiting_shapes:
+        waiting[-shape.priority] = waiting.get(-shape.priority, 0) + count
+    for demand in (*draft.waiting_gangs, *draft.waiting_requests):
+        waiting[-demand.priority] = waiting.get(-demand.priority, 0) + demand.count
+    return (
+        tuple(sorted(waiting.items())),
+        sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
+        sum(draft.groups[one.group].hosts * one.slices for one in draft.purchases),
+    )
+
+
+def _as_if_unbought(
+    snapshot: Snapshot,
+    stock: dict[int, list[int]],
+    served: Callable[..., Draft],
+    opened: Callable[[Snapshot], Draft],
+) -> Draft | None:
+    """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
+    draft = opened(snapshot)
+    hidden = {position for positions in stock.values() for position in positions}
+    bare = replace(snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
+    other = served(bare, offer_all=True)
+    if other.waiting_requests:
+        return None
+    place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
+    place[: len(other.slices)] = [p for p in range(len(draft.slices)) if p not in hidden]
+    left = {group: list(positions) for group, positions in stock.items()}
+    for purchase in other.purchases:
+        here = left.get(purchase.group, [])[: purchase.slices]
+        left[purchase.group] = left.get(purchase.group, [])[purchase.slices :]
+        place[purchase.position : purchase.position + len(here)] = here
+        more = purchase.slices - len(here)
+        if more:
+            if draft.ledger.headroom(purchase.group, gang=True) < more:
+                return None
+            bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice)
+            start = purchase.position + len(here)
+            place[start : start + more] = bought.position + np.arange(more)
+    _transplant(other, draft, place, hidden)
+    return draft
+
+
+def _transplant(other: Draft, draft: Draft, place: Ints, hidden: set[int]) -> None:
+    """Take over what ``other`` decided, its slices renamed by ``place``."""
+
+    def moved(served: Served) -> Served:
+        result = Served()
+        for positions, counts in served.runs:
+            result.add(place[positions], counts)
+        return result
+
+    draft.served_shapes = [(shape, moved(served)) for shape, served in other.served_shapes]
+    draft.served_gangs = [(gang, moved(served)) for gang, served in other.served_gangs]
+    draft.waiting_shapes, draft.waiting_gangs = other.waiting_shapes, other.waiting_gangs
+    draft.invalid = other.invalid
+    draft.requested = {int(place[p]) for p in other.requested}
+    draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
+    draft.requested |= {int(place[p]) for p in other.bought_for_requests() if place[p] < len(draft.slices)}
+    offers, source = draft.offers, other.offers
+    kept = ~np.isin(offers.position, np.array(sorted(hidden), np.int64))
+    count = int(kept.sum())
+    offers.tier[kept] = source.tier[:count]
+    offers.room.put(np.flatnonzero(kept), source.room.rows(np.arange(count)))
+    new = np.arange(count, len(source))
+    target = place[source.position[new]]
+    in_stock = target < len(draft.slices)
+    rows_of: dict[int, list[int]] = {}
+    for row in np.flatnonzero(~kept).tolist():
+        rows_of.setdefault(int(offers.position[row]), []).append(row)
+    loaded = [rows_of[int(position)].pop(0) for position in target[in_stock]]
+    if loaded:
+        offers.room.put(np.array(loaded), source.room.rows(new[in_stock]))
+    rest = new[~in_stock]
+    offers.adopt(source, rest, target[~in_stock])

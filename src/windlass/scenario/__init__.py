@@ -1,0 +1,13 @@
+"""The scenario file: one snapshot as YAML or JSON, read with care.
+
+Text enters in ``text`` and leaves it as plain data (mappings, lists, text, numbers). ``reading`` walks plain data and
+collects every mistake with its path; ``scenario`` says what a scenario is made of and gives a ``Snapshot``;
+``writing`` goes the other way. A wrong file gives a ``ScenarioError`` with one message per mistake and never any other
+exception, whatever the text holds.
+"""
+
+from .reading import ScenarioError
+from .scenario import read_plain, read_scenario
+from .writing import write_scenario
+
+__all__ = ["ScenarioError", "read_plain", "read_scenario", "write_scenario"]

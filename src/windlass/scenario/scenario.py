@@ -1,0 +1,530 @@
+"""What a scenario is made of: plain data in, ``Snapshot`` out.
+
+Each part has a ``Form`` (its keys) and a function that reads it. Rules that tie parts together (a floor above its
+limit, more in use than a node has, the same id twice) are checked where the second part is read. What is repeated a
+hundred thousand times (needs, conditions, tolerations) is read once per different value.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import partial
+from typing import Any, Literal, TypeVar, cast
+
+from windlass.core.conditions import EFFECTS, Condition, Effect, Taint, Toleration, parse_condition
+from windlass.core.lifecycle import RECALLABLE, State
+from windlass.core.quantities import ACCELERATORS, DEVICE, format_quantity, parse_money, parse_quantity
+from windlass.core.reasons import nearest_name, plural
+from windlass.core.snapshot import (
+    Amounts,
+    Availability,
+    Bundle,
+    Choose,
+    Cluster,
+    Demand,
+    Gang,
+    Group,
+    LowUtilization,
+    Node,
+    ScaleDown,
+    Slice,
+    Snapshot,
+    UtilizationTarget,
+    amounts,
+)
+
+from .forms import (
+    AVAILABILITY,
+    BUNDLE,
+    CLUSTER,
+    DEMAND,
+    GANGS,
+    GROUP,
+    LOW_UTILIZATION,
+    MOST,
+    MOST_DEVICES,
+    MOST_EFFORT,
+    MOST_HOSTS,
+    MOST_SLICES,
+    MOST_TASKS,
+    NODE,
+    REQUEST,
+    SCALE_DOWN,
+    SCENARIO,
+    SLICE,
+    STATES,
+    STRATEGIES,
+    TAINT,
+    TOLERATION,
+    UTILIZATION,
+)
+from .reading import Form, Path, Reader, is_name, path_text, shown
+from .text import plain_data
+
+T = TypeVar("T")
+
+
+def read_scenario(text: str | bytes) -> Snapshot:
+    """The snapshot that a scenario file holds (YAML or JSON); ``ScenarioError`` names every mistake with its path."""
+    collecting = gc.isenabled()
+    gc.disable()  # nothing here is cyclic, and a collector that walks 300,000 new mappings doubles the time
+    try:
+        return read_plain(plain_data(text))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def read_plain(data: object) -> Snapshot:
+    """The same from data that is already plain: mappings, lists, text and numbers."""
+    return _ScenarioReader().scenario(data)
+
+
+class _ScenarioReader(Reader):
+    """Reads the parts of one scenario; remembers what later parts are checked against."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._groups: dict[str, Group] = {}
+        self._doubtful: set[str] = set()
+        """Groups with mistakes of their own: what refers to them is not measured against them."""
+        self._needs: dict[bytes, Amounts] = {}
+        self._plain_amounts: dict[bytes, Amounts] = {}
+        self._conditions: dict[bytes, tuple[Condition, ...]] = {}
+        self._tolerations: dict[bytes, tuple[Toleration, ...]] = {}
+        self._bundles: dict[tuple[Amounts, int], tuple[Bundle, ...]] = {}
+        self._shapes: dict[bytes, Demand] = {}
+
+    def scenario(self, data: object) -> Snapshot:
+        fields = self.fields((), data, SCENARIO)
+        now = self.number(("now",), fields.get("now"), 0)
+        cluster = self.cluster(("cluster",), fields.get("cluster"))
+        if (named := fields.get("groups")) is not None:
+            for name, value in self.mapping(("groups",), named, "a mapping from names to groups").items():
+                self._remember_group(name, value, cluster)
+        ids: dict[str, Path] = {}  # of demands and requests together: both wait under their id
+        snapshot = Snapshot(
+            groups=tuple(self._groups.values()),
+            slices=self.slices(fields.get("slices")),
+            demands=self.demands("demands", fields.get("demands"), DEMAND, ids),
+            requests=self.demands("requests", fields.get("requests"), REQUEST, ids),
+            cluster=cluster,
+            now=now,
+        )
+        self.finish()
+        return snapshot
+
+    def _remembered(self, memory: dict[bytes, T], at: Path, value: Any, read: Callable[[Path, Any], T]) -> T:
+        """What ``read`` gave for an equal value. The key is the value's bytes, because 1, 1.0 and true are equal as
+        values and must not be as amounts; what cannot be a key (a doubled mapping, a strange type) is read anew."""
+        try:
+            key = marshal.dumps(value, 2)
+        except ValueError:
+            return read(at, value)
+        found = memory.get(key)
+        if found is None:
+            before = len(self.mistakes)
+            found = read(at, value)
+            if len(self.mistakes) == before:
+                memory[key] = found
+        return found
+
+    # -- cluster and groups ------------------------------------------------------------------------------------------
+
+    def cluster(self, at: Path, value: object) -> Cluster:
+        if value is None:
+            return Cluster()
+        fields = self.fields(at, value, CLUSTER)
+        return Cluster(
+            max_nodes=self.integer((*at, "max_nodes"), fields.get("max_nodes"), None, high=MOST),
+            max_hourly_cost=self.money((*at, "max_hourly_cost"), fields.get("max_hourly_cost")),
+            max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
+            choose=cast("Choose | None", self.choice((*at, "choose"), fields.get("choose"), STRATEGIES, None)),
+            effort=self.integer((*at, "effort"), fields.get("effort"), 1, low=1, high=MOST_EFFORT),
+        )
+
+    def _remember_group(self, name: str, value: object, cluster: Cluster) -> None:
+        before = len(self.mistakes)
+        if not is_name(name):
+            self.wrong(("groups",), f"has a group named {shown(name)}; a name must be visible text in one line")
+        group = self.group(("groups", name), name, value)
+        if cluster.choose == "cheapest" and isinstance(value, Mapping) and value.get("price") is None:
+            self.wrong(("groups", name, "price"), "is required because cluster.choose is cheapest, and is missing")
+        self._groups[name] = group
+        if len(self.mistakes) > before:
+            self._doubtful.add(name)
+
+    def group(self, at: Path, name: str, value: object) -> Group:
+        fields = self.fields(at, value, GROUP)
+        resources = self._resources((*at, "resources"), fields.get("resources"))
+        least = self.integer((*at, "min"), fields.get("min"), 0, high=MOST_SLICES)
+        most = self.integer((*at, "max"), fields.get("max"), None, high=MOST_SLICES)
+        if most is not None and most < least:
+            self.wrong((*at, "max"), f"must be at least min ({least}), is {most}")
+        protected = self.items((*at, "protected"), fields.get("protected"), "slice ids")
+        return Group(
+            name=name,
+            resources=resources,
+            max=0 if most is None else most,
+            labels=self.labels((*at, "labels"), fields.get("labels")),
+            taints=tuple(
+                self.taint((*at, "taints", index), one)
+                for index, one in enumerate(self.items((*at, "taints"), fields.get("taints"), "taints"))
+            ),
+            hosts=self.integer((*at, "hosts"), fields.get("hosts"), 1, low=1, high=MOST_HOSTS),
+            min=least,
+            spare=self.integer((*at, "spare"), fields.get("spare"), 0, high=MOST_SLICES),
+            rank=self.integer((*at, "rank"), fields.get("rank"), 100, high=MOST),
+            price=self.money((*at, "price"), fields.get("price")),
+            preemptible=self.boolean((*at, "preemptible"), fields.get("preemptible"), False),
+            max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
+            scale_down=self.scale_down((*at, "scale_down"), fields.get("scale_down"), dict(resources)),
+            availability=self.availability((*at, "availability"), fields.get("availability")),
+            protected=frozenset(self.name((*at, "protected", index), one) for index, one in enumerate(protected)),
+            boot_seconds=self.number((*at, "boot_seconds"), fields.get("boot_seconds"), 300, low=0),
+        )
+
+    def _resources(self, at: Path, value: object) -> Amounts:
+        if value is None:
+            return ()
+        found = self.plain_amounts(at, value)
+        for name, amount in found:
+            if name in ACCELERATORS and amount % DEVICE:
+                self.wrong((*at, name), f"must be a whole number of devices, is {format_quantity(amount, name)}")
+            elif name in ACCELERATORS and amount > MOST_DEVICES * DEVICE:
+                self.wrong((*at, name), f"must be at most {MOST_DEVICES} devices, is {format_quantity(amount, name)}")
+        return found
+
+    def scale_down(self, at: Path, value: object, resources: dict[str, int]) -> ScaleDown | None:
+        if value is None:
+            return None
+        fields = self.fields(at, value, SCALE_DOWN)
+        rules = ScaleDown(
+            idle_timeout=self.number((*at, "idle_timeout"), fields.get("idle_timeout"), None, low=0),
+            low_utilization=self.low_utilization((*at, "low_utilization"), fields.get("low_utilization")),
+            utilization=self.utilization((*at, "utilization"), fields.get("utilization"), resources),
+            consolidate=self.boolean((*at, "consolidate"), fields.get("consolidate"), False),
+        )
+        return None if rules == ScaleDown() else rules
+
+    def low_utilization(self, at: Path, value: object) -> LowUtilization | None:
+        if value is None:
+            return None
+        fields = self.fields(at, value, LOW_UTILIZATION)
+        below = fields.get("below")
+        if below is not None and (isinstance(below, bool) or not isinstance(below, int | float) or not 0 < below <= 1):
+            self.wrong((*at, "below"), f"must be a share above 0 and up to 1, such as 0.3, is {shown(below)}")
+            below = None
+        return LowUtilization(
+            below=Fraction(1) if below is None else Fraction(str(below)),
+            keep=self.integer((*at, "keep"), fields.get("keep"), 0, high=MOST_SLICES),
+        )
+
+    def utilization(self, at: Path, value: object, resources: dict[str, int]) -> UtilizationTarget | None:
+        if value is None:
+            return None
+        fields = self.fields(at, value, UTILIZATION)
+        resource = fields.get("resource")
+        if resource is not None:
+            resource = self.name((*at, "resource"), resource)
+            if resource and resource not in resources:
+                meant = nearest_name(resource[:80], resources)
+                hint = f"did you mean {meant}?" if meant else f"it has {', '.join(resources) or 'none'}"
+                self.wrong((*at, "resource"), f"must be a resource of the group, is {shown(resource)}; {hint}")
+        return UtilizationTarget(
+            percent=self.integer((*at, "percent"), fields.get("percent"), 100, low=1, high=100),
+            delay=self.number((*at, "delay"), fields.get("delay"), 0, low=0),
+            spare_nodes=self.integer((*at, "spare_nodes"), fields.get("spare_nodes"), 0, high=MOST_SLICES),
+            resource=resource,
+        )
+
+    def availability(self, at: Path, value: object) -> Availability:
+        if value is None:
+            return Availability()
+        fields = self.fields(at, value, AVAILABILITY)
+        options = ("available", "backoff", "quota_exceeded")
+        state = self.choice((*at, "state"), fields.get("state"), options, "available")
+        until = self.number((*at, "until"), fields.get("until"), None)
+        if until is not None and fields.get("state") == "available":
+            self.wrong((*at, "until"), "has no effect with state available; leave it out, or say what it waits for")
+        return Availability(
+            state=cast('Literal["available", "backoff", "quota_exceeded"]', state),
+            until=until,
+            why=self.text((*at, "why"), fields.get("why")),
+        )
+
+    def taint(self, at: Path, value: object) -> Taint:
+        fields = self.fields(at, value, TAINT)
+        return Taint(
+            key=self.name((*at, "key"), fields["key"]) if fields.get("key") is not None else "",
+            value=self.text((*at, "value"), fields.get("value")),
+            effect=cast("Effect", self.choice((*at, "effect"), fields.get("effect"), EFFECTS, "NoSchedule")),
+        )
+
+    # -- slices ------------------------------------------------------------------------------------------------------
+
+    def slices(self, value: object) -> tuple[Slice, ...]:
+        ids: dict[str, Path] = {}
+        nodes: dict[str, Path] = {}
+        found = []
+        for index, entry in enumerate(self.items(("slices",), value, "slices")):
+            one = self.slice_(self._place("slices", index, entry), entry, nodes)
+            self._unique(ids, one.id, ("slices", index), ("slices", one.id))
+            found.append(one)
+        return tuple(found)
+
+    def slice_(self, at: Path, value: object, node_ids: dict[str, Path]) -> Slice:
+        fields = self.fields(at, value, SLICE)
+        name = self._id(at, fields)
+        if name.startswith("new:"):
+            self.wrong((*at, "id"), f"must not start with 'new:', which names slices of a plan, is {shown(name)}")
+        group = self.name((*at, "group"), fields["group"]) if fields.get("group") is not None else ""
+        state = fields.get("state")
+        if isinstance(state, str) and state.isupper():
+            state = state.lower()  # the names as the table of states writes them
+        state = State(self.choice((*at, "state"), state, STATES, "ready"))
+        return Slice(
+            id=name,
+            group=group,
+            state=state,
+            since=self.number((*at, "since"), fields.get("since"), None),
+            marked_until=self.number((*at, "marked_until"), fields.get("marked_until"), None),
+            nodes=self.nodes((*at, "nodes"), fields.get("nodes"), name, group, state, node_ids),
+        )
+
+    def nodes(
+        self, at: Path, value: object, name: str, group_name: str, state: State, ids: dict[str, Path]
+    ) -> tuple[Node, ...]:
+        """The nodes that are given, filled up to the group's ``hosts`` where some may not have joined yet."""
+        group = None if group_name in self._doubtful else self._groups.get(group_name)
+        entries = self.items(at, value, "nodes")
+        found = []
+        for index, entry in enumerate(entries):
+            here = self._place(at, index, entry)
+            node = self.node(here, entry, f"{name}/{index}")
+            self._unique(ids, node.id, (*at, index), (*at, node.id))
+            if group is not None:
+                self._check_used((*here, "used"), node, group)
+            found.append(node)
+        hosts = group.hosts if group is not None else 1
+        if group is not None and isinstance(value, list | tuple):
+            joined = state in RECALLABLE or state is State.READY
+            if len(entries) > hosts or (joined and len(entries) < hosts):
+                has = f"a slice of {group_name} has hosts: {hosts}"
+                remedy = "; list the missing ones with healthy: false" if len(entries) < hosts else ""
+                self.wrong(at, f"must be {plural(hosts, 'node')}, because {has}; are {len(entries)}{remedy}")
+        for index in range(len(found), hosts):
+            node = Node(f"{name}/{index}")
+            self._unique(ids, node.id, (*at, index), (*at, node.id))
+            found.append(node)
+        return tuple(found)
+
+    def node(self, at: Path, value: object, default_id: str) -> Node:
+        fields = self.fields(at, value, NODE)
+        used: Amounts = ()
+        if (given := fields.get("used")) is not None:
+            used = self._remembered(self._plain_amounts, (*at, "used"), given, self.plain_amounts)
+        return Node(
+            id=self._id(at, fields) or default_id,
+            used=used,
+            tasks=self.integer((*at, "tasks"), fields.get("tasks"), 1 if used else 0, high=MOST_TASKS),
+            idle_since=self.number((*at, "idle_since"), fields.get("idle_since"), None),
+            labels=self.labels((*at, "labels"), fields.get("labels")),
+            healthy=self.boolean((*at, "healthy"), fields.get("healthy"), True),
+        )
+
+    def _check_used(self, at: Path, node: Node, group: Group) -> None:
+        if not node.used:
+            return
+        has = dict(group.resources)
+        for resource, amount in node.used:
+            used = format_quantity(amount, resource)
+            if resource not in has:
+                meant = nearest_name(resource[:80], has)
+                hint = f"; did you mean {meant}?" if meant else ""
+                self.wrong((*at, resource), f"uses {used}, but a node of {group.name} has no {resource}{hint}")
+            elif amount > has[resource]:
+                total = format_quantity(has[resource], resource)
+                self.wrong((*at, resource), f"uses {used}, more than the {total} that a node of {group.name} has")
+
+    # -- demands -----------------------------------------------------------------------------------------------------
+
+    def demands(self, section: str, value: object, form: Form, ids: dict[str, Path]) -> tuple[Demand, ...]:
+        """Demands or standing requests. One with a count of 0 is the same as none."""
+        found = []
+        for index, entry in enumerate(self.items((section,), value, section)):
+            demand = self._like_another(entry) or self.demand(self._place(section, index, entry), entry, form)
+            if demand.id in ids:
+                self._unique(ids, demand.id, (section, index), (section, demand.id))
+            elif demand.id:
+                ids[demand.id] = (section, index)
+            if demand.bundles:
+                found.append(demand)
+        return tuple(found)
+
+    def _like_another(self, entry: object) -> Demand | None:
+        """The short way for a single demand that differs from one read before in id, count and time only."""
+        if type(entry) is not dict:
+            return None
+        rest = entry.copy()
+        name, count, since = rest.pop("id", None), rest.pop("count", 1), rest.pop("since", None)
+        try:
+            like = self._shapes.get(marshal.dumps(rest, 2))
+        except ValueError:
+            return None
+        if like is None or type(name) is not str or not is_name(name) or type(count) is not int:
+            return None
+        if since is not None and (type(since) is not int or not -MOST <= since <= MOST):
+            return None
+        bundles = self._bundles.get((like.bundles[0].needs, count))
+        if bundles is None:
+            return None
+        return Demand(name, bundles, None, like.where, like.prefer, like.tolerates, like.priority, since)
+
+    def demand(self, at: Path, value: object, form: Form) -> Demand:
+        before = len(self.mistakes)
+        fields = self.fields(at, value, form)
+        gang = self.choice((*at, "gang"), fields.get("gang"), GANGS, None)
+        single = fields.get("gang") is None and fields.get("bundles") is None
+        deadline = self.number((*at, "deadline"), fields.get("deadline"), None)
+        if deadline is not None and single:
+            self.wrong((*at, "deadline"), "is for a gang only; leave it out, or add gang and bundles")
+        demand = Demand(
+            id=self._id(at, fields),
+            bundles=self._single(at, fields, form) if single else self._members(at, fields, form),
+            gang=None if gang is None else Gang(gang),
+            where=self._remembered(self._conditions, (*at, "where"), fields.get("where"), self.conditions),
+            prefer=self._remembered(self._conditions, (*at, "prefer"), fields.get("prefer"), self.conditions),
+            tolerates=self._remembered(
+                self._tolerations, (*at, "tolerates"), fields.get("tolerates"), self.tolerations
+            ),
+            priority=self.integer((*at, "priority"), fields.get("priority"), 0, low=-MOST * 10, high=MOST * 10),
+            since=self.number((*at, "since"), fields.get("since"), None),
+            deadline=deadline,
+        )
+        if single and demand.bundles and type(value) is dict and len(self.mistakes) == before:
+            rest = {key: one for key, one in value.items() if key not in ("id", "count", "since")}
+            self._shapes[marshal.dumps(rest, 2)] = demand
+        return demand
+
+    def _single(self, at: Path, fields: Mapping[str, Any], form: Form) -> tuple[Bundle, ...]:
+        count = fields.get("count", 1)
+        if type(count) is not int or not 0 < count <= MOST_TASKS:
+            count = self.integer((*at, "count"), count, 1, high=MOST_TASKS)
+        given = fields.get("needs")
+        if given is None:
+            if fields:
+                self.wrong((*at, "needs"), f"is required in {form.noun} without bundles, and is missing")
+            return ()
+        needs = self._remembered(self._needs, (*at, "needs"), given, self.needs)
+        found = self._bundles.get((needs, count))
+        if found is None:
+            found = self._bundles[needs, count] = (Bundle(needs, count),) if count else ()
+        return found
+
+    def _members(self, at: Path, fields: Mapping[str, Any], form: Form) -> tuple[Bundle, ...]:
+        if fields.get("gang") is None and form is DEMAND:
+            self.wrong((*at, "gang"), f"is required beside bundles: one of {', '.join(GANGS)}; or give needs and count")
+        for key in ("needs", "count"):
+            if fields.get(key) is not None:
+                self.wrong((*at, key), f"must be inside bundles: a gang is written bundles: [{{{key}: ...}}]")
+        given = fields.get("bundles")
+        if given is None or given == []:
+            self.wrong((*at, "bundles"), "is required for a gang, such as bundles: [{needs: {gpu: 1}, count: 8}]")
+        found = []
+        for index, entry in enumerate(self.items((*at, "bundles"), given, "bundles")):
+            here = (*at, "bundles", index)
+            bundle = self.fields(here, entry, BUNDLE)
+            count = self.integer((*here, "count"), bundle.get("count"), 1, high=MOST_TASKS)
+            if bundle.get("needs") is not None:
+                needs = self._remembered(self._needs, (*here, "needs"), bundle["needs"], self.needs)
+                if count:
+                    found.append(Bundle(needs, count))
+        return tuple(found)
+
+    def needs(self, at: Path, value: object) -> Amounts:
+        found = self.plain_amounts(at, value)
+        for name, amount in found:
+            if name in ACCELERATORS and amount > DEVICE and amount % DEVICE:
+                devices = format_quantity(amount, name)
+                self.wrong((*at, name), f"must be below 1 (a share of one device) or a whole number, is {devices}")
+        return found
+
+    def plain_amounts(self, at: Path, value: object) -> Amounts:
+        """Amounts by resource; what is zero is not there."""
+        found = {}
+        for name, one in self.mapping(at, value, "a mapping of resources, such as {cpu: 4, gpu: 1}").items():
+            if not is_name(name):
+                self.wrong(at, f"has a resource named {shown(name)}; a name must be visible text in one line")
+                continue
+            wanted = "a number such as 4, 500m or 16Gi"
+            amount = self.parsed((*at, name), one, partial(parse_quantity, resource=name), wanted)
+            if amount:
+                found[name] = amount
+        return amounts(found)
+
+    def conditions(self, at: Path, value: object) -> tuple[Condition, ...]:
+        found = []
+        if isinstance(value, str):
+            self.wrong(at, f"must be a list of conditions, is text; write [{shown(value)}]")
+            return ()
+        for index, one in enumerate(self.items(at, value, "conditions, such as ['zone == us-1a']")):
+            here = (*at, index)
+            if not isinstance(one, str):
+                self.wrong(here, f"must be a condition such as 'zone == us-1a', is {shown(one)}; put it in quotes")
+            elif not one.isprintable():
+                self.wrong(here, f"must be a condition in one line, is {shown(one)}")
+            elif (condition := self.parsed(here, one, parse_condition, "a condition")) is not None:
+                found.append(condition)
+        return tuple(found)
+
+    def tolerations(self, at: Path, value: object) -> tuple[Toleration, ...]:
+        return tuple(
+            self.toleration((*at, index), one) for index, one in enumerate(self.items(at, value, "tolerations"))
+        )
+
+    def toleration(self, at: Path, value: object) -> Toleration:
+        fields = self.fields(at, value, TOLERATION)
+        operator = self.choice((*at, "operator"), fields.get("operator"), ("Equal", "Exists"), "Equal")
+        key = self.text((*at, "key"), fields.get("key"))
+        if not key and operator == "Equal" and isinstance(value, Mapping):
+            self.wrong((*at, "key"), "is required unless operator is Exists, which without a key tolerates every taint")
+        if operator == "Exists" and fields.get("value") not in (None, ""):
+            self.wrong((*at, "value"), "has no effect with operator Exists; leave it out, or use operator: Equal")
+        effect = fields.get("effect")
+        return Toleration(
+            key=key,
+            operator=cast('Literal["Equal", "Exists"]', operator),
+            value=self.text((*at, "value"), fields.get("value")),
+            effect="" if effect in (None, "") else cast("Effect", self.choice((*at, "effect"), effect, EFFECTS, "")),
+        )
+
+    # -- shared by the parts -----------------------------------------------------------------------------------------
+
+    def money(self, at: Path, value: object) -> int | None:
+        return None if value is None else self.parsed(at, value, parse_money, "dollars per hour such as 1.25")
+
+    def _id(self, at: Path, fields: Mapping[str, Any]) -> str:
+        """The id, or empty when there is none to speak of (which ``fields`` has told if it is required)."""
+        value = fields.get("id")
+        return "" if value is None else self.name((*at, "id"), value)
+
+    def _place(self, section: str | Path, index: int, entry: object) -> Path:
+        """Where an entry of a list is, by its id if it has one."""
+        base = (section,) if isinstance(section, str) else section
+        name = entry.get("id") if isinstance(entry, dict) else None
+        if type(name) is int and name.bit_length() < 200:
+            name = str(name)
+        return (*base, name if isinstance(name, str) and is_name(name) else index)
+
+    def _unique(self, ids: dict[str, Path], name: str, here: Path, named: Path) -> None:
+        if not name:
+            return
+        if name in ids:
+            places = f"{path_text(ids[name])} and {path_text(here)}"
+            self.wrong(named, f"the id stands twice, in {places}; each needs its own")
+        else:
+            ids[name] = here

@@ -1,0 +1,13 @@
+"""Settings for the whole suite: property tests are repeatable, and judged by their answers, not by the clock."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "default", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("deep", parent=settings.get_profile("default"), derandomize=False, max_examples=5000)
+settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS", "default"))

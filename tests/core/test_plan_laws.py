@@ -1,0 +1,116 @@
+"""Promises of the planner, on random snapshots."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.applying import everything_done, launches_on_their_way
+from tests.snapshots import needs, slices, snapshots
+from windlass.core.invariants import broken_laws
+from windlass.core.plan import Plan
+from windlass.core.planner import plan
+from windlass.core.reasons import Code
+from windlass.core.snapshot import Bundle, Cluster, Demand, Snapshot
+
+STRATEGIES = ("best-fit", "rank", "cheapest")
+
+
+@given(snapshots())
+@settings(max_examples=300)
+def test_every_plan_obeys_the_laws(snapshot: Snapshot) -> None:
+    assert list(broken_laws(snapshot, plan(snapshot))) == []
+
+
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_the_order_of_the_input_changes_nothing(snapshot: Snapshot, rng: random.Random) -> None:
+    def mixed(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(rng.sample(items, len(items)))
+
+    other = replace(
+        snapshot,
+        groups=mixed(snapshot.groups),
+        slices=tuple(replace(s, nodes=mixed(s.nodes)) for s in mixed(snapshot.slices)),
+        demands=mixed(snapshot.demands),
+        requests=mixed(snapshot.requests),
+    )
+    assert json.dumps(plan(other).to_dict()) == json.dumps(plan(snapshot).to_dict())
+
+
+@given(snapshots())
+def test_the_same_snapshot_gives_the_same_plan_byte_for_byte(snapshot: Snapshot) -> None:
+    assert json.dumps(plan(snapshot).to_dict()) == json.dumps(plan(snapshot).to_dict())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(st.data())
+def test_a_plan_that_was_carried_out_leaves_nothing_more_to_launch(strategy: str, data: st.DataObject) -> None:
+    snapshot = data.draw(snapshots(limited=False, choose=(strategy,)))
+    first = plan(snapshot)
+    again = plan(everything_done(snapshot, first))
+    assert [launch for launch in again.launches if launch.reason.code != Code.CONSOLIDATE] == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("limited", [False, True])
+@given(st.data())
+def test_what_is_on_its_way_is_counted_once(strategy: str, limited: bool, data: st.DataObject) -> None:
+    """With nothing but the plan's own launches on their way, the next tick buys nothing more."""
+    snapshot = data.draw(snapshots(limited=limited, choose=(strategy,), most_slices=0))
+    first = plan(snapshot)
+    assume(first.launch)
+    assert plan(launches_on_their_way(snapshot, first)).launch == {}
+
+
+def unserved(answer: Plan) -> int:
+    return sum(item.count for item in answer.waiting)
+
+
+def one_shape(snapshot: Snapshot, task: tuple[tuple[str, int], ...], count: int) -> Snapshot:
+    return replace(snapshot, demands=(Demand("d-0", (Bundle(task, count),)),), requests=())
+
+
+@given(snapshots(), needs(), st.integers(1, 20), st.data())
+def test_one_more_slice_never_makes_more_of_one_shape_wait(
+    snapshot: Snapshot, task: tuple[tuple[str, int], ...], count: int, data: st.DataObject
+) -> None:
+    """A slice above a limit would not be more capacity, so each max has room for it, and nothing else limits."""
+    groups = tuple(replace(group, min=0, spare=0) for group in snapshot.groups)
+    fewer = replace(one_shape(snapshot, task, count), groups=groups, cluster=Cluster(choose=snapshot.cluster.choose))
+    more = data.draw(slices("s-more", list(groups)).filter(lambda item: item.group != "removed"))
+    larger = tuple(replace(group, max=group.max + (group.name == more.group)) for group in groups)
+    full = replace(fewer, groups=larger, slices=(*fewer.slices, more))
+    assert unserved(plan(full)) <= unserved(plan(fewer))
+
+
+LIMITS = ("max", "max_launching", "availability", "max_nodes", "max_hourly_cost", "cluster max_launching")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@given(st.data())
+def test_lifting_a_limit_never_places_less_of_one_shape(limit: str, data: st.DataObject) -> None:
+    """With one group: with several, one more of the group that fits best may use up a limit of another kind."""
+    snapshot = data.draw(snapshots(gangs=False, most_groups=1))
+    snapshot = one_shape(snapshot, data.draw(needs()), data.draw(st.integers(1, 20)))
+    group, cluster = replace(snapshot.groups[0], min=0, spare=0), snapshot.cluster
+    snapshot = replace(snapshot, groups=(group,))
+    match limit:
+        case "max":
+            lifted = replace(snapshot, groups=(replace(group, max=group.max + 3),))
+        case "max_launching":
+            lifted = replace(snapshot, groups=(replace(group, max_launching=None),))
+        case "availability":
+            lifted = replace(snapshot, groups=(replace(group, availability=type(group.availability)()),))
+        case "max_nodes":
+            lifted = replace(snapshot, cluster=replace(cluster, max_nodes=None))
+        case "max_hourly_cost":
+            lifted = replace(snapshot, cluster=replace(cluster, max_hourly_cost=None))
+        case _:
+            lifted = replace(snapshot, cluster=replace(cluster, max_launching=None))
+    assert unserved(plan(lifted)) <= unserved(plan(snapshot))

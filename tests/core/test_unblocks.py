@@ -1,0 +1,143 @@
+"""Ways out of waiting: each one that is told is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.snapshots import snapshots
+from windlass import Plan, builders, plan
+from windlass.core.snapshot import Snapshot
+from windlass.scenario import read_plain, write_scenario
+
+
+def applied(snapshot: Snapshot, changes: Any) -> Snapshot:
+    """The snapshot with the settings of one unblock made in its scenario file."""
+    data = write_scenario(snapshot)
+    for path, value in changes:
+        section, *rest = path
+        place = data.setdefault(section, {})
+        if section in ("demands", "requests"):
+            place = next(item for item in place if item["id"] == rest[0])
+            rest = rest[1:]
+        for key in rest[:-1]:
+            place = place[key]
+        if value is None:
+            place.pop(rest[-1], None)
+        else:
+            place[rest[-1]] = value
+    return read_plain(data)
+
+
+def waits(answer: Plan, demand: str) -> bool:
+    return any(item.demand == demand for item in answer.waiting)
+
+
+@given(snapshots())
+def test_every_way_out_that_is_told_places_the_demand(snapshot: Snapshot) -> None:
+    for demand, ways in plan(snapshot).unblocks.items():
+        for way in ways:
+            assert not waits(plan(applied(snapshot, way.set)), demand), way
+
+
+def only_way(groups: Any, demands: Any, **more: Any) -> list[str]:
+    answer = plan(builders.snapshot(groups=groups, demands=demands, **more))
+    return [way.change for ways in answer.unblocks.values() for way in ways]
+
+
+GPU = {"gpu": 8}
+
+
+def test_a_max_is_raised_just_so_far_that_everything_is_placed() -> None:
+    ways = only_way([builders.group("a100", gpu=8, max=1)], [builders.demand("job", GPU, count=4)])
+    assert ways == ["max of a100 1 -> 4"]
+
+
+def test_the_cheapest_way_out_names_its_price() -> None:
+    answer = plan(
+        builders.snapshot(
+            groups=[builders.group("a100", gpu=8, max=1, price=12.0)], demands=[builders.demand("job", GPU, count=2)]
+        )
+    )
+    [way] = answer.unblocks["job"]
+    assert way.to_dict() == {
+        "change": "max of a100 1 -> 2",
+        "set": [{"path": ["groups", "a100", "max"], "value": 2}],
+        "hourly_cost": 12.0,
+    }
+
+
+def test_the_node_limit_is_raised_by_hosts() -> None:
+    ways = only_way(
+        [builders.group("pod", tpu=4, hosts=4, max=9)],
+        [builders.gang("train", [({"tpu": 4}, 8)], kind="same-slice")],
+        max_nodes=7,
+    )
+    assert ways == ["the cluster's max_nodes 7 -> 8"]
+
+
+def test_the_ceiling_is_raised_to_what_everything_costs() -> None:
+    ways = only_way(
+        [builders.group("a100", gpu=8, max=9, price=12.0)], [builders.demand("job", GPU, count=3)], max_hourly_cost=30.0
+    )
+    assert ways == ["the cost ceiling $30.00/h -> $36.00/h"]
+
+
+def test_a_rate_that_holds_launches_back_can_be_raised() -> None:
+    ways = only_way([builders.group("a100", gpu=8, max=9, max_launching=1)], [builders.demand("job", GPU, count=3)])
+    assert ways == ["max_launching of a100 1 -> 3"]
+
+
+def test_a_refused_group_that_is_available_again_is_a_way_out() -> None:
+    refused = {"state": "quota_exceeded", "until": 400, "why": "quota"}
+    ways = only_way([builders.group("tpu", tpu=4, max=5, availability=refused)], [builders.demand("job", {"tpu": 4})])
+    assert ways == ["tpu available again (expected at 400)"]
+
+
+def test_a_typing_error_is_mended_before_the_condition_is_dropped() -> None:
+    ways = only_way(
+        [builders.group("eu", tpu=4, max=5, labels={"zone": "europe-west4-b"})],
+        [builders.demand("job", {"tpu": 4}, where=["zone == europe-west4b"])],
+    )
+    assert ways == ["zone == europe-west4b -> zone == europe-west4-b", "without the condition zone == europe-west4b"]
+
+
+def test_a_taint_can_be_tolerated() -> None:
+    taint = {"key": "team", "value": "red", "effect": "NoSchedule"}
+    ways = only_way([builders.group("gpu", gpu=8, max=5, taints=[taint])], [builders.demand("job", {"gpu": 1})])
+    assert ways == ["tolerate team=red:NoSchedule"]
+
+
+def test_a_need_is_lowered_to_what_the_largest_node_has() -> None:
+    ways = only_way(
+        [builders.group("big", cpu=8, memory="128Gi", max=5)], [builders.demand("job", {"memory": "512Gi"})]
+    )
+    assert ways == ["memory 512Gi -> 128Gi"]
+
+
+def test_a_gang_that_does_not_divide_is_cut_to_whole_slices() -> None:
+    ways = only_way(
+        [builders.group("pod", tpu=4, hosts=3, max=5)], [builders.gang("train", [({"tpu": 4}, 8)], kind="same-slice")]
+    )
+    assert ways == ["size of the gang 8 -> 9", "size of the gang 8 -> 6", "gang same-slice -> any"]
+
+
+def test_two_limits_that_bind_at_once_are_raised_together() -> None:
+    ways = only_way([builders.group("a100", gpu=8, max=1)], [builders.demand("job", GPU, count=2)], max_nodes=1)
+    assert ways == ["max of a100 1 -> 2 and the cluster's max_nodes 1 -> 2"]
+
+
+def test_a_gang_past_its_deadline_would_start_without_it() -> None:
+    late = builders.gang("pg", [({"gpu": 8}, 2)], deadline=900)
+    ways = only_way([builders.group("a100", gpu=8, max=4)], [late], now=1000)
+    assert ways == ["no deadline"]
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_many_demands_that_wait_are_answered_within_a_fixed_number_of_plans(count: int) -> None:
+    demands = [builders.demand(f"d-{index:02}", {"gpu": 1 + index % 8}) for index in range(count)]
+    answer = plan(builders.snapshot(groups=[builders.group("a100", gpu=8, max=0)], demands=demands))
+    assert len(answer.waiting) == count
+    assert answer.unblocks["d-00"]

@@ -1,0 +1,65 @@
+"""Imports go down only, and the core stays pure."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = ROOT / "src" / "windlass" / "core"
+
+PURE = {
+    *("__future__", "bisect", "collections", "dataclasses", "decimal", "difflib", "enum", "fractions", "functools"),
+    *("heapq", "itertools", "math", "numpy", "operator", "re", "types", "typing"),
+}
+"""What a pure function may be made of: no clock, no chance, no files, no network, no threads."""
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the modules that a file imports, its own package left out."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module or "")
+    return {name for name in found if not name.startswith("windlass.core")}
+
+
+@pytest.mark.parametrize("path", sorted(CORE.glob("**/*.py")), ids=lambda path: path.stem)
+def test_the_core_is_made_of_pure_parts_only(path):
+    assert {name.partition(".")[0] for name in imported(path)} <= PURE
+
+
+@pytest.mark.parametrize("path", sorted(CORE.glob("**/*.py")), ids=lambda path: path.stem)
+def test_the_core_reads_no_file_and_prints_nothing(path):
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not calls & {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
+
+
+def test_imports_go_down_only():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_module_holds_two_ideas():
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in (ROOT / "src").glob("**/*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 550
+    }
+    assert long == {}
