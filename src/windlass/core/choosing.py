@@ -15,7 +15,7 @@ import numpy as np
 
 from .cheapest import cheapest_mix
 from .market import Batch, Market, fill_slices
-from .room import Bools, Floats, Ints
+from .room import Bools, Floats, Ints, Room
 from .snapshot import Choose
 
 Key = tuple[float, ...]
@@ -43,29 +43,40 @@ def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list
 
 
 def _slice_by_slice(
-    market: Market, keys_of: Callable[[Market, Ints, Ints, int, Ints, Bools], dict[int, Key]], sticky: Bools
+    market: Market, keys_of: Callable[[Market, Ints, Ints, int, Bools], dict[int, Key]], sticky: Bools
 ) -> list[Choice]:
     counts = market.counts.copy()
     bought = np.zeros(len(market.hosts), np.int64)
-    fills = fill_slices(market, counts)
+    fills = np.zeros((len(market.hosts), len(counts)), np.int64)
+    stale = np.ones(len(market.hosts), np.bool_)
+    amounts = market.amounts()
+    used = np.zeros((len(market.hosts), amounts.shape[1]), np.int64)
+    fresh = Room.fresh(market.kinds, market.total)
     result: list[Choice] = []
+    allowed, shape, holds = allowance(market, bought), -1, np.zeros(0, np.bool_)
     while counts.any():
-        shape = int(np.flatnonzero(counts)[0])
-        allowed = allowance(market, bought)
-        candidates = np.flatnonzero((fills[:, shape] > 0) & (allowed > 0))
+        hardest = int(np.argmax(counts > 0))
+        if hardest != shape:
+            shape, holds = hardest, (fresh.capacity(market.needs[hardest]) > 0) & market.eligible[hardest]
+        candidates = np.flatnonzero(holds & (allowed > 0))
         if not len(candidates):
+            stale |= fills[:, shape] > 0
             counts[shape] = 0  # nobody can take it: it waits, and the others are not filled with it
-            fills = fill_slices(market, counts)
             continue
-        keys = keys_of(market, fills, candidates, shape, counts, sticky)
+        again = candidates[stale[candidates]]
+        if len(again):
+            fills[again] = fill_slices(market, counts, again, amounts)
+            used[again] = fills[again] @ amounts
+            stale[again] = False
+        keys = keys_of(market, used, candidates, shape, sticky)
         best = min(keys, key=lambda group: (keys[group], group))
         slices = min(_repeats(fills, candidates, best, counts), int(allowed[best]))
         result.append(Choice(Batch(best, slices, fills[best].copy()), shape, keys))
         counts -= fills[best] * slices
         bought[best] += slices
         sticky[best] = True
-        if (fills > counts).any():
-            fills = fill_slices(market, counts)
+        allowed = allowance(market, bought)
+        stale |= (fills > counts).any(axis=1)
     return result
 
 
@@ -87,43 +98,41 @@ def _repeats(fills: Ints, candidates: Ints, best: int, counts: Ints) -> int:
     return 1 + int((spare // fills[best][used]).min())
 
 
-def _best_fit(market: Market, fills: Ints, candidates: Ints, shape: int, counts: Ints, sticky: Bools) -> dict[int, Key]:
+def _best_fit(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
     """Preferences, no wasted accelerator, kinds used, minimum and mean utilization; then rank, price, name."""
-    del counts, sticky
-    used = np.zeros((len(candidates), len(market.kinds.names)), np.int64)
-    for index in np.flatnonzero(fills[candidates].any(axis=0)):
-        for column, amount in market.needs[index].amounts():
-            used[:, column] += fills[candidates, index] * amount
-    return {
-        int(group): (float(market.unmet[shape, group]), *fit_score(market, int(group), used[row]))
-        for row, group in enumerate(candidates)
-    }
+    del sticky
+    scores = fit_scores(market, candidates, used[candidates])
+    unmet = market.unmet[shape, candidates].tolist()
+    return {group: (misses, *score) for group, misses, score in zip(candidates.tolist(), unmet, scores, strict=True)}
 
 
-def fit_score(market: Market, group: int, used: Ints) -> Key:
-    """How well ``used`` fills one slice of the group; smaller is better."""
-    total = market.total[group] * market.hosts[group]
+def fit_scores(market: Market, groups: Ints, used: Ints) -> list[Key]:
+    """How well ``used`` (a row for each group) fills one slice of each; smaller is better."""
+    total = market.total[groups] * market.hosts[groups][:, None]
     present = total > 0
-    share: Floats = used[present] / total[present]
-    accelerators = [column for column in market.kinds.devices if total[column]]
-    wasted = bool(accelerators) and not any(used[column] for column in accelerators)
-    lowest, mean = (float(share.min()), float(share.mean())) if len(share) else (0.0, 0.0)
-    rank, price = float(market.rank[group]), float(market.price[group])
-    return float(wasted), -float((used[present] > 0).sum()), -lowest, -mean, rank, price
+    share: Floats = np.divide(used, total, out=np.zeros(total.shape), where=present)
+    devices = list(market.kinds.devices)
+    wasted = present[:, devices].any(axis=1) & ~((used > 0) & present)[:, devices].any(axis=1)
+    kinds = ((used > 0) & present).sum(axis=1)
+    lowest = np.where(present, share, np.inf).min(axis=1, initial=np.inf)
+    lowest[np.isinf(lowest)] = 0.0
+    mean = share.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    columns = (wasted.astype(float), -kinds, -lowest, -mean, market.rank[groups], market.price[groups])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _by_rank(market: Market, fills: Ints, candidates: Ints, shape: int, counts: Ints, sticky: Bools) -> dict[int, Key]:
+def _by_rank(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
     """The lowest rank; within it preferences, then a group already chosen or in flight, then the name."""
-    del fills, counts
+    del used
     return {
         int(group): (float(market.rank[group]), float(market.unmet[shape, group]), float(not sticky[group]))
         for group in candidates
     }
 
 
-def _by_price(market: Market, fills: Ints, candidates: Ints, shape: int, counts: Ints, sticky: Bools) -> dict[int, Key]:
+def _by_price(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
     """The lowest price; then preferences, the rank, the name."""
-    del fills, counts, sticky
+    del used, sticky
     return {
         int(group): (float(market.price[group]), float(market.unmet[shape, group]), float(market.rank[group]))
         for group in candidates

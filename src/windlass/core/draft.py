@@ -38,6 +38,8 @@ class Purchase:
     owner: str
     """The demand or request that it was bought for; empty for a floor."""
     choice: Choice | None = None
+    tasks: tuple[tuple[str, int], ...] = ()
+    """(demand, tasks) on each of them; equal demands under the name of the first."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class Draft:
         self.profile_index = np.array(self.profiles, np.int64)
         self.busy = tuple(item.state not in IN_FLIGHT and item.busy for item in self.slices)
 
+        self._demands: dict[str, Demand] | None = None
         self.released: dict[int, Reason] = {}
         """Slices that go: cancelled if in flight, drained otherwise."""
         self.recalled: dict[int, Code] = {}
@@ -211,10 +214,18 @@ class Draft:
     def choose(self, market: Market) -> list[Choice]:
         return choose(market, self.strategy, self.snapshot.cluster.effort, self.sticky())
 
-    def buy(self, group: int, slices: int, code: Code, owner: str = "", choice: Choice | None = None) -> Purchase:
+    def buy(
+        self,
+        group: int,
+        slices: int,
+        code: Code,
+        owner: str = "",
+        choice: Choice | None = None,
+        tasks: tuple[tuple[str, int], ...] = (),
+    ) -> Purchase:
         """Decide to launch slices of a group."""
         position = len(self.slices) + self.ledger.bought
-        purchase = Purchase(group, self.ledger.new[group], position, slices, code, owner, choice)
+        purchase = Purchase(group, self.ledger.new[group], position, slices, code, owner, choice, tasks)
         self.ledger.add(group, slices)
         self.purchases.append(purchase)
         return purchase
@@ -249,6 +260,11 @@ class Draft:
         for position in self.recalled.keys() - checkpoint.recalled:
             del self.recalled[position]
             self.offers.tier[self.offers.position == position] = RECALL_TIER
+
+    def demand_named(self, name: str) -> Demand | None:
+        if self._demands is None:
+            self._demands = {one.id: one for one in (*self.snapshot.requests, *self.snapshot.demands)}
+        return self._demands.get(name)
 
     # -- names ------------------------------------------------------------------------------------------------------
 

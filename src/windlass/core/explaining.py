@@ -58,6 +58,12 @@ class Explainer:
         self.draft = draft
         self.fresh = Room.fresh(draft.kinds, draft.totals)
         self._refusals: dict[tuple[int, int, bool], Reason | None] = {}
+        self._group_labels = [group.node_labels() for group in draft.groups]
+        self._labels: dict[str, set[str]] = {}
+        """Every label that some group has, with its values."""
+        for labels in self._group_labels:
+            for key, value in labels.items():
+                self._labels.setdefault(key, set()).add(value)
 
     def summary(self, reasons: Mapping[str, Reason], since: object) -> Reason:
         """The nearest hindrance of any group, with the sentences of the groups that have it."""
@@ -81,7 +87,7 @@ class Explainer:
             if not fits[index]:
                 result[group.name] = too_small(group, needs)
             elif not allowed[self.draft.profiles[index]]:
-                result[group.name] = self._mismatch(group, selector)
+                result[group.name] = self._mismatch(index, selector)
             elif refusal := self._refusal(index, 1, gang=False):
                 result[group.name] = refusal
             elif not lost:
@@ -106,7 +112,7 @@ class Explainer:
                 return too_small(group, bundle.needs)
         allowed, _ = draft.eligibility.answers(selector_of(demand))
         if not allowed[draft.profiles[index]]:
-            return self._mismatch(group, selector_of(demand))
+            return self._mismatch(index, selector_of(demand))
         if demand.gang == Gang.SAME_NODE and not holds_all(self.fresh, index, tasks):
             needs = format_needs(total_needs(demand.bundles))
             why = (
@@ -171,9 +177,9 @@ class Explainer:
 
     # -- conditions and taints --------------------------------------------------------------------------------------
 
-    def _mismatch(self, group: Group, selector: Selector) -> Reason:
+    def _mismatch(self, index: int, selector: Selector) -> Reason:
         where, _, tolerates = selector
-        labels = group.node_labels()
+        group, labels = self.draft.groups[index], self._group_labels[index]
         for condition in where:
             if not condition.holds(labels):
                 return Reason(Code.NO_LABEL_MATCH, f"{group.name}: {self._unmet(condition, labels)}")
@@ -185,13 +191,11 @@ class Explainer:
         told = f"{condition} does not hold: " + (
             f"it has no label {condition.key}" if have is None else f"it has {have}"
         )
-        everywhere = [group.node_labels() for group in self.draft.groups]
-        keys = sorted({key for one in everywhere for key in one})
-        if condition.key not in keys:
-            meant = nearest_name(condition.key, keys)
+        values = self._labels.get(condition.key)
+        if values is None:
+            meant = nearest_name(condition.key, self._labels)
             return told + (f"; no group has it, did you mean {meant}?" if meant else "; no group has it")
-        values = sorted({one[condition.key] for one in everywhere if condition.key in one})
-        if condition.op in ("==", "in") and not set(condition.values) & set(values):
+        if condition.op in ("==", "in") and not values.intersection(condition.values):
             meant = next((found for value in condition.values if (found := nearest_name(value, values))), None)
             return (
                 told

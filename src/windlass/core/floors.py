@@ -14,6 +14,7 @@ from .gangs import place_and_buy, serve_whole, try_of
 from .lifecycle import OFFERING, RECALLABLE, State
 from .offers import FLIGHT_TIERS, NEW_TIER, Offers, free_rows
 from .reasons import Code
+from .room import Bools
 from .shapes import in_order
 from .snapshot import Demand, Gang
 
@@ -49,9 +50,8 @@ def _recall(draft: Draft, positions: list[int], code: Code) -> None:
 # -- spare ---------------------------------------------------------------------------------------------------------
 
 
-def free_slices(draft: Draft, group: int) -> int:
+def free_slices(draft: Draft, group: int, placed: Bools) -> int:
     """Slices of the group, bought ones included, with no task and no placement."""
-    placed = draft.placed()
     free = sum(not (draft.busy[p] or placed[p]) and draft.slices[p].healthy for p in draft.live(group))
     for purchase in draft.purchases:
         if purchase.group == group:
@@ -64,10 +64,10 @@ def hold_spares(draft: Draft) -> None:
     for group, kind in enumerate(draft.groups):
         if not kind.spare:
             continue
-        missing = kind.spare - free_slices(draft, group)
+        placed = draft.placed()
+        missing = kind.spare - free_slices(draft, group, placed)
         if missing <= 0:
             continue
-        placed = draft.placed()
         back = [p for p in _recallable(draft, group) if not (draft.busy[p] or placed[p]) and draft.slices[p].healthy]
         _recall(draft, back[:missing], Code.SPARE)
         slices = min(missing - len(back[:missing]), draft.ledger.headroom(group))

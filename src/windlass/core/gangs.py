@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .choosing import Choice, Key, fit_score
+from .choosing import Choice, Key, fit_scores
 from .draft import Draft, Purchase, Served, record
 from .market import Market
+from .matching import match
 from .offers import Offers
 from .reasons import Code
-from .room import Ints, Need, Room
+from .room import Need, Room
 from .shapes import Selector, bundles_in_order, selector_of
 from .snapshot import Demand, Gang
 
@@ -42,7 +43,7 @@ class Try:
 
     def buy(self, group: int, slices: int, tasks: Tasks = (), choice: Choice | None = None) -> Purchase:
         """Buy slices with these tasks on each. Requested room is free room: demand finds it empty."""
-        purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice)
+        purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, 1),))
         self.draft.offer(purchase, self.table, tasks=tasks)
         if self.table is not self.draft.offers:
             self.draft.offer(purchase, self.draft.offers)
@@ -207,25 +208,26 @@ def _best_group(attempt: Try, candidates: dict[int, tuple[int, Tasks]]) -> int |
     """Of groups with (slices needed, tasks on one slice), the one that the strategy takes."""
     if not candidates:
         return None
-    draft = attempt.draft
-    market = draft.market((), (), ())
+    draft, groups = attempt.draft, sorted(candidates)
     _, unmet_by_profile = draft.eligibility.answers(attempt.selector)
-    sticky = draft.sticky()
-
-    def key(group: int) -> Key:
-        slices, tasks = candidates[group]
-        unmet, rank = float(unmet_by_profile[draft.profiles[group]]), float(draft.rank[group])
-        if draft.strategy == "cheapest":
-            return float(slices * int(draft.price[group])), unmet, float(slices), rank
-        if draft.strategy == "rank":
-            return rank, unmet, float(not sticky[group])
-        used = np.zeros(len(draft.kinds.names), np.int64)
-        for need, count in tasks:
-            for column, amount in need.amounts():
-                used[column] += amount * count
-        return unmet, *fit_score(market, group, used)
-
-    return min(candidates, key=lambda group: (key(group), group))
+    unmet = unmet_by_profile[draft.profile_index[groups]].tolist()
+    rank = draft.rank[groups].tolist()
+    keys: list[Key]
+    if draft.strategy == "cheapest":
+        slices = [candidates[group][0] for group in groups]
+        cost = [count * int(draft.price[group]) for count, group in zip(slices, groups, strict=True)]
+        keys = list(zip(cost, unmet, slices, rank, strict=True))
+    elif draft.strategy == "rank":
+        keys = list(zip(rank, unmet, (~draft.sticky()[groups]).tolist(), strict=True))
+    else:
+        used = np.zeros((len(groups), len(draft.kinds.names)), np.int64)
+        for row, group in enumerate(groups):
+            for need, count in candidates[group][1]:
+                for column, amount in need.amounts():
+                    used[row, column] += amount * count
+        scores = fit_scores(draft.market((), (), ()), np.array(groups), used)
+        keys = [(misses, *score) for misses, score in zip(unmet, scores, strict=True)]
+    return min(zip(keys, groups, strict=True))[1]
 
 
 # -- same-slice ----------------------------------------------------------------------------------------------------
@@ -238,60 +240,81 @@ def slices_for(size: int, hosts: int) -> int | None:
     return size // hosts if size % hosts == 0 else None
 
 
+def _chunks(tasks: Tasks, per_slice: int) -> list[Tasks]:
+    """The tasks of a gang, cut into parts of ``per_slice``, one for each slice."""
+    result: list[Tasks] = []
+    part: list[tuple[Need, int]] = []
+    room = per_slice
+    for need, count in tasks:
+        while count:
+            some = min(count, room)
+            part.append((need, some))
+            count, room = count - some, room - some
+            if not room:
+                result.append(part)
+                part, room = [], per_slice
+    return [*result, part] if part else result
+
+
 def _on_whole_slices(attempt: Try) -> Served | None:
     draft, table = attempt.draft, attempt.table
-    instances = [need for need, count in attempt.tasks for _ in range(count)]
     fresh = Room.fresh(draft.kinds, draft.totals)
     fits = np.minimum.reduce([fresh.capacity(need) for need, _ in attempt.tasks])
     allowed, _ = draft.eligibility.answers(attempt.selector)
     options: dict[int, tuple[int, Tasks]] = {}
-    running: dict[int, list[tuple[int, list[int]]]] = {}
+    running: dict[int, list[_Loaded]] = {}
     for group, kind in enumerate(draft.groups):
-        slices = slices_for(len(instances), kind.hosts)
+        slices = slices_for(attempt.size, kind.hosts)
         if slices is None:
             continue
-        per_slice = min(len(instances), kind.hosts)
-        chunks = [instances[start : start + per_slice] for start in range(0, len(instances), per_slice)]
+        chunks = _chunks(attempt.tasks, min(attempt.size, kind.hosts))
         running[group] = _usable_slices(attempt, group, chunks)
         new = slices - len(running[group])
-        if new == 0 or (
-            fits[group] and allowed[draft.profiles[group]] and draft.ledger.headroom(group, gang=True) >= new
-        ):
-            options[group] = (new, [(need, 1) for need in chunks[0]])
+        may_buy = fits[group] and allowed[draft.profiles[group]]
+        if new == 0 or (may_buy and draft.ledger.headroom(group, gang=True) >= new):
+            options[group] = (new, chunks[0])
     if not options:
         return None
     fewest = min(new for new, _ in options.values())
     near = {group: option for group, option in options.items() if option[0] == fewest}
-    tier = {group: max((int(table.tier[rows[0]]) for _, rows in running[group]), default=0) for group in near}
+    tier = {group: max((int(table.tier[one.rows[0][0]]) for one in running[group]), default=0) for group in near}
     nearest = min(tier.values())
     best = _best_group(attempt, {group: near[group] for group in near if tier[group] == nearest})
     assert best is not None
-    return _take_whole_slices(attempt, best, running[best], near[best][0], instances)
+    return _take_whole_slices(attempt, best, running[best], near[best][0])
 
 
-def _take_whole_slices(
-    attempt: Try, group: int, running: list[tuple[int, list[int]]], new: int, instances: list[Need]
-) -> Served:
-    draft, served, rest = attempt.draft, Served(), instances
-    per_slice = min(len(instances), draft.groups[group].hosts)
-    for position, rows in running:
-        for need, row in zip(rest, rows, strict=False):
-            attempt.table.take_one(need, row)
-        served.add(np.array([position]), np.array([min(per_slice, len(rest))]))
-        rest = rest[per_slice:]
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A slice that takes a chunk of a gang whole: for each need of the chunk, the rows that take it."""
+
+    position: int
+    chunk: Tasks
+    rows: list[list[int]]
+
+
+def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: int) -> Served:
+    draft, table, served = attempt.draft, attempt.table, Served()
+    hosts = draft.groups[group].hosts
+    for slice_ in running:
+        for (need, _), rows in zip(slice_.chunk, slice_.rows, strict=True):
+            table.room.take(need, np.array(rows), np.ones(len(rows), np.int64))
+        served.add(np.array([slice_.position]), np.array([sum(count for _, count in slice_.chunk)]))
     if new:
         purchase = attempt.buy(group, new)
-        first = len(attempt.table) - new * draft.groups[group].hosts
-        for index, need in enumerate(rest):
-            attempt.table.take_one(need, first + index)
-        served.add(purchase.position + np.arange(new), np.full(new, per_slice))
+        first = len(table) - new * hosts
+        chunks = _chunks(attempt.tasks, min(attempt.size, hosts))[len(running) :]
+        for index, chunk in enumerate(chunks):
+            _take_apart(table, first + index * hosts, chunk, 1, hosts)
+        size = [sum(count for _, count in chunk) for chunk in chunks]
+        served.add(purchase.position + np.arange(new), np.array(size))
     return served
 
 
-def _usable_slices(attempt: Try, group: int, chunks: list[list[Need]]) -> list[tuple[int, list[int]]]:
-    """Slices of the group that can take the next chunk whole, one task a host: (position, a row for each task)."""
+def _usable_slices(attempt: Try, group: int, chunks: list[Tasks]) -> list[_Loaded]:
+    """Slices of the group that can take the next chunk whole, one task a host, the nearest and tightest first."""
     table = attempt.table
-    found: list[tuple[int, list[int]]] = []
+    found: list[_Loaded] = []
     capacity = {need: table.capacity(need, attempt.selector) for need, _ in attempt.tasks}
     rows = np.flatnonzero((table.group == group) & np.logical_or.reduce([c > 0 for c in capacity.values()]))
     if not len(rows):
@@ -299,8 +322,8 @@ def _usable_slices(attempt: Try, group: int, chunks: list[list[Need]]) -> list[t
     _, unmet = table.eligibility.answers(attempt.selector)
     left = table.room.left_share(attempt.tasks[0][0], rows)
     by_slice: dict[int, list[int]] = {}
-    for index, row in enumerate(rows):
-        by_slice.setdefault(int(table.position[row]), []).append(index)
+    for index, position in enumerate(table.position[rows].tolist()):
+        by_slice.setdefault(position, []).append(index)
     order = sorted(
         by_slice,
         key=lambda p: (
@@ -313,32 +336,12 @@ def _usable_slices(attempt: Try, group: int, chunks: list[list[Need]]) -> list[t
     for position in order:
         if len(found) == len(chunks):
             break
-        hosts = [int(rows[index]) for index in by_slice[position]]
-        matched = match(chunks[len(found)], hosts, capacity)
+        chunk = chunks[len(found)]
+        hosts = rows[by_slice[position]]
+        matched = match([count for _, count in chunk], [capacity[need][hosts] > 0 for need, _ in chunk])
         if matched is not None:
-            found.append((position, matched))
+            found.append(_Loaded(position, chunk, [hosts[places].tolist() for places in matched]))
     return found
-
-
-def match(needs: Sequence[Need], rows: Sequence[int], capacity: dict[Need, Ints]) -> list[int] | None:
-    """A different row for each need, by augmenting paths; None when there is no such assignment."""
-    if len(rows) < len(needs):
-        return None
-    holder: dict[int, int] = {}
-
-    def assign(index: int, seen: set[int]) -> bool:
-        for row in rows:
-            if row not in seen and capacity[needs[index]][row] > 0:
-                seen.add(row)
-                if row not in holder or assign(holder[row], seen):
-                    holder[row] = index
-                    return True
-        return False
-
-    if not all(assign(index, set()) for index in range(len(needs))):
-        return None
-    by_need = {index: row for row, index in holder.items()}
-    return [by_need[index] for index in range(len(needs))]
 
 
 # -- spread --------------------------------------------------------------------------------------------------------
@@ -356,21 +359,25 @@ def _apart(attempt: Try) -> Served | None:
             rest.append((need, count - taken.total))
     allowed, _ = draft.eligibility.answers(attempt.selector)
     fresh = Room.fresh(draft.kinds, draft.totals)
+    fits = {need: fresh.capacity(need) > 0 for need, _ in rest}
     while rest:
+        takes = np.flatnonzero(fits[rest[0][0]] & allowed[draft.profile_index]).tolist()
+        loads: dict[tuple[int, ...], Tasks] = {}
         candidates = {}
-        for group, kind in enumerate(draft.groups):
-            load = _one_each(rest, kind.hosts, fresh, group)
-            if load and load[0][0] == rest[0][0] and allowed[draft.profiles[group]]:
-                candidates[group] = load
-        open_to = {g: (1, load) for g, load in candidates.items() if draft.ledger.headroom(g, gang=True) > 0}
-        best = _best_group(attempt, open_to)
+        for group in takes:
+            if draft.ledger.headroom(group, gang=True) > 0:
+                form = (*(bool(fits[need][group]) for need, _ in rest), int(draft.hosts[group]))
+                if form not in loads:
+                    loads[form] = _one_each([task for task in rest if fits[task[0]][group]], int(draft.hosts[group]))
+                candidates[group] = (1, loads[form])
+        best = _best_group(attempt, candidates)
         if best is None:
             return None
-        load = open_to[best][1]
+        load, hosts = candidates[best][1], int(draft.hosts[best])
         left = dict(rest)
         times = min(draft.ledger.headroom(best, gang=True), *(left[need] // count for need, count in load))
         purchase = attempt.buy(best, times)
-        _take_apart(table, len(table) - times * draft.groups[best].hosts, load, times)
+        _take_apart(table, len(table) - times * hosts, load, times, hosts)
         size = sum(count for _, count in load)
         served.add(purchase.position + np.arange(times), np.full(times, size))
         used = dict(load)
@@ -379,19 +386,19 @@ def _apart(attempt: Try) -> Served | None:
     return served
 
 
-def _one_each(rest: Tasks, hosts: int, fresh: Room, group: int) -> Tasks:
+def _one_each(tasks: Tasks, hosts: int) -> Tasks:
     """What one new slice takes when every task needs a host of its own."""
     load: list[tuple[Need, int]] = []
-    for need, count in rest:
-        if hosts and fresh.capacity(need)[group] > 0:
-            load.append((need, min(count, hosts)))
-            hosts -= load[-1][1]
+    for need, count in tasks:
+        some = min(count, hosts)
+        if some:
+            load.append((need, some))
+            hosts -= some
     return load
 
 
-def _take_apart(table: Offers, first: int, load: Tasks, times: int) -> None:
+def _take_apart(table: Offers, first: int, load: Tasks, times: int, hosts: int) -> None:
     """Put the load on each of ``times`` slices whose rows start at ``first``, one task a host."""
-    hosts = (len(table) - first) // times
     host = 0
     for need, count in load:
         offsets = np.arange(host, host + count)
@@ -409,12 +416,10 @@ def serve_partly(draft: Draft, demand: Demand) -> set[int]:
     table, positions = draft.offers, set()
     checkpoint = draft.checkpoint(table)
     if demand.gang == Gang.SAME_SLICE:
-        instances = [need for need, count in attempt.tasks for _ in range(count)]
         for group, kind in enumerate(draft.groups):
-            if slices_for(len(instances), kind.hosts):
-                per_slice = min(len(instances), kind.hosts)
-                chunks = [instances[start : start + per_slice] for start in range(0, len(instances), per_slice)]
-                positions |= {position for position, _ in _usable_slices(attempt, group, chunks)}
+            if slices_for(attempt.size, kind.hosts):
+                chunks = _chunks(attempt.tasks, min(attempt.size, kind.hosts))
+                positions |= {one.position for one in _usable_slices(attempt, group, chunks)}
     elif demand.gang != Gang.SAME_NODE:
         apart = np.zeros(len(table), np.bool_)
         for need, count in attempt.tasks:

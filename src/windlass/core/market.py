@@ -60,13 +60,23 @@ class Market:
             launches_left=self.launches_left - int(bought.sum()),
         )
 
-    def host_rows(self) -> Ints:
-        """The group of each host of one slice of every group: the rows of ``slices_room``."""
-        return np.repeat(np.arange(len(self.hosts)), self.hosts)
+    def amounts(self) -> Ints:
+        """[shape, kind]: what one task of each shape needs."""
+        result = np.zeros((len(self.needs), len(self.kinds.names)), np.int64)
+        for row, need in enumerate(self.needs):
+            for column, amount in need.amounts():
+                result[row, column] = amount
+        return result
 
-    def slices_room(self) -> Room:
-        """One empty slice of every group, a row for each of its hosts."""
-        return Room.fresh(self.kinds, self.total[self.host_rows()])
+    def host_rows(self, groups: Ints | None = None) -> Ints:
+        """For one slice of each group: the place in ``groups`` (default: all) that each of its hosts belongs to."""
+        hosts = self.hosts if groups is None else self.hosts[groups]
+        return np.repeat(np.arange(len(hosts)), hosts)
+
+    def slices_room(self, groups: Ints | None = None) -> Room:
+        """One empty slice of each group, a row for each of its hosts."""
+        total = self.total if groups is None else self.total[groups]
+        return Room.fresh(self.kinds, total[self.host_rows(groups)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +88,30 @@ class Batch:
     fill: Ints
 
 
-def fill_slices(market: Market, counts: Ints) -> Ints:
+def fill_slices(market: Market, counts: Ints, groups: Ints, amounts: Ints) -> Ints:
     """[group, shape]: what one new slice of each group would hold of ``counts``, hardest first, host after host."""
-    room, groups = market.slices_room(), market.host_rows()
-    first = np.concatenate(([0], np.cumsum(market.hosts)[:-1]))
-    result = np.zeros((len(market.hosts), len(counts)), np.int64)
-    for shape in np.flatnonzero(counts):
-        need = market.needs[shape]
-        fits = np.minimum(room.capacity(need), counts[shape]) * market.eligible[shape, groups]
-        before = np.cumsum(fits) - fits
-        before -= before[first][groups]
-        taken = np.clip(counts[shape] - before, 0, fits)
-        rows = np.flatnonzero(taken)
-        if len(rows):
-            room.take(need, rows, taken[rows])
-            result[:, shape] = np.add.reduceat(taken, first)
+    room, of = market.slices_room(groups), market.host_rows(groups)
+    result = np.zeros((len(groups), len(counts)), np.int64)
+    several = len(of) > len(groups)
+    first = np.concatenate(([0], np.cumsum(market.hosts[groups])[:-1]))
+    eligible = market.eligible[:, groups]
+    by_all = np.asarray(eligible.all(axis=1))
+    left = np.flatnonzero((counts > 0) & eligible.any(axis=1))
+    while len(left):
+        shape, left = int(left[0]), left[1:]
+        need, count = market.needs[shape], counts[shape]
+        fits = np.minimum(room.capacity(need), count)
+        if not by_all[shape]:
+            fits *= eligible[shape][of]
+        if several:
+            before = np.cumsum(fits) - fits
+            before -= before[first][of]
+            fits = np.maximum(np.minimum(count - before, fits), 0)
+        if np.count_nonzero(fits):
+            room.take_all(need, fits)
+            result[:, shape] = np.add.reduceat(fits, first) if several else fits
+            # Most shapes stop fitting soon: one comparison for all of them is cheaper than asking one by one.
+            left = left[(amounts[left] <= room.free.max(axis=0)).all(axis=1)]
     return result
 
 

@@ -150,10 +150,6 @@ class Offers:
         self.room.take(need, rows, counts)
         return Taken(rows, counts)
 
-    def take_one(self, need: Need, row: int) -> Taken:
-        """Put one task on one row."""
-        return self._take(need, np.array([row]), np.ones(1, np.int64))
-
 
 def tier_of(item: Slice) -> int | None:
     """How near the room of a slice is; None when it offers nothing."""

@@ -16,11 +16,13 @@ from .reasons import Code, Reason, plural
 from .room import Need
 from .shapes import selector_of
 
+SHOWN_DEMANDS = 2
+"""A reason to launch names so many demands."""
+
 
 def launch_reason(draft: Draft, run: Sequence[Purchase]) -> Reason:
     """Why slices are bought, for a run of purchases with one code."""
     first, kind = run[0], draft.groups[run[0].group]
-    slices = sum(purchase.slices for purchase in run)
     if probing(kind.availability, draft.now):
         return Reason(Code.PROBE, f"one launch tries whether {kind.name} can be had again")
     match first.code:
@@ -33,19 +35,30 @@ def launch_reason(draft: Draft, run: Sequence[Purchase]) -> Reason:
         case Code.CONSOLIDATE:
             why = f"the work of {first.owner} costs less here"
         case _:
-            owners = sorted({purchase.owner for purchase in run})
-            more = f" and {len(owners) - 2} more" if len(owners) > 2 else ""
-            why = f"{', '.join(owners[:2])}{more} found no free room on {plural(slices, 'slice')} fewer"
+            why = f"no room was left for {_tasks_on(run)}"
     return Reason(first.code, why)
 
 
-def passed_over(draft: Draft, purchase: Purchase) -> dict[str, Reason]:
+def _tasks_on(run: Sequence[Purchase]) -> str:
+    """``3 tasks of train and 12 tasks of 4 more demands``: what the bought slices are for, the most tasks first."""
+    totals: dict[str, int] = {}
+    for purchase in run:
+        for name, count in purchase.tasks:
+            totals[name] = totals.get(name, 0) + count * purchase.slices
+    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{plural(count, 'task')} of {name}" for name, count in ordered[:SHOWN_DEMANDS]]
+    rest = sum(count for _, count in ordered[SHOWN_DEMANDS:])
+    if rest:
+        told.append(f"{plural(rest, 'task')} of {plural(len(ordered) - SHOWN_DEMANDS, 'more demand')}")
+    return " and ".join(told)
+
+
+def passed_over(draft: Draft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
     """For each other group, why it was not taken for this purchase; empty where there was no choice."""
-    owner = next((d for d in (*draft.snapshot.demands, *draft.snapshot.requests) if d.id == purchase.owner), None)
+    owner = draft.demand_named(purchase.owner)
     if owner is None:
         return {}
     keys = purchase.choice.keys if purchase.choice else {}
-    explain = Explainer(draft)
     bundle = owner.bundles[0]
     hindrances = explain.single(bundle.needs, Need.of(dict(bundle.needs), draft.kinds), selector_of(owner), lost=True)
     result = {}
@@ -59,8 +72,8 @@ def _lost(draft: Draft, purchase: Purchase, other: int, keys: dict[int, tuple[fl
     """A group that could have been taken and was not."""
     winner, loser = draft.groups[purchase.group], draft.groups[other]
     if draft.strategy == "cheapest":
-        price = f"{format_money(loser.price or 0)}/h a slice, {winner.name} is {format_money(winner.price or 0)}/h"
-        return Reason(Code.DEARER, f"{price}: dearer for all that is left")
+        prices = f"{format_money(loser.price or 0)}/h a slice, {format_money(winner.price or 0)}/h for {winner.name}"
+        return Reason(Code.DEARER, f"all that is left would cost more with it ({prices})")
     if draft.strategy == "rank":
         ranks = f"rank {loser.rank}, {winner.name} has rank {winner.rank}"
         return Reason(

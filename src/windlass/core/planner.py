@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from .consolidating import consolidate
 from .draft import Draft, Purchase, Served
-from .explaining import waiting_items
+from .explaining import Explainer, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
 from .keeping import reason_to_stay
 from .lifecycle import COSTLY, IN_FLIGHT, RECALLABLE, State
@@ -117,6 +117,7 @@ def _launches(draft: Draft) -> Iterator[Launch]:
                 run = []
             run.append(purchase)
         runs.append((group, code, run))
+    explain = Explainer(draft)
     for group, _, run in sorted(runs, key=lambda item: (draft.groups[item[0]].name, item[2][0].first)):
         slices = sum(purchase.slices for purchase in run)
         yield Launch(
@@ -125,7 +126,7 @@ def _launches(draft: Draft) -> Iterator[Launch]:
             count=slices,
             reason=launch_reason(draft, run),
             hourly_cost=(draft.groups[group].price or 0) * slices,
-            passed_over=passed_over(draft, run[0]),
+            passed_over=passed_over(draft, explain, run[0]),
         )
 
 

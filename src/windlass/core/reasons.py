@@ -132,8 +132,12 @@ class Reason:
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant, if one is near enough."""
-    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return found[0] if found else None
+    return next(iter(nearest_names(name, known)), None)
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Known names that may have been meant, the nearest first."""
+    return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
 
 
 def plural(count: int, noun: str) -> str:

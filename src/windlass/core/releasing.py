@@ -29,7 +29,7 @@ class Release:
         self.draft = draft
         self.placed: Bools = draft.placed()
         self.live = [self._live(group) for group in range(len(draft.groups))]
-        self.free = [free_slices(draft, group) for group in range(len(draft.groups))]
+        self.free = [free_slices(draft, group, self.placed) for group in range(len(draft.groups))]
         self.launching = [count > 0 for count in draft.ledger.new]
         self.wanted = self._wanted(waiting)
         self.held, self.was_held = self._held(waiting)

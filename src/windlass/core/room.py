@@ -201,6 +201,16 @@ class Room:
         for index, _, amount in need.shares:
             self._take_shares(index, amount, rows, counts)
 
+    def take_all(self, need: Need, counts: Ints) -> None:
+        """Put ``counts`` tasks on the rows, one number for each row; they must fit. Not remembered for ``undo``."""
+        for column, amount in need.amounts():
+            self.free[:, column] -= amount * counts
+        for index, _, amount in need.whole:
+            self.whole[:, index] -= amount * counts
+        for index, _, amount in need.shares:
+            rows = np.flatnonzero(counts)
+            self._take_shares(index, amount, rows, counts[rows])
+
     def put(self, rows: Ints, other: Room) -> None:
         """Make ``rows`` as free as the rows of another room."""
         if self._log is not None:

@@ -68,9 +68,10 @@ def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, off
     for choice in draft.choose(market):
         batch = choice.batch
         owner = shapes[short[choice.shape]].members[0][0]
-        purchase = draft.buy(batch.group, batch.slices, Code.DEMAND, owner, choice)
+        filled = np.flatnonzero(batch.fill).tolist()
+        names = tuple((shapes[short[index]].members[0][0], int(batch.fill[index])) for index in filled)
+        purchase = draft.buy(batch.group, batch.slices, Code.DEMAND, owner, choice, names)
         positions = purchase.position + np.arange(batch.slices)
-        filled = np.flatnonzero(batch.fill)
         for index in filled:
             served[short[index]].add(positions, np.full(batch.slices, int(batch.fill[index])))
         if offer:

@@ -100,7 +100,7 @@ def _as_if_unbought(
         if more:
             if draft.ledger.headroom(purchase.group, gang=True) < more:
                 return None
-            bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice)
+            bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice, purchase.tasks)
             start = purchase.position + len(here)
             place[start : start + more] = bought.position + np.arange(more)
     _transplant(other, draft, place, hidden)

@@ -15,7 +15,7 @@ from .conditions import Condition, Toleration, untolerated
 from .lifecycle import COUNTED, IN_FLIGHT, State
 from .plan import Plan, Unblock, Waiting
 from .quantities import NANO, format_money, format_quantity
-from .reasons import TRANSIENT, Code, nearest_name
+from .reasons import TRANSIENT, Code, nearest_names
 from .snapshot import Amounts, Availability, Bundle, Cluster, Demand, Gang, Group, Snapshot
 
 Replan = Callable[[Snapshot], Plan]
@@ -108,20 +108,14 @@ class Unblocker:
     # -- candidates, the smallest change first ----------------------------------------------------------------------
 
     def _edits(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
-        groups = {group.name: group for group in self.snapshot.groups}
-        by_code: dict[Code, list[Group]] = {}
-        for name, reason in sorted(waiting.groups.items()):
-            by_code.setdefault(reason.code, []).append(groups[name])
+        """Single changes that might help: the typing error first, then what passes by itself, then limits."""
+        by_code = self._groups_by_code(waiting)
         if waiting.reason.code == Code.GANG_FORMING and demand.deadline is not None:
-            yield Edit(
-                "no deadline",
-                ("demands", demand.id, "deadline"),
-                None,
-                _on_demand(demand, lambda d: replace(d, deadline=None)),
-            )
+            without = _on_demand(demand, lambda d: replace(d, deadline=None))
+            yield Edit("no deadline", ("demands", demand.id, "deadline"), None, without)
         if Code.NO_LABEL_MATCH in by_code:
             yield from self._mended_conditions(demand)
-        for code in TRANSIENT - {Code.RATE_LIMITED}:
+        for code in sorted(TRANSIENT - {Code.RATE_LIMITED}):
             for group in by_code.get(code, ()):
                 yield _available(group)
         if Code.RATE_LIMITED in by_code:
@@ -132,14 +126,31 @@ class Unblocker:
             yield from self._raised_nodes(demand)
         if Code.BUDGET in by_code:
             yield from self._raised_budget(demand)
+        yield from self._edits_of_demand(demand, waiting)
+
+    def _groups_by_code(self, waiting: Waiting) -> dict[Code, list[Group]]:
+        groups = {group.name: group for group in self.snapshot.groups}
+        by_code: dict[Code, list[Group]] = {}
+        for name, reason in sorted(waiting.groups.items()):
+            by_code.setdefault(reason.code, []).append(groups[name])
+        return by_code
+
+    def _edits_of_demand(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
+        """Changes of what the demand itself asks for."""
+        by_code = self._groups_by_code(waiting)
+        if Code.NO_LABEL_MATCH in by_code:
+            yield from self._mended_conditions(demand)
         for group in by_code.get(Code.NOT_TOLERATED, ()):
             yield _tolerated(demand, group)
         if Code.NO_LABEL_MATCH in by_code:
             yield from _dropped_conditions(demand)
         if Code.GANG_SHAPE in by_code:
             yield from _reshaped(demand, by_code[Code.GANG_SHAPE])
+        nowhere = {name for bundle in demand.bundles for name, _ in bundle.needs} - {
+            name for group in self.snapshot.groups for name, _ in group.resources
+        }
         for group in by_code.get(Code.TOO_SMALL, ()):
-            edit = _smaller(demand, group)
+            edit = _smaller(demand, group, nowhere)
             if edit is not None:
                 yield edit
 
@@ -185,30 +196,32 @@ class Unblocker:
             known = {labels[condition.key] for labels in everywhere if condition.key in labels}
             if known & set(condition.values):
                 continue
-            meant = next((found for value in condition.values if (found := nearest_name(value, known))), None)
-            if meant is not None:
+            for meant in dict.fromkeys(name for value in condition.values for name in nearest_names(value, known)):
                 mended = Condition(condition.key, "==", (meant,))
                 where = (*demand.where[:index], mended, *demand.where[index + 1 :])
                 yield _where(demand, where, f"{condition} -> {mended}")
 
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
-        """Every limit that one group needs, raised at once; the cheapest such way."""
-        limits = {Code.AT_MAX, Code.RATE_LIMITED, Code.MAX_NODES, Code.BUDGET, *TRANSIENT}
-        found = []
-        for group in sorted(self.snapshot.groups, key=lambda group: group.name):
-            if waiting.groups[group.name].code not in limits:
-                continue
-            free = replace(group, max=LIFTED, max_launching=None, availability=Availability())
-            lifted_snapshot = _set_cluster(
-                _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
-            )
-            lifted = self._places(demand, lifted_snapshot)
-            if lifted is None:
-                continue
-            unblock = self._if_true(demand, tuple(self._needed(group, lifted)))
-            if unblock is not None:
-                found.append(unblock)
-        yield from sorted(found, key=lambda unblock: (unblock.hourly_cost, unblock.change))[:1]
+        """Every limit that one group needs, raised at once, if need be beside a change of the demand itself."""
+        own = list(self._edits_of_demand(demand, waiting))
+        for first in ((), *((edit,) for edit in own)):
+            found = []
+            for group in sorted(self.snapshot.groups, key=lambda group: group.name):
+                free = replace(group, max=LIFTED, max_launching=None, availability=Availability())
+                lifted_snapshot = _set_cluster(
+                    _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
+                )
+                for edit in first:
+                    lifted_snapshot = edit.apply(lifted_snapshot)
+                lifted = self._places(demand, lifted_snapshot)
+                if lifted is None:
+                    continue
+                unblock = self._if_true(demand, (*first, *self._needed(group, lifted)))
+                if unblock is not None:
+                    found.append(unblock)
+            if found:
+                yield min(found, key=lambda unblock: (unblock.hourly_cost, unblock.change))
+                return
 
     def _needed(self, group: Group, lifted: Plan) -> Iterator[Edit]:
         """The limits that a plan without limits goes beyond, each raised just so far."""
@@ -361,13 +374,19 @@ def _dropped_conditions(demand: Demand) -> Iterator[Edit]:
         yield _where(demand, (), "without any condition")
 
 
-def _smaller(demand: Demand, group: Group) -> Edit | None:
-    """Each need that is too large lowered to what a node of the group has."""
+def _smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
+    """Each need that is too large lowered to what a node of the group has; what no group has at all is left out.
+
+    A group that lacks a resource which others have is no way out: work that needs a GPU is not helped by having none.
+    """
     have, changes = dict(group.resources), {}
 
     def lowered(needs: Amounts) -> Amounts:
         kept = []
         for name, amount in needs:
+            if name in nowhere:
+                changes[name] = f"without {name}"
+                continue
             largest = have.get(name, 0)
             if amount > largest:
                 changes[name] = f"{name} {format_quantity(amount, name)} -> {format_quantity(largest, name)}"
@@ -375,7 +394,8 @@ def _smaller(demand: Demand, group: Group) -> Edit | None:
         return tuple(kept)
 
     bundles = tuple(Bundle(lowered(bundle.needs), bundle.count) for bundle in demand.bundles)
-    if not changes:
+    lacking = any(have.get(name, 0) == 0 for name in changes if name not in nowhere)
+    if not changes or lacking:
         return None
     path, value = ("demands", demand.id, "needs"), _needs_value(bundles[0].needs)
     if demand.gang is not None:

@@ -14,6 +14,7 @@ MOST_HOSTS: Final = 4096
 MOST_DEVICES: Final = 1024
 MOST_SLICES: Final = 1_000_000
 MOST_TASKS: Final = 10_000_000
+MOST_GANG: Final = 100_000
 MOST_EFFORT: Final = 1000
 MOST: Final = 10**9
 """For numbers that are only compared: ranks, priorities, nodes of the cluster."""

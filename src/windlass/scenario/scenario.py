@@ -47,6 +47,7 @@ from .forms import (
     MOST,
     MOST_DEVICES,
     MOST_EFFORT,
+    MOST_GANG,
     MOST_HOSTS,
     MOST_SLICES,
     MOST_TASKS,
@@ -443,6 +444,9 @@ class _ScenarioReader(Reader):
                 needs = self._remembered(self._needs, (*here, "needs"), bundle["needs"], self.needs)
                 if count:
                     found.append(Bundle(needs, count))
+        size = sum(bundle.count for bundle in found)
+        if size > MOST_GANG:
+            self.wrong((*at, "bundles"), f"must be at most {MOST_GANG:,} tasks that start together, are {size:,}")
         return tuple(found)
 
     def needs(self, at: Path, value: object) -> Amounts:
