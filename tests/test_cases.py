@@ -16,7 +16,7 @@ from tests.cases import check_cases
 from windlass.cli import windlass
 
 HOME = Path(__file__).parent / "cases"
-FILES = sorted(HOME.glob("*.yaml"))
+FILES = sorted((*HOME.glob("*.yaml"), *(HOME / "own").glob("*.yaml")))
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case['name']}")
     for path in FILES
@@ -53,5 +53,5 @@ def test_the_checker_itself_passes_on_the_real_command():
 
 
 def test_every_file_of_cases_is_run():
-    assert len(FILES) == 13
-    assert len(CASES) > 130
+    assert len(FILES) == 14
+    assert len(CASES) > 180
