@@ -25,6 +25,18 @@ from .snapshot import Choose, Demand, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How a draft goes about serving demand; a plan may try several ways and take the best."""
+
+    loose: bool = False
+    """Gangs that may go anywhere are bought for together with single demand; good only if nothing waits in the end."""
+    flat: bool = False
+    """The tightest node is taken before the nearest."""
+    offer_all: bool = False
+    """The room of every bought slice is laid out, also where no later demand could use it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Purchase:
     """Equal slices that this plan buys for one reason."""
 
@@ -68,12 +80,9 @@ class Checkpoint:
 class Draft:
     """A plan in the making."""
 
-    def __init__(self, snapshot: Snapshot, *, flat: bool = False, offer_all: bool = False) -> None:
+    def __init__(self, snapshot: Snapshot, way: Way) -> None:
         self.snapshot = snapshot
-        self.flat = flat
-        """Whether the tightest node is taken before the nearest."""
-        self.offer_all = offer_all
-        """Whether the room of every bought slice is laid out, also where no later demand could use it."""
+        self.way = way
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
         self.groups = tuple(sorted(snapshot.groups, key=lambda group: group.name))
@@ -106,8 +115,12 @@ class Draft:
         self.purchases: list[Purchase] = []
         self.served_shapes: list[tuple[Shape, Served]] = []
         self.served_gangs: list[tuple[Demand, Served]] = []
+        self.unserved: list[int] = []
+        """How much of each gang and shape waits, in the order in which they were served."""
         self.waiting_shapes: list[tuple[Shape, int]] = []
         self.waiting_gangs: list[Demand] = []
+        self.late_gangs: list[Demand] = []
+        """Gangs past their deadline: not served any more."""
         self.waiting_requests: list[Demand] = []
         self.invalid: list[tuple[Demand, str]] = []
 
@@ -127,7 +140,7 @@ class Draft:
         ):
             rows.append((group, position, tier, profile))
             used += [(row, column[name], amount) for name, amount in taken if name in column]
-        offers = Offers(self.eligibility, self.kinds, self.totals, rows, used, flat=self.flat)
+        offers = Offers(self.eligibility, self.kinds, self.totals, rows, used, flat=self.way.flat)
         closed = {*self.released, *self._not_recallable()}
         if closed:
             offers.open = ~np.isin(offers.position, np.array(sorted(closed), np.int64))

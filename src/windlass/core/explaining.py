@@ -41,7 +41,7 @@ def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
                 if when not in reason_by_since:
                     reason_by_since[when] = explain.summary(reasons, when)
                 items.append(Waiting(name, wanted - done, reason_by_since[when], reasons))
-    items += [explain.gang(gang, draft.offers) for gang in draft.waiting_gangs]
+    items += [explain.gang(gang, draft.offers) for gang in (*draft.waiting_gangs, *draft.late_gangs)]
     for request in draft.waiting_requests:
         assert draft.requests_table is not None
         items.append(explain.gang(request, draft.requests_table))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .consolidating import consolidate
-from .draft import Draft, Purchase, Served
+from .draft import Draft, Purchase, Served, Way
 from .explaining import Explainer, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
 from .keeping import reason_to_stay
@@ -24,8 +24,8 @@ from .reasons import Code, Reason
 from .releasing import Release, marks_of, release_by_utilization, release_idle, release_low_utilization, release_surplus
 from .serving import serve
 from .snapshot import Snapshot
-from .stock import best_draft
 from .unblocking import Unblocker
+from .ways import best_draft
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -66,17 +66,17 @@ def plan(snapshot: Snapshot) -> Plan:
     return result
 
 
-def _opened(snapshot: Snapshot, *, flat: bool = False, offer_all: bool = False) -> Draft:
+def _opened(snapshot: Snapshot, way: Way) -> Draft:
     """A draft with nothing decided yet but what is above a limit."""
-    draft = Draft(snapshot, flat=flat, offer_all=offer_all)
+    draft = Draft(snapshot, way)
     lower_to_limits(draft)
     draft.open()
     return draft
 
 
-def _served(snapshot: Snapshot, *, flat: bool = False, offer_all: bool = False) -> Draft:
+def _served(snapshot: Snapshot, way: Way) -> Draft:
     """A draft with every floor held and every demand served or waiting."""
-    draft = _opened(snapshot, flat=flat, offer_all=offer_all)
+    draft = _opened(snapshot, way)
     raise_to_min(draft)
     meet_requests(draft)
     serve(draft)

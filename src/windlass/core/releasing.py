@@ -59,7 +59,7 @@ class Release:
         """Slices that members of a forming gang would use, and those that a gang held until its deadline."""
         held: dict[int, str] = {}
         was: dict[int, tuple[str, Seconds]] = {}
-        for gang in self.draft.waiting_gangs:
+        for gang in (*self.draft.waiting_gangs, *self.draft.late_gangs):
             code = waiting[gang.id].reason.code
             if code in IMPOSSIBLE or code == Code.NO_SHAPE_FITS:
                 continue

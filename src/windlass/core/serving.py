@@ -24,20 +24,21 @@ def serve(draft: Draft) -> None:
     for demand in draft.snapshot.demands:
         if mistake := demand.mistake():
             draft.invalid.append((demand, mistake))
+        elif demand.gang and demand.deadline is not None and draft.now >= demand.deadline:
+            draft.late_gangs.append(demand)
         else:
             valid.append(demand)
-    in_order = levels(valid, draft.kinds, draft.largest)
+    in_order = levels(valid, draft.kinds, draft.largest, loose=draft.way.loose)
     for index, level in enumerate(in_order):
         _serve_gangs(draft, level)
-        _serve_singles(draft, level.shapes, offer=draft.offer_all or index < len(in_order) - 1)
+        _serve_singles(draft, level.shapes, offer=draft.way.offer_all or index < len(in_order) - 1)
 
 
 def _serve_gangs(draft: Draft, level: Level) -> None:
     for gang in level.gangs:
-        late = gang.deadline is not None and draft.now >= gang.deadline
-        if not late:
-            hold_spares(draft)
-        served = None if late else serve_whole(draft, draft.offers, gang, Code.DEMAND)
+        hold_spares(draft)
+        served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
+        draft.unserved.append(0 if served else gang.count)
         if served is None:
             draft.waiting_gangs.append(gang)
         else:
@@ -53,6 +54,7 @@ def _serve_singles(draft: Draft, shapes: Sequence[Shape], *, offer: bool) -> Non
     hold_spares(draft)
     _buy(draft, shapes, served, offer=offer)
     for shape, into in zip(shapes, served, strict=True):
+        draft.unserved.append(shape.count - into.count)
         if into.count < shape.count:
             draft.waiting_shapes.append((shape, shape.count - into.count))
 

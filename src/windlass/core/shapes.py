@@ -13,7 +13,7 @@ from math import inf
 
 from .conditions import Condition, Toleration
 from .room import Kinds, Need
-from .snapshot import Amounts, Bundle, Demand, Group
+from .snapshot import Amounts, Bundle, Demand, Gang, Group
 
 Selector = tuple[tuple[Condition, ...], tuple[Condition, ...], tuple[Toleration, ...]]
 """Where demand may go: ``where``, ``prefer``, ``tolerates``."""
@@ -69,29 +69,40 @@ def hardness(needs: Mapping[str, int], conditions: int, largest: Mapping[str, in
     return -conditions, -len(wanted), -max(shares, default=0.0)
 
 
-def levels(demands: Iterable[Demand], kinds: Kinds, largest: Mapping[str, int]) -> tuple[Level, ...]:
-    """Demand by priority, the highest first."""
+def levels(
+    demands: Iterable[Demand], kinds: Kinds, largest: Mapping[str, int], *, loose: bool = False
+) -> tuple[Level, ...]:
+    """Demand by priority, the highest first.
+
+    ``loose``: members of gangs that may go anywhere are taken as single tasks, in front of the others. Whoever asks for
+    that must check that in the end all of them were served.
+    """
     gangs: dict[int, list[Demand]] = {}
-    singles: dict[tuple[int, Amounts, Selector], list[tuple[str, int]]] = {}
+    singles: dict[tuple[int, bool, Amounts, Selector], list[tuple[str, int]]] = {}
     for demand in demands:
-        if demand.gang is not None:
+        if demand.gang is not None and not (loose and demand.gang == Gang.ANY):
             gangs.setdefault(demand.priority, []).append(demand)
             continue
-        bundle = demand.bundles[0]
-        key = (demand.priority, bundle.needs, selector_of(demand))
-        singles.setdefault(key, []).append((demand.id, bundle.count))
-    shapes: dict[int, list[Shape]] = {}
-    for (priority, needs, selector), members in singles.items():
+        for bundle in demand.bundles:
+            key = (demand.priority, demand.gang is None, bundle.needs, selector_of(demand))
+            singles.setdefault(key, []).append((demand.id, bundle.count))
+    shapes: dict[int, list[tuple[bool, Shape]]] = {}
+    for (priority, single, needs, selector), members in singles.items():
         members.sort()
         count = sum(count for _, count in members)
         need = Need.of(dict(needs), kinds)
-        shapes.setdefault(priority, []).append(Shape(needs, need, selector, priority, tuple(members), count))
+        shape = Shape(needs, need, selector, priority, tuple(members), count)
+        shapes.setdefault(priority, []).append((single, shape))
 
-    def order(shape: Shape) -> tuple[tuple[float, ...], str]:
-        return hardness(dict(shape.needs), len(shape.selector[0]), largest), shape.members[0][0]
+    def order(item: tuple[bool, Shape]) -> tuple[bool, tuple[float, ...], str]:
+        single, shape = item
+        return single, hardness(dict(shape.needs), len(shape.selector[0]), largest), shape.members[0][0]
 
     return tuple(
-        Level(in_order(gangs.get(priority, ()), largest), tuple(sorted(shapes.get(priority, ()), key=order)))
+        Level(
+            in_order(gangs.get(priority, ()), largest),
+            tuple(shape for _, shape in sorted(shapes.get(priority, ()), key=order)),
+        )
         for priority in sorted({*gangs, *shapes}, reverse=True)
     )
 

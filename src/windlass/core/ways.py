@@ -1,12 +1,15 @@
-"""Stock: whole free slices, here or on their way, and other ways of using them than task by task.
+"""Ways: a plan tries more than one way of serving demand where that can help, and takes the best.
 
-A plan packs what it buys by its strategy. One tick later the same slices are on their way, the demand still waits, and
-placing task by task may pack it worse than when the slices were chosen: then more would be bought for nothing. So when
-a plan buys although there is stock, other ways are tried, and the best one is taken:
+The rule is: gang after gang, then shape after shape, task by task on what is there, then buy. Two things it cannot see:
 
-- as if unbought: everything is served as if the stock did not exist, and the stock is then set against what that buys.
-  With the demand of the tick before, this gives the slices of the tick before, and nothing is bought twice;
-- fit before nearness: task by task, but the tightest node first, be it ready or on its way.
+- What is bought for a gang could serve other demand too. So members of gangs that may go anywhere are first taken
+  together with the single tasks; if everything is served that way, every gang is whole.
+- Stock: whole free slices, here or on their way. A plan packs what it buys by its strategy. One tick later the same
+  slices are on their way, the demand still waits, and placing task by task may pack it worse than when the slices were
+  chosen: then more would be bought for nothing. So when a plan buys although there is stock, it is also made as if the
+  stock were not bought yet, and the stock is then set against what that buys: with the demand of the tick before, this
+  gives the slices of the tick before, and nothing is bought twice. And once more with the tightest node first, be it
+  ready or on its way.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from .draft import Draft, Served
+from .draft import Draft, Served, Way
 from .lifecycle import IN_FLIGHT, PROGRESS, State
 from .room import Ints
-from .snapshot import Snapshot
+from .snapshot import Gang, Snapshot
 
 _NEAREST = (State.READY, *PROGRESS)
 
@@ -46,31 +49,42 @@ def _looks_like_its_group(draft: Draft, position: int, group: int) -> bool:
     return len(nodes) == kind.hosts and all(same)
 
 
-def best_draft(snapshot: Snapshot, served: Callable[..., Draft], opened: Callable[[Snapshot], Draft]) -> Draft:
-    """The draft that serves the most important demand, then costs the least, then buys the fewest nodes."""
-    best = served(snapshot)
-    if not best.purchases:
-        return best
-    stock = stock_of(best)
+Serve = Callable[[Snapshot, Way], Draft]
+
+
+def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
+    """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes."""
+    best, way = _first_draft(snapshot, served)
+    stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of[position] is not None for position in best.released)
     if not stock or above_limit:
         return best
-    others = (_as_if_unbought(snapshot, stock, served, opened), served(snapshot, flat=True))
-    for other in others:
-        if other is not None and _worth(other) < _worth(best):
+    unbought = _as_if_unbought(snapshot, stock, served, opened)
+    for other in (unbought, served(snapshot, replace(way, flat=True))):
+        if other is not None and _is_whole(other) and _worth(other) < _worth(best):
             best = other
     return best
 
 
-def _worth(draft: Draft) -> tuple[tuple[tuple[int, int], ...], int, int]:
+def _first_draft(snapshot: Snapshot, served: Serve) -> tuple[Draft, Way]:
+    """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
+    if any(demand.gang == Gang.ANY for demand in snapshot.demands):
+        loose = served(snapshot, Way(loose=True))
+        if _is_whole(loose):
+            return loose, loose.way
+    return served(snapshot, Way()), Way()
+
+
+def _is_whole(draft: Draft) -> bool:
+    """Whether no gang was split: taken loosely, that is certain only if nothing waits."""
+    return not draft.way.loose or not any(draft.unserved)
+
+
+def _worth(draft: Draft) -> tuple[list[int], int, int]:
     """Sorts the better draft first."""
-    waiting: dict[int, int] = {}
-    for shape, count in draft.waiting_shapes:
-        waiting[-shape.priority] = waiting.get(-shape.priority, 0) + count
-    for demand in (*draft.waiting_gangs, *draft.waiting_requests):
-        waiting[-demand.priority] = waiting.get(-demand.priority, 0) + demand.count
+    waiting = [len(draft.waiting_requests), *draft.unserved]
     return (
-        tuple(sorted(waiting.items())),
+        waiting if any(waiting) else [],  # taken loosely, demand is counted in another order, but then nothing waits
         sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
         sum(draft.groups[one.group].hosts * one.slices for one in draft.purchases),
     )
@@ -79,14 +93,16 @@ def _worth(draft: Draft) -> tuple[tuple[tuple[int, int], ...], int, int]:
 def _as_if_unbought(
     snapshot: Snapshot,
     stock: dict[int, list[int]],
-    served: Callable[..., Draft],
-    opened: Callable[[Snapshot], Draft],
+    served: Serve,
+    opened: Serve,
 ) -> Draft | None:
     """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
-    draft = opened(snapshot)
+    draft = opened(snapshot, Way())
     hidden = {position for positions in stock.values() for position in positions}
     bare = replace(snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
-    other = served(bare, offer_all=True)
+    other = served(bare, Way(loose=True, offer_all=True))
+    if not _is_whole(other):
+        other = served(bare, Way(offer_all=True))
     if other.waiting_requests:
         return None
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
@@ -119,6 +135,7 @@ def _transplant(other: Draft, draft: Draft, place: Ints, hidden: set[int]) -> No
     draft.served_shapes = [(shape, moved(served)) for shape, served in other.served_shapes]
     draft.served_gangs = [(gang, moved(served)) for gang, served in other.served_gangs]
     draft.waiting_shapes, draft.waiting_gangs = other.waiting_shapes, other.waiting_gangs
+    draft.late_gangs, draft.unserved = other.late_gangs, other.unserved
     draft.invalid = other.invalid
     draft.requested = {int(place[p]) for p in other.requested}
     draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
