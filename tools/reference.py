@@ -4,6 +4,7 @@
     python tools/reference.py --write  write them
 
 The pages are docs/reference/*.md: the words and limits that stand in the code once and must not be kept twice by hand.
+What the code does not say (what a code or a key means) stands in reference_texts.py.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from textwrap import wrap
 
 import click
+import reference_texts as texts
 
+from windlass.cli import windlass as windlass_command
 from windlass.cli.plan import command as plan_command
-from windlass.core import reasons
+from windlass.core import quantities, reasons
 from windlass.core.lifecycle import TABLE, TRANSITIONS
 from windlass.scenario import forms as scenario
+from windlass.scenario import text
 
 HOME = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- Written by tools/reference.py from the code; change it there, then run: make docs-write -->"
@@ -28,11 +33,11 @@ def main() -> int:
     wrong = []
     for name, lines in pages():
         path = HOME / name
-        text = "\n".join([NOTE, "", *lines]).rstrip() + "\n"
+        page = "\n".join([NOTE, "", *lines]).rstrip() + "\n"
         if write:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(page, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != page:
             wrong.append(path)
     for path in wrong:
         print(f"docs/reference/{path.name} is not what the code says; run: make docs-write")
@@ -40,6 +45,7 @@ def main() -> int:
 
 
 def pages() -> Iterator[tuple[str, Iterable[str]]]:
+    yield "answer.md", _answer()
     yield "command-line.md", _command_line()
     yield "lifecycle.md", _lifecycle()
     yield "reasons.md", _reasons()
@@ -57,13 +63,22 @@ def _command_line() -> Iterator[str]:
     yield "# Command line"
     yield ""
     yield "```text"
-    with click.Context(plan_command, info_name="windlass plan", terminal_width=100) as context:
+    parent = click.Context(windlass_command, info_name="windlass", **windlass_command.context_settings)
+    with click.Context(plan_command, info_name="plan", parent=parent, terminal_width=100) as context:
         yield plan_command.get_help(context)
     yield "```"
+    yield ""
+    yield "The answer is described in [The answer of `windlass plan --json`](answer.md), the file in"
+    yield "[Keys of a scenario file](scenario.md)."
 
 
 def _lifecycle() -> Iterator[str]:
     yield "# The life of a slice"
+    yield ""
+    yield "The planner reads the state of each slice: whether it takes demand, is in flight, and costs money. The limits and"
+    yield "the transitions say what a slice may go through. Nothing in this version carries them out."
+    yield ""
+    yield "`ready` never goes to `terminating`: a slice that may hold work is cordoned and drained first."
     yield ""
     yield from _table(
         ("state", "meaning", "takes demand", "in flight", "costs money", "limit", "then"),
@@ -98,59 +113,186 @@ def _reasons() -> Iterator[str]:
     }
     yield "# Reason codes"
     yield ""
-    yield "A code never changes its meaning. Each comes with a sentence that has the numbers in it."
+    yield "A code never changes its meaning. Each comes with a sentence that has the numbers in it. A slice that is"
+    yield "called back (`uncordon`, `unmark`) tells with one of the codes of a start or a stay what it is needed for."
+    yield ""
+    yield "## By question"
     yield ""
     yield from _table(
         ("question", "codes"),
-        ((name, ", ".join(f"`{code}`" for code in reasons.Code if code in codes)) for name, codes in questions.items()),
+        (
+            (name, ", ".join(f"[`{code}`](#{code.lower()})" for code in reasons.Code if code in codes))
+            for name, codes in questions.items()
+        ),
     )
+    yield ""
+    yield "A demand waits with the nearest hindrance of any group, the first in this order:"
+    yield from wrap(", ".join(f"`{code}`" for code in reasons.NEAREST) + ".", 120)
+    yield "(`TOO_SMALL` is then told as `NO_SHAPE_FITS`.)"
+    yield ""
+    yield "## By name"
+    for code in sorted(reasons.Code):
+        meaning, next_step = texts.REASONS[code]
+        yield ""
+        yield f"### {code}"
+        yield ""
+        yield "Answers: " + ", ".join(name.lower() for name, codes in questions.items() if code in codes) + "."
+        if code in texts.RESERVED:
+            yield texts.NOT_YET
+        yield ""
+        yield from wrap(f"**What it means:** {meaning}", 120)
+        yield ""
+        yield from wrap(f"**What to do next:** {next_step}", 120)
 
 
 def _scenario() -> Iterator[str]:
     yield "# Keys of a scenario file"
     yield ""
-    yield "Unknown keys are mistakes. A key whose value is null is the same as a key that is not there."
+    yield "A scenario is one snapshot, as YAML or JSON. Unknown keys are mistakes. A key whose value is null is the"
+    yield "same as a key that is not there. All mistakes are told at once, each with its path. This file has nearly"
+    yield "every key:"
     yield ""
-    forms = {
-        "top": scenario.SCENARIO,
-        "`cluster`": scenario.CLUSTER,
-        "`groups.NAME`": scenario.GROUP,
-        "`groups.NAME.taints[]`": scenario.TAINT,
-        "`groups.NAME.scale_down`": scenario.SCALE_DOWN,
-        "`groups.NAME.scale_down.low_utilization`": scenario.LOW_UTILIZATION,
-        "`groups.NAME.scale_down.utilization`": scenario.UTILIZATION,
-        "`groups.NAME.availability`": scenario.AVAILABILITY,
-        "`slices[]`": scenario.SLICE,
-        "`slices[].nodes[]`": scenario.NODE,
-        "`demands[]`, `requests[]`": scenario.DEMAND,
-        "`demands[].bundles[]`": scenario.BUNDLE,
-        "`demands[].tolerates[]`": scenario.TOLERATION,
-    }
-    yield from _table(
-        ("where", "required", "optional"),
-        (
-            (
-                where,
-                ", ".join(f"`{key}`" for key in form.required),
-                ", ".join(f"`{key}`" for key in form.known if key not in form.required),
-            )
-            for where, form in forms.items()
-        ),
+    yield "```yaml"
+    yield EXAMPLE.strip()
+    yield "```"
+    yield ""
+    yield "## Values"
+    yield ""
+    yield from VALUES.strip().splitlines()
+    yield ""
+    yield "## Keys"
+    forms = (
+        ("top level", scenario.SCENARIO, texts.TOP),
+        ("`cluster`", scenario.CLUSTER, texts.CLUSTER),
+        ("`groups.NAME`", scenario.GROUP, texts.GROUP),
+        ("`groups.NAME.taints[]`", scenario.TAINT, texts.TAINT),
+        ("`groups.NAME.scale_down`", scenario.SCALE_DOWN, texts.SCALE_DOWN),
+        ("`groups.NAME.scale_down.low_utilization`", scenario.LOW_UTILIZATION, texts.LOW_UTILIZATION),
+        ("`groups.NAME.scale_down.utilization`", scenario.UTILIZATION, texts.UTILIZATION),
+        ("`groups.NAME.availability`", scenario.AVAILABILITY, texts.AVAILABILITY),
+        ("`slices[]`", scenario.SLICE, texts.SLICE),
+        ("`slices[].nodes[]`", scenario.NODE, texts.NODE),
+        ("`demands[]`", scenario.DEMAND, texts.DEMAND),
+        ("`requests[]`", scenario.REQUEST, texts.DEMAND),
+        ("`demands[].bundles[]`", scenario.BUNDLE, texts.BUNDLE),
+        ("`demands[].tolerates[]`", scenario.TOLERATION, texts.TOLERATION),
     )
+    for where, form, words in forms:
+        if set(words) != set(form.known):
+            raise SystemExit(f"reference_texts.py and the form of {form.noun} differ: {set(words) ^ set(form.known)}")
+        required = {key for key, (default, _) in words.items() if default == texts.REQUIRED}
+        if required != set(form.required):
+            raise SystemExit(f"reference_texts.py and the form of {form.noun} differ in what is required: {required}")
+        yield ""
+        yield f"### {where}"
+        yield ""
+        yield f"Keys of {form.noun}."
+        yield ""
+        yield from _table(("key", "default", "meaning"), ((f"`{key}`", *words[key]) for key in form.known))
     yield ""
     yield "## Bounds"
+    yield ""
+    yield "Larger numbers are taken as typing errors. Amounts, counts and prices are never negative."
     yield ""
     yield from _table(
         ("what", "at most"),
         (
             ("`hosts`", f"{scenario.MOST_HOSTS:,}"),
             ("devices (`gpu`, `tpu`) of a node", f"{scenario.MOST_DEVICES:,}"),
-            ("`max`, `min`, `spare`", f"{scenario.MOST_SLICES:,}"),
+            ("`max`, `min`, `spare`, `keep`, `spare_nodes`", f"{scenario.MOST_SLICES:,}"),
             ("`count`, `tasks`", f"{scenario.MOST_TASKS:,}"),
+            ("tasks of one gang", f"{scenario.MOST_GANG:,}"),
             ("`effort`", f"{scenario.MOST_EFFORT:,}"),
             ("`rank`, `max_nodes`, `max_launching`", f"{scenario.MOST:,}"),
+            ("`priority`, up and down", f"{scenario.MOST * 10:,}"),
+            ("an amount, in thousandths or bytes", f"2^{quantities.LARGEST.bit_length() - 1}"),
+            ("levels of nesting", f"{text.DEEPEST:,}"),
+            ("entries that YAML aliases add", f"{text.MOST_BY_ALIASES:,}"),
         ),
     )
+
+
+EXAMPLE = """
+now: 1000
+cluster: {max_nodes: 50, max_hourly_cost: 90.0, max_launching: 100, choose: best-fit, effort: 1}
+groups:
+  gpu-a:
+    resources: {cpu: 32, memory: 128Gi, gpu: 4}
+    labels: {zone: us-1a, gpu-model: A100}
+    taints: [{key: gpu, value: "yes", effect: NoSchedule}]
+    hosts: 1
+    min: 0
+    max: 8
+    spare: 0
+    rank: 100
+    price: 12.0
+    preemptible: false
+    max_launching: 4
+    scale_down:
+      idle_timeout: 60
+      low_utilization: {below: 0.30, keep: 1}
+      utilization: {percent: 80, delay: 600, spare_nodes: 0, resource: gpu}
+      consolidate: true
+    availability: {state: backoff, until: 1200, why: 3 launches refused}
+    protected: [s-0]
+    boot_seconds: 300
+slices:
+  - id: s-1
+    group: gpu-a
+    state: ready
+    since: 800
+    marked_until: 1300
+    nodes:
+      - {id: n-1, used: {gpu: 2}, tasks: 2, labels: {rack: r7}, healthy: true}
+demands:
+  - id: train
+    needs: {cpu: 4, gpu: 1}
+    count: 3
+    where: ["zone in (us-1a, us-1b)", "gpu-model == A100"]
+    prefer: ["preemptible == true"]
+    tolerates: [{key: gpu, operator: Exists}]
+    priority: 0
+    since: 950
+  - id: pg-7
+    gang: spread
+    deadline: 1600
+    bundles:
+      - {needs: {cpu: 1}, count: 2}
+      - {needs: {gpu: 1}, count: 1}
+    tolerates: [{key: gpu, operator: Equal, value: "yes", effect: NoSchedule}]
+requests:
+  - {id: keep-8-cpus, needs: {cpu: 1}, count: 8}
+"""
+
+VALUES = """
+- **Amounts** are numbers, or text with `m` (thousandths), `k M G T` (powers of 1000) or `Ki Mi Gi Ti` (powers of
+  1024). They are held as whole numbers: thousandths, or bytes for `memory` and `disk`. What is smaller than the unit is
+  rounded, but never to nothing.
+- **Accelerators** (`gpu`, `tpu`) are devices. A need below 1 is a share of one device. From 1 on it is a whole number,
+  and takes whole free devices. What is `used` is taken as packed on as few devices as possible.
+- **Conditions** are `key == v`, `key != v`, `key in (a, b)`, `key not in (a, b)`, `key exists`, `key absent`,
+  `key > n`, `key >= n`, `key < n`, `key <= n`. A missing label passes `!=`, `not in` and `absent` only. A value may
+  stand in quotes.
+- **Labels** are text. `true`, `false` and numbers are taken as text.
+- **Ids and names** are visible text in one line, without blanks around it. Whole numbers are taken as text. They are
+  compared and sorted as text.
+- **Times** are seconds, whole or not.
+- **Money** is dollars per hour, held in billionths.
+- **Whole numbers** may be written as `3.0`, not as `"3"` or `true`.
+"""
+
+
+def _answer() -> Iterator[str]:
+    yield "# The answer of `windlass plan --json`"
+    yield ""
+    yield "The same as `plan.to_dict()` in Python. Every slice of the scenario is in exactly one of `cancel`, `drain`,"
+    yield "`uncordon`, `mark`, `unmark` and `keep`. Every task of every demand is exactly once in `placements` or"
+    yield "`waiting`. Lists are sorted by id."
+    for title, keys in texts.ANSWER:
+        yield ""
+        yield f"## {title}"
+        yield ""
+        yield from _table(("key", "is", "meaning"), ((f"`{key}`", *words) for key, words in keys.items()))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,9 @@ def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
     lots = _settled(market, catalogue, cover.lots)
     if not cover.left.any() and _within_limits(market, catalogue, lots):
         found.append(lots)
-    if not found or (len(lots) <= FEW_LOTS and _cost(catalogue, lots) > DOUBT * coverer.fractional):
+    cost = _cost(catalogue, lots)
+    doubtful = cost > DOUBT * coverer.fractional and not coverer.is_next_above(cost, coverer.fractional)
+    if not found or (len(lots) <= FEW_LOTS and doubtful):
         plain = _settled(market, catalogue, _hardest_first(market, catalogue, coverer.worth))
         if not found or _served(plain) == _served(found[0]):
             found.append(plain)

@@ -13,6 +13,7 @@ The work grows with shapes and groups. Counts are only ever divided, so a millio
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,6 +131,20 @@ class Coverer:
                     lots.append(Lot(group, slices, fill.copy()))
         cost = sum(int(catalogue.price[lot.group]) * lot.slices for lot in lots)
         return Cover(tuple(lots), cost, left)
+
+    def proven(self, cover: Cover) -> bool:
+        """Whether nothing can be cheaper: not even if tasks could be cut to fill every slice to the brim."""
+        catalogue = self.catalogue
+        room = catalogue.size * catalogue.hosts[:, None]
+        per_unit = np.where(room > 0, catalogue.price[:, None] / np.maximum(room, 1), np.inf).min(axis=0)
+        asked = catalogue.plain @ catalogue.counts
+        floor = float((asked[asked > 0] * per_unit[asked > 0]).max(initial=0.0))
+        return not cover.left.any() and self.is_next_above(cover.cost, floor)
+
+    def is_next_above(self, cost: int, floor: float) -> bool:
+        """Whether no sum of prices lies between the two: all are multiples of what the prices have in common."""
+        step = max(int(np.gcd.reduce(self.catalogue.price)), 1)
+        return cost <= math.ceil(floor * (1 - 1e-9) / step) * step
 
     # -- 2. price ---------------------------------------------------------------------------------------------------
 
@@ -278,6 +293,9 @@ class Coverer:
         best = self.cover(catalogue.counts, catalogue.headroom, self.worth, self.price, SLACK if effort < 1 else ROUGH)
         if effort < 1:
             return best
+        if self.proven(best):
+            self.fractional = float(best.cost)
+            return best
         steady = self.paid(best, self.worth)
         master = self.open_programme()
         self._learn(master, *_as_columns(best.lots))
@@ -300,6 +318,8 @@ class Coverer:
                     break
             self.fractional = float(master.price[master.basis] @ master.level) * (float(catalogue.price.max()) + 1.0)
             for up_from in UP_FROM:
+                if not best.left.any() and self.is_next_above(best.cost, self.fractional):
+                    return best
                 rounded = self.round_off(master, up_from)
                 if rounded.better_than(best):
                     best = rounded

@@ -7,7 +7,7 @@ Every sentence carries its numbers, and a name that nobody has is answered with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .plan import Waiting
 from .quantities import format_needs, format_quantity
 from .reasons import NEAREST, Code, Reason, nearest_name, plural, seconds
 from .room import Need, Room
-from .shapes import Selector, selector_of, total_needs
+from .shapes import Selector, Shape, selector_of, total_needs
 from .snapshot import Amounts, Demand, Gang, Group
 
 SHOWN_GROUPS = 3
@@ -31,16 +31,12 @@ def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
     explain, items, since = Explainer(draft), [], {d.id: d.since for d in draft.snapshot.demands}
     for shape, count in draft.waiting_shapes:
         reasons = explain.single(shape.needs, shape.need, shape.selector)
-        served = shape.count - count
         reason_by_since: dict[object, Reason] = {}
-        for name, wanted in shape.members:
-            done = min(served, wanted)
-            served -= done
-            if done < wanted:
-                when = since[name]
-                if when not in reason_by_since:
-                    reason_by_since[when] = explain.summary(reasons, when)
-                items.append(Waiting(name, wanted - done, reason_by_since[when], reasons))
+        for name, left in _last_members(shape, count):
+            when = since[name]
+            if when not in reason_by_since:
+                reason_by_since[when] = explain.summary(reasons, when)
+            items.append(Waiting(name, left, reason_by_since[when], reasons))
     items += [explain.gang(gang, draft.offers) for gang in (*draft.waiting_gangs, *draft.late_gangs)]
     for request in draft.waiting_requests:
         assert draft.requests_table is not None
@@ -49,6 +45,25 @@ def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
         reason = Reason(Code.INVALID_DEMAND, f"{mistake}; correct it where it is submitted")
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
     return tuple(sorted(items, key=lambda item: item.demand))
+
+
+def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
+    """The demands of a shape that wait when ``count`` of its tasks do: members are served in order."""
+    for name, wanted in reversed(shape.members):
+        if not count:
+            return
+        left = min(wanted, count)
+        count -= left
+        yield name, left
+
+
+def waiting_counts(draft: Draft) -> dict[str, int]:
+    """How many tasks of each demand and request wait."""
+    counts: dict[str, int] = {}
+    for shape, count in draft.waiting_shapes:
+        counts.update(_last_members(shape, count))
+    whole = (*draft.waiting_gangs, *draft.late_gangs, *draft.waiting_requests, *(one for one, _ in draft.invalid))
+    return counts | {demand.id: demand.count for demand in whole}
 
 
 class Explainer:
@@ -123,7 +138,7 @@ class Explainer:
             why = f"a gang of {demand.count} does not divide into whole slices of {plural(group.hosts, 'host')}"
             return Reason(Code.GANG_SHAPE, f"{group.name}: {why}")
         slices = self._slices_alone(index, demand, tasks, table)
-        if reason := self._refusal(index, slices, gang=True):
+        if reason := self._refusal(index, slices, gang=demand.gang is not None):
             return reason
         if demand.deadline is not None and draft.now >= demand.deadline:
             return Reason(Code.GANG_FORMING, f"{group.name} could hold it, but its deadline has passed")

@@ -99,7 +99,8 @@ def place_and_buy(tasks: Sequence[tuple[Try, Need, int]]) -> Served | None:
     if not any(left):
         return served
     needs = [need for _, need, _ in tasks]
-    market = draft.market(needs, left, [one.selector for one, _, _ in tasks], gang=True)
+    is_gang = all(one.demand.gang for one, _, _ in tasks)  # a plain request obeys the launch rate, a gang may overshoot
+    market = draft.market(needs, left, [one.selector for one, _, _ in tasks], gang=is_gang)
     choices = draft.choose(market)
     if _bought(choices) < sum(left):
         alone = _from_one_group(draft, market)

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 
 from .consolidating import consolidate
 from .draft import Draft, Purchase, Served, Way
-from .explaining import Explainer, waiting_items
+from .explaining import Explainer, waiting_counts, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
 from .keeping import reason_to_stay
 from .lifecycle import COSTLY, IN_FLIGHT, RECALLABLE, State
 from .lowering import lower_to_limits
 from .passing import launch_reason, passed_over
-from .plan import Change, HourlyCost, Launch, Placement, Plan, Unblock
+from .plan import Change, HourlyCost, Launch, Placement, Plan
 from .reasons import Code, Reason
 from .releasing import Release, marks_of, release_by_utilization, release_idle, release_low_utilization, release_surplus
 from .serving import serve
 from .snapshot import Snapshot
-from .unblocking import Unblocker
+from .unblocking import Outcome, Unblocker
 from .ways import best_draft
 
 
@@ -43,7 +43,7 @@ def plan(snapshot: Snapshot) -> Plan:
     marks, unmarks = marks_of(release)
     gone = [(position, reason) for position, reason in sorted(draft.released.items())]
     moved = {*draft.released, *called_back, *release.marks, *release.unmarks}
-    result = Plan(
+    return Plan(
         now=snapshot.now,
         strategy=draft.strategy,
         launches=tuple(_launches(draft)),
@@ -61,9 +61,8 @@ def plan(snapshot: Snapshot) -> Plan:
         hourly_cost=_hourly_cost(draft),
         mistakes=tuple(f"{demand.id}: {mistake}" for demand, mistake in draft.invalid),
         _placements=lambda: placements(draft),
-        _unblocks=lambda: _unblocks(snapshot, result),
+        _unblocks=lambda: Unblocker(snapshot, waiting, _what_if).all(),
     )
-    return result
 
 
 def _opened(snapshot: Snapshot, way: Way) -> Draft:
@@ -84,8 +83,17 @@ def _served(snapshot: Snapshot, way: Way) -> Draft:
     return draft
 
 
-def _unblocks(snapshot: Snapshot, result: Plan) -> dict[str, tuple[Unblock, ...]]:
-    return dict(Unblocker(snapshot, result, plan).all())
+def _what_if(snapshot: Snapshot) -> Outcome:
+    """What comes of a snapshot, without what is given back and why."""
+    draft = best_draft(snapshot, _served, _opened)
+    ledger, names = draft.ledger, [group.name for group in draft.groups]
+    return Outcome(
+        waiting=frozenset(waiting_counts(draft)),
+        counted={name: ledger.counted[index] + ledger.new[index] for index, name in enumerate(names)},
+        flying={name: ledger.in_flight[index] + ledger.new[index] for index, name in enumerate(names)},
+        nodes=ledger.nodes,
+        cost=ledger.cost,
+    )
 
 
 def _called_back(release: Release) -> dict[int, Reason]:

@@ -12,13 +12,27 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .conditions import Condition, Toleration, untolerated
-from .lifecycle import COUNTED, IN_FLIGHT, State
-from .plan import Plan, Unblock, Waiting
+from .plan import Unblock, Waiting
 from .quantities import NANO, format_money, format_quantity
 from .reasons import TRANSIENT, Code, nearest_names
 from .snapshot import Amounts, Availability, Bundle, Cluster, Demand, Gang, Group, Snapshot
 
-Replan = Callable[[Snapshot], Plan]
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes of a snapshot: who waits, and what the ceilings count once its launches are made."""
+
+    waiting: frozenset[str]
+    counted: Mapping[str, int]
+    """Slices that count for each group's max, launches included."""
+    flying: Mapping[str, int]
+    """Slices in flight, by group, launches included."""
+    nodes: int
+    cost: int
+    """Nanodollars per hour, of all that counts."""
+
+
+WhatIf = Callable[[Snapshot], Outcome]
 
 MOST_REPLANS: Final = 400
 """What-if plans for one plan at the most, when it is small."""
@@ -47,9 +61,10 @@ class _Spent(Exception):
 class Unblocker:
     """Finds ways out for the waiting demand of one plan, within a fixed number of what-if plans."""
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, replan: Replan) -> None:
-        self.snapshot, self.plan = snapshot, plan
-        self._replan = replan
+    def __init__(self, snapshot: Snapshot, waiting: tuple[Waiting, ...], what_if: WhatIf) -> None:
+        self.snapshot, self.waiting = snapshot, waiting
+        self._what_if = what_if
+        self._as_it_is = what_if(snapshot) if waiting else None
         size = len(snapshot.slices) + len(snapshot.demands) + len(snapshot.groups)
         self._left = max(8, min(MOST_REPLANS, WORK // (size + 1)))
         self._requests = {request.id for request in snapshot.requests}
@@ -59,7 +74,7 @@ class Unblocker:
         """For each waiting demand: the changes that would place it, the smallest first."""
         found: dict[str, tuple[Unblock, ...]] = {}
         try:
-            for waiting in self.plan.waiting:
+            for waiting in self.waiting:
                 found[waiting.demand] = self.ways_out(waiting)
         except _Spent:
             pass
@@ -78,24 +93,22 @@ class Unblocker:
             singles = {unblock.change: unblock for unblock in self._together(demand, waiting)}
         return tuple(singles.values())
 
-    def _ask(self, snapshot: Snapshot) -> Plan:
+    def _places(self, demand: Demand, snapshot: Snapshot) -> Outcome | None:
+        """What comes of the snapshot if nothing of the demand waits there."""
         if self._left <= 0:
             raise _Spent
         self._left -= 1
-        return self._replan(snapshot)
-
-    def _places(self, demand: Demand, snapshot: Snapshot) -> Plan | None:
-        plan = self._ask(snapshot)
-        return None if any(item.demand == demand.id for item in plan.waiting) else plan
+        outcome = self._what_if(snapshot)
+        return None if demand.id in outcome.waiting else outcome
 
     def _if_true(self, demand: Demand, edits: tuple[Edit, ...]) -> Unblock | None:
         snapshot = self.snapshot
         for edit in edits:
             snapshot = edit.apply(snapshot)
-        plan = self._places(demand, snapshot)
-        if plan is None:
+        outcome = self._places(demand, snapshot)
+        if outcome is None or self._as_it_is is None:
             return None
-        cost = plan.hourly_cost.planned - self.plan.hourly_cost.planned
+        cost = outcome.cost - self._as_it_is.cost
         return Unblock(
             " and ".join(edit.change for edit in edits), tuple((self._path(edit), edit.value) for edit in edits), cost
         )
@@ -157,35 +170,28 @@ class Unblocker:
     def _raised_max(self, demand: Demand, group: Group) -> Iterator[Edit]:
         lifted = self._places(demand, _set_group(self.snapshot, replace(group, max=LIFTED)))
         if lifted is not None:
-            yield _new_max(group, self._counted(group, lifted) + lifted.launch.get(group.name, 0))
-
-    def _counted(self, group: Group, plan: Plan) -> int:
-        """Slices that count for the group's max beside those that the plan launches."""
-        cancelled = {change.slice for change in plan.cancel}
-        mine = [s for s in self.snapshot.slices if s.group == group.name and s.state in COUNTED]
-        return sum(not (s.state == State.QUEUED and s.id in cancelled) for s in mine)
+            yield _new_max(group, lifted.counted[group.name])
 
     def _raised_rates(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
-        flying = [s.group for s in self.snapshot.slices if s.state in IN_FLIGHT]
         for group in groups:
             if group.max_launching is not None:
                 lifted = self._places(demand, _set_group(self.snapshot, replace(group, max_launching=None)))
                 if lifted is not None:
-                    yield _new_rate(group, flying.count(group.name) + lifted.launch.get(group.name, 0))
+                    yield _new_rate(group, lifted.flying[group.name])
         if self.snapshot.cluster.max_launching is not None:
             lifted = self._places(demand, _set_cluster(self.snapshot, max_launching=None))
             if lifted is not None:
-                yield _new_cluster_rate(self.snapshot.cluster, len(flying) + sum(lifted.launch.values()))
+                yield _new_cluster_rate(self.snapshot.cluster, sum(lifted.flying.values()))
 
     def _raised_nodes(self, demand: Demand) -> Iterator[Edit]:
         lifted = self._places(demand, _set_cluster(self.snapshot, max_nodes=None))
         if lifted is not None:
-            yield _new_nodes(self.snapshot.cluster, committed(self.snapshot, lifted)[0])
+            yield _new_nodes(self.snapshot.cluster, lifted.nodes)
 
     def _raised_budget(self, demand: Demand) -> Iterator[Edit]:
         lifted = self._places(demand, _set_cluster(self.snapshot, max_hourly_cost=None))
         if lifted is not None:
-            yield _new_budget(self.snapshot.cluster, committed(self.snapshot, lifted)[1])
+            yield _new_budget(self.snapshot.cluster, lifted.cost)
 
     def _mended_conditions(self, demand: Demand) -> Iterator[Edit]:
         """Conditions whose value nobody has, with the value that was probably meant."""
@@ -223,42 +229,21 @@ class Unblocker:
                 yield min(found, key=lambda unblock: (unblock.hourly_cost, unblock.change))
                 return
 
-    def _needed(self, group: Group, lifted: Plan) -> Iterator[Edit]:
-        """The limits that a plan without limits goes beyond, each raised just so far."""
-        snapshot, cluster = self.snapshot, self.snapshot.cluster
-        have = self._counted(group, lifted)
-        flying = [s.group for s in snapshot.slices if s.state in IN_FLIGHT]
-        launched = lifted.launch.get(group.name, 0)
-        nodes, cost = committed(snapshot, lifted)
-        if have + launched > group.max:
-            yield _new_max(group, have + launched)
-        if group.max_launching is not None and flying.count(group.name) + launched > group.max_launching:
-            yield _new_rate(group, flying.count(group.name) + launched)
+    def _needed(self, group: Group, lifted: Outcome) -> Iterator[Edit]:
+        """The limits that an outcome without limits goes beyond, each raised just so far."""
+        cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
+        if lifted.counted[group.name] > group.max:
+            yield _new_max(group, lifted.counted[group.name])
+        if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
+            yield _new_rate(group, lifted.flying[group.name])
         if group.availability.state != "available":
             yield _available(group)
-        if cluster.max_launching is not None and len(flying) + sum(lifted.launch.values()) > cluster.max_launching:
-            yield _new_cluster_rate(cluster, len(flying) + sum(lifted.launch.values()))
-        if cluster.max_nodes is not None and nodes > cluster.max_nodes:
-            yield _new_nodes(cluster, nodes)
-        if cluster.max_hourly_cost is not None and cost > cluster.max_hourly_cost:
-            yield _new_budget(cluster, cost)
-
-
-def committed(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:
-    """Nodes and nanodollars per hour that the ceilings count once the plan is carried out."""
-    groups = {group.name: group for group in snapshot.groups}
-    cancelled = {change.slice for change in plan.cancel}
-    nodes = cost = 0
-    for item in snapshot.slices:
-        if item.state not in COUNTED or (item.state == State.QUEUED and item.id in cancelled):
-            continue
-        group = groups.get(item.group)
-        nodes += group.hosts if group else max(len(item.nodes), 1)
-        cost += (group.price or 0) if group else 0
-    for name, count in plan.launch.items():
-        nodes += groups[name].hosts * count
-        cost += (groups[name].price or 0) * count
-    return nodes, cost
+        if cluster.max_launching is not None and flying > cluster.max_launching:
+            yield _new_cluster_rate(cluster, flying)
+        if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
+            yield _new_nodes(cluster, lifted.nodes)
+        if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
+            yield _new_budget(cluster, lifted.cost)
 
 
 # -- the edits -----------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ Serve = Callable[[Snapshot, Way], Draft]
 
 def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
     """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes."""
-    best, way = _first_draft(snapshot, served)
+    best, way = _first_draft(snapshot, served, Way())
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of[position] is not None for position in best.released)
     if not stock or above_limit:
@@ -66,13 +66,13 @@ def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
     return best
 
 
-def _first_draft(snapshot: Snapshot, served: Serve) -> tuple[Draft, Way]:
+def _first_draft(snapshot: Snapshot, served: Serve, way: Way) -> tuple[Draft, Way]:
     """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
     if any(demand.gang == Gang.ANY for demand in snapshot.demands):
-        loose = served(snapshot, Way(loose=True))
+        loose = served(snapshot, replace(way, loose=True))
         if _is_whole(loose):
             return loose, loose.way
-    return served(snapshot, Way()), Way()
+    return served(snapshot, way), way
 
 
 def _is_whole(draft: Draft) -> bool:
@@ -100,9 +100,7 @@ def _as_if_unbought(
     draft = opened(snapshot, Way())
     hidden = {position for positions in stock.values() for position in positions}
     bare = replace(snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
-    other = served(bare, Way(loose=True, offer_all=True))
-    if not _is_whole(other):
-        other = served(bare, Way(offer_all=True))
+    other, _ = _first_draft(bare, served, Way(offer_all=True))
     if other.waiting_requests:
         return None
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)

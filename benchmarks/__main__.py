@@ -1,0 +1,115 @@
+"""Measure everything: ``python -m benchmarks [--quick | --full] [--only NAME]``, or ``make bench``.
+
+Prints what was measured, what was to be reached and whether it was; keeps the numbers in ``benchmarks/results``, draws
+them into ``docs/images`` and writes ``docs/benchmarks.md`` from what is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import against_ray, cost_bound, document, growth, karpenter_mix, plot
+from .table import as_text, of_checks
+
+MODULES = {module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray)}
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+IMAGES = ROOT / "docs" / "images"
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+def main() -> int:
+    """0 also when a target was missed: this measures, it does not judge a commit."""
+    arguments = read_arguments()
+    which = "quick" if arguments.quick else "full" if arguments.full else "default"
+    RESULTS.mkdir(exist_ok=True)
+    for name in [] if arguments.draw else arguments.only or list(MODULES):
+        module = MODULES[name]
+        print(f"\n### {module.TITLE} ({which})\n", flush=True)
+        result = module.measure(which, lambda line: print(f"  {line}", flush=True))
+        result |= {"which": which, "machine": machine()}
+        show(name, result)
+        keep(name, result)
+    kept = {name: json.loads(path.read_text()) for name in MODULES if (path := RESULTS / f"{name}.json").exists()}
+    if kept:
+        write(kept)
+    return 0
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure Windlass.")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick", action="store_true", help="a few inputs of each; never replaces the results of a thorough run"
+    )
+    size.add_argument("--full", action="store_true", help="the largest inputs as well")
+    size.add_argument("--draw", action="store_true", help="measure nothing; pictures and page from what is kept")
+    parser.add_argument("--only", action="append", choices=list(MODULES), metavar="NAME", help=", ".join(MODULES))
+    return parser.parse_args()
+
+
+def keep(name: str, result: dict[str, Any]) -> None:
+    """On disk; but a quick look, or one without the peer, does not replace a thorough result."""
+    path = RESULTS / f"{name}.json"
+    thorough = path.exists() and json.loads(path.read_text())["which"] != "quick"
+    if thorough and (result["which"] == "quick" or result.get("skipped")):
+        print(f"{path.relative_to(ROOT)} stays as it is: it is from a thorough run\n")
+    else:
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def show(name: str, result: dict[str, Any]) -> None:
+    if result.get("skipped"):
+        print(f"Not measured: {result['skipped']}.")
+        return
+    print()
+    for table in MODULES[name].tables(result):
+        print(as_text(table))
+    print(as_text(of_checks(result["checks"])), flush=True)
+
+
+def write(kept: dict[str, dict[str, Any]]) -> None:
+    """Pictures and the page, from what is kept."""
+    try:
+        drawn = plot.draw(kept, IMAGES)
+        print(f"{len(drawn)} pictures in {IMAGES.relative_to(ROOT)}")
+    except ImportError:
+        print("No pictures: matplotlib is not installed (pip install 'windlass[bench]').")
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(document.page(kept, MODULES))
+    print(f"{PAGE.relative_to(ROOT)} written")
+
+
+def machine() -> dict[str, Any]:
+    """Where it was measured, so that numbers of different machines are not compared."""
+    import numpy as np
+
+    return {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def processor() -> str:
+    """Its name, where the system tells."""
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        for line in facts.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Pictures of the results, for ``docs/images``: drawn from what lies on disk, never from memory."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .karpenter_mix import PUBLISHED
+
+BLUE, ORANGE, GREY = "#2563eb", "#ea580c", "#6b7280"
+COLOURS = {"best-fit": BLUE, "cheapest": ORANGE, "fewest": ORANGE}
+
+
+def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
+    """One picture for each result that has rows; the files that were written."""
+    import_module("matplotlib").use("Agg")
+    directory.mkdir(parents=True, exist_ok=True)
+    drawers = {
+        "growth": _growth,
+        "karpenter_mix": _karpenter_mix,
+        "cost_bound": _cost_bound,
+        "against_ray": _against_ray,
+    }
+    written = []
+    for name, drawer in drawers.items():
+        if results.get(name, {}).get("rows"):
+            path = directory / f"benchmark-{name.replace('_', '-')}.png"
+            _save(drawer(results[name]["rows"]), path)
+            written.append(path)
+    return written
+
+
+def _save(figure: Any, path: Path) -> None:
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e5e7eb", linewidth=0.6)
+        axes.set_axisbelow(True)
+    figure.tight_layout()
+    # Without the name of the program that drew it, equal pictures are equal files.
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    import_module("matplotlib.pyplot").close(figure)
+
+
+def _figure(columns: int = 1, width: float = 9, height: float = 3.6) -> Any:
+    return import_module("matplotlib.pyplot").subplots(1, columns, figsize=(width, height), squeeze=False)
+
+
+def _growth(rows: list[dict[str, Any]]) -> Any:
+    figure, ((left, right),) = _figure(2)
+    for axes, axis in ((left, "demands"), (right, "nodes")):
+        for choose in dict.fromkeys(row["choose"] for row in rows):
+            some = [row for row in rows if row["axis"] == axis and row["choose"] == choose]
+            x = [row[axis] for row in some]
+            axes.plot(x, [row["seconds"] for row in some], "o-", color=COLOURS[choose], label=f"plan, {choose}")
+            if axis == "demands":
+                whole = [row["with_dict_seconds"] for row in some]
+                axes.plot(x, whole, "o:", color=COLOURS[choose], alpha=0.5, label=f"with to_dict, {choose}")
+        axes.set(xscale="log", xlabel=axis, ylabel="CPU seconds", ylim=(0, None))
+        axes.legend(frameon=False, fontsize=8)
+    left.set_title("Demands in 100 shapes", fontsize=10)
+    right.set_title("Half-free nodes under 1,000,000 demands", fontsize=10)
+    return figure
+
+
+def _karpenter_mix(rows: list[dict[str, Any]]) -> Any:
+    figure, ((axes,),) = _figure(width=7)
+    largest = [row for row in rows if row["pods"] == max(one["pods"] for one in rows)]
+    names = [*(f"Windlass\n{row['choose']}" for row in largest), "Karpenter\n(its published figure)"]
+    values = [*(row["pods_per_second"] for row in largest), PUBLISHED]
+    bars = axes.bar(names, values, color=[*(COLOURS[row["choose"]] for row in largest), GREY], width=0.6)
+    axes.bar_label(bars, [f"{value:,.0f}" for value in values], fontsize=9)
+    axes.set(
+        ylabel="pods per second", title=f"{largest[0]['pods']:,} pods of five kinds, {largest[0]['groups']} groups"
+    )
+    return figure
+
+
+def _cost_bound(rows: list[dict[str, Any]]) -> Any:
+    files = list(dict.fromkeys(row["pods"] for row in rows))
+    figure, (axes_of,) = _figure(len(files), width=11, height=3.4)
+    for axes, name in zip(axes_of, files, strict=True):
+        some = [row for row in rows if row["pods"] == name and "configuration LP" not in row["who"]][::-1]
+        colours = [BLUE if row["who"].startswith("Windlass") else GREY for row in some]
+        bars = axes.barh([row["who"].split(" (")[0] for row in some], [row["ratio"] for row in some], color=colours)
+        axes.bar_label(bars, [f" {row['ratio']:.3f}" for row in some], fontsize=8)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xlim(0.9, max(row["ratio"] for row in some) * 1.08)
+        axes.tick_params(labelsize=8)
+        axes.set_xlabel("cost / lower bound", fontsize=9)
+        axes.set_title(name.removesuffix(".csv"), fontsize=10)
+    return figure
+
+
+def _against_ray(rows: list[dict[str, Any]]) -> Any:
+    grid = [
+        row for row in rows if (row["input"]["shapes"], row["input"]["types"], row["input"]["gangs"]) == (10, 5, "none")
+    ]
+    figure, ((left, right),) = _figure(2, width=10)
+    for axes, fill in ((left, "half"), (right, "full")):
+        for style, nodes in zip(("o:", "o--", "o-"), sorted({row["input"]["nodes"] for row in grid}), strict=False):
+            some = sorted(
+                (row for row in grid if row["input"]["nodes"] == nodes and row["input"]["fill"] == fill),
+                key=lambda row: row["input"]["demands"],
+            )
+            ended = [row for row in some if row["ray"]]
+            axes.plot(
+                [row["input"]["demands"] for row in ended],
+                [row["ray"]["seconds"] for row in ended],
+                style,
+                color=GREY,
+                label=f"Ray, {nodes:,} nodes",
+            )
+            for way in ("best-fit", "fewest"):
+                axes.plot(
+                    [row["input"]["demands"] for row in some],
+                    [row["windlass"][way]["seconds"] for row in some],
+                    style,
+                    color=COLOURS[way],
+                    label=f"Windlass {way}, {nodes:,}",
+                )
+        axes.axhline(grid[0]["limit"], color="black", linewidth=0.6)
+        axes.set(xscale="log", yscale="log", xlabel="demands", ylabel="CPU seconds")
+        axes.set_title(f"{fill}{'-free' if fill == 'half' else ''} nodes; Ray ends at the line", fontsize=10)
+    right.legend(frameon=False, fontsize=7, bbox_to_anchor=(1, 1), loc="upper left")
+    return figure

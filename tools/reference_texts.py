@@ -1,0 +1,548 @@
+"""Words for the reference pages: what each reason code means, what each key of a scenario and of an answer says.
+
+``reference`` puts them beside what stands in the code (which codes answer which question, which keys are known, how
+large they may be), and fails on a code or key that has no words here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from windlass.core.reasons import Code
+
+NOT_YET: Final = "No plan gives this code yet; its meaning is reserved."
+
+RESERVED: Final = frozenset(
+    Code(name)
+    for name in (
+        *("UNKNOWN_INPUT", "FROZEN", "STOCKOUT", "BOOTING", "REPLACE_LOST", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
+        *("LOST", "PREEMPTED", "LEAKED", "YOUNG", "DRAIN_ABORTED"),
+    )
+)
+"""Codes whose meaning is fixed, but that the planner has no cause to give."""
+
+REASONS: Final[dict[Code, tuple[str, str]]] = {
+    # -- demand
+    Code.DEMAND: (
+        (
+            "Work needs the slice. On a launch: no room was left for it elsewhere. On an uncordon or unmark: it is "
+            "placed on a slice that was on its way out, which is cheaper than a new one."
+        ),
+        "Nothing. To see which work it is, look at `placements`; to see why this group, at `passed_over`.",
+    ),
+    Code.NO_SHAPE_FITS: (
+        (
+            "No node of any group is large enough for one task, even empty and with every limit lifted. Each group "
+            "says which resource is short (`TOO_SMALL`)."
+        ),
+        "Ask for less, or add a group with larger nodes. The ways out name the largest amount that would fit.",
+    ),
+    Code.TOO_SMALL: (
+        "A node of this group has too little of a resource, or none of it, for one task.",
+        (
+            "Ask for less of that resource, or give the group larger nodes. A resource that no group has may be a "
+            "typing error in its name."
+        ),
+    ),
+    Code.NO_LABEL_MATCH: (
+        (
+            "A condition in `where` does not hold for the labels of this group. If no group has the value, the one "
+            "that was probably meant is named."
+        ),
+        "Correct the condition, drop it, or add the label to a group that has it in truth.",
+    ),
+    Code.NOT_TOLERATED: (
+        "The group has a taint (`NoSchedule` or `NoExecute`) that the demand does not tolerate.",
+        "Add the toleration to `tolerates` if the work may run there; else add a group without the taint.",
+    ),
+    Code.INVALID_DEMAND: (
+        (
+            "The demand can never be run as it is written: a negative amount, a negative count, or an accelerator "
+            "need above 1 that is not whole. It is left out, and the rest is planned. A scenario file with such a "
+            "demand is refused before planning, so this is seen only with snapshots that were made in Python from the "
+            "core's types."
+        ),
+        "Correct it where it is submitted.",
+    ),
+    Code.UNKNOWN_INPUT: (
+        "A source could not be read, so what it would have said is unknown. Unknown is never taken as zero.",
+        "See why the named source does not answer.",
+    ),
+    # -- gangs
+    Code.GANG_SHAPE: (
+        (
+            "Each task of the gang would fit, but not all of them in the form that `gang` asks for: the sum is too "
+            "large for one node (`same-node`), or the size is no multiple of the hosts of a slice (`same-slice`). "
+            "Also told when a group could hold a part of the gang and no way was found to place all of it."
+        ),
+        "Change the size of the gang, relax `gang`, or add a group whose slices have the right number of hosts.",
+    ),
+    Code.GANG_FORMING: (
+        "The deadline of the gang has passed before it could start whole. It is not served any more.",
+        "Submit it again with a later `deadline`, or with none.",
+    ),
+    Code.GANG_HELD: (
+        (
+            "The slice is idle, and a gang that cannot start whole yet would use it. It is not released while the "
+            "gang forms: until the deadline of the gang, or, without one, while the hindrance is one that passes by "
+            "itself (`RATE_LIMITED`, `BACKOFF`, `STOCKOUT`, `QUOTA`)."
+        ),
+        "Look up why the gang waits, and lift that. Give the gang a `deadline` to bound how long slices are held.",
+    ),
+    Code.GANG_RELEASED: (
+        (
+            "The slice was held for a gang until the deadline of the gang. That has passed, and the slice has been "
+            "idle longer than `idle_timeout`."
+        ),
+        "Nothing for the slice. If the gang should have had more time, give it a later `deadline`.",
+    ),
+    # -- limits
+    Code.AT_MAX: (
+        (
+            "The group has as many slices as its `max` allows, or too few places left for all that a gang needs. "
+            "Slices count from queued until they are confirmed gone."
+        ),
+        "Raise `max` of the group, or wait until work ends. The ways out name the number.",
+    ),
+    Code.MAX_NODES: (
+        "The nodes of a new slice would go beyond `max_nodes` of the cluster.",
+        "Raise `cluster.max_nodes`, or free nodes of other groups.",
+    ),
+    Code.BUDGET: (
+        "A new slice would take the cluster above `max_hourly_cost`. Running, in flight and planned slices all count.",
+        "Raise `cluster.max_hourly_cost`, or let cheaper groups hold the work. The ways out name the sum.",
+    ),
+    Code.RATE_LIMITED: (
+        "As many slices are in flight as `max_launching` of the group or of the cluster allows.",
+        "Wait: launches go on when those in flight are ready. Raise `max_launching` if the provider can take more.",
+    ),
+    Code.OVER_MAX: (
+        (
+            "There are more slices than a limit allows, because the limit was lowered: `max` of the group, "
+            "`max_nodes`, or `max_hourly_cost`. The ones furthest from being of use go first."
+        ),
+        "Nothing, if the limit is meant. To keep a certain slice, name it in `protected` of its group.",
+    ),
+    Code.FROZEN: (
+        "An operator has stopped all changes.",
+        "Ask the operator, or lift the stop.",
+    ),
+    # -- what the provider can give
+    Code.STOCKOUT: (
+        "The provider has no such machines at the moment.",
+        "Wait, or allow the work on other groups or zones.",
+    ),
+    Code.QUOTA: (
+        (
+            "The availability of the group is `quota_exceeded`: the account may not have more of it. Without `until` "
+            "this lasts until the availability changes; with it, the group is available again from then on."
+        ),
+        "Ask the provider for more quota, or allow the work on another group.",
+    ),
+    Code.BACKOFF: (
+        (
+            "The availability of the group is `backoff`: launches were refused. Before `until` nothing is launched. "
+            "From then on one slice may be in flight at a time, and what needs more waits with this code."
+        ),
+        "Wait for the time that is named, or allow the work on another group.",
+    ),
+    Code.PROBE: (
+        "The group is in back-off and its time is over. One launch tries whether the provider sells again.",
+        "Nothing. If it succeeds, set the availability to `available`.",
+    ),
+    Code.LAUNCHING: (
+        (
+            "The slice is in flight (booting or initializing), and nothing needs it now. It is left to come up, and "
+            "then falls under the rules for idle slices. For a demand, the meaning is that its slice is being "
+            "launched; no plan gives it for a demand, because such demand counts as placed."
+        ),
+        "Nothing. Without a `scale_down` rule the slice will stay.",
+    ),
+    Code.BOOTING: (
+        "The demand waits for a slice that is booting.",
+        "Wait for the time that is named.",
+    ),
+    # -- why another group was taken
+    Code.WORSE_SCORE: (
+        (
+            "Under `best-fit`: the group could have been taken, and another one fits better. The sentence names the "
+            "first point in which they differ: preferences, a wasted accelerator, kinds used, least and mean "
+            "utilization, rank, price, name."
+        ),
+        "Nothing. If this group should win, give it a lower `rank` (it decides after the fit), or use `choose: rank`.",
+    ),
+    Code.DEARER: (
+        "Under `cheapest`: the group could have been taken, and the whole of the work costs less without it.",
+        "Nothing. More `effort` may find a still cheaper mix.",
+    ),
+    Code.LOWER_RANK: (
+        (
+            "Under `rank`: the group could have been taken, and one of a better rank (a lower number) was. Within one "
+            "rank preferences decide, then groups already chosen or in flight, then the name."
+        ),
+        "Nothing. Change the `rank` of a group to change the order.",
+    ),
+    # -- floors
+    Code.MIN: (
+        "The group keeps at least `min` slices. Slices are launched, called back or kept for it.",
+        "Lower `min` if so many are not needed.",
+    ),
+    Code.SPARE: (
+        "The group holds `spare` free slices ready beyond demand. Slices are launched, called back or kept for it.",
+        "Lower `spare` if so many are not needed.",
+    ),
+    Code.REQUEST: (
+        "A standing request (`requests`) needs room. A slice is launched or called back for it.",
+        "Nothing. Remove the request when the room is not needed any more.",
+    ),
+    Code.REQUESTED_CAPACITY: (
+        "The slice is idle, and a standing request needs the room on it.",
+        "Remove or shrink the request if the room is not needed any more.",
+    ),
+    # -- the life of a slice
+    Code.REPLACE_LOST: (
+        "A slice was lost, and this one takes its place.",
+        "Nothing. See why the other one was lost.",
+    ),
+    Code.REPLACE_FAILED: (
+        "A slice never came up, and this one takes its place.",
+        "Nothing. See why the other one failed.",
+    ),
+    Code.MANUAL: (
+        "An operator asked for it.",
+        "Ask the operator.",
+    ),
+    Code.IDLE: (
+        (
+            "The slice has had no task for longer than `idle_timeout` of its group, no floor needs it, and nothing is "
+            "placed on it."
+        ),
+        "Nothing. Raise `idle_timeout`, `min` or `spare` to keep idle slices longer.",
+    ),
+    Code.SURPLUS: (
+        "The slice is queued or requesting, and no demand, floor or request needs it any more. It is cancelled.",
+        "Nothing. Raise `spare` to keep slices beyond demand.",
+    ),
+    Code.LOW_UTILIZATION: (
+        (
+            "Less of the group is used than its rule asks for. Under `low_utilization` the slice is drained; under "
+            "`utilization` it is marked until its delay is over, and then drained."
+        ),
+        "Nothing. Change `below` and `keep`, or `percent` and `spare_nodes`, to hold more slices.",
+    ),
+    Code.CONSOLIDATE: (
+        (
+            "The work of the slice fits on running slices, or on one cheaper new slice, for less money. The slice is "
+            "drained; a new one, if there is one, is launched in the same plan."
+        ),
+        "Nothing. Set `consolidate: false`, or name the slice in `protected`, to keep work where it is.",
+    ),
+    Code.UNHEALTHY: (
+        "A node of the slice is unhealthy, so the slice is replaced.",
+        "See the health of the node.",
+    ),
+    Code.LOST: (
+        "The slice is gone or dead without being asked to end.",
+        "See the events of the provider.",
+    ),
+    Code.PREEMPTED: (
+        "The provider took the slice back.",
+        "Use groups that are not `preemptible` for work that must not be interrupted.",
+    ),
+    Code.LEAKED: (
+        "The provider shows a slice that has no record.",
+        "Check who launched it.",
+    ),
+    Code.GROUP_REMOVED: (
+        "The group of the slice is not in the scenario any more. The slice takes no demand and goes.",
+        "Add the group again if it was removed by mistake.",
+    ),
+    Code.DRAINING: (
+        "The slice is cordoned or draining: it takes no new work and ends when it is empty.",
+        "Nothing. Demand that fits on it calls it back.",
+    ),
+    Code.MARKED: (
+        "The slice is marked for release at a time that has not come, and nothing needs it so far.",
+        "Nothing. Work that is placed on it takes the mark off.",
+    ),
+    Code.ENDING: (
+        "The slice is on its way out or gone (terminating, terminated, failed, lost). It offers nothing.",
+        "Nothing. It counts for the limits until it is confirmed gone.",
+    ),
+    Code.NO_RULE: (
+        (
+            "The slice is idle, and its group has no `scale_down` rule, so it never shrinks by itself. On an unmark: "
+            "the group has no `utilization` rule any more, so the mark is taken off."
+        ),
+        "Add `scale_down: {idle_timeout: SECONDS}` to the group if idle slices should go.",
+    ),
+    Code.BUSY: (
+        "Work runs on the slice, and no rule of the group asks for its release.",
+        "Nothing. It can go when its work has ended.",
+    ),
+    Code.PLACED: (
+        "Demand is placed on the slice in this plan.",
+        "Nothing. `placements` says which.",
+    ),
+    Code.YOUNG: (
+        "The slice became ready only a short time ago.",
+        "Wait until it has been there longer.",
+    ),
+    Code.NOT_IDLE_LONG_ENOUGH: (
+        "The slice is idle, and its `idle_timeout` has not passed. The sentence has the time that is left.",
+        "Wait, or lower `idle_timeout`.",
+    ),
+    Code.PROTECTED: (
+        "The group names the slice in `protected`. It is never a victim.",
+        "Take it off the list when it may go.",
+    ),
+    Code.DRAIN_ABORTED: (
+        "The slice was draining, and its work did not end in time.",
+        "See what runs there.",
+    ),
+    Code.NOT_WORTH_IT: (
+        (
+            "No rule of the group asks for the release of the slice: enough is used, the group is being launched in "
+            "the same plan, or a node of the slice is unhealthy, which is no matter of scaling down."
+        ),
+        "Nothing, or change the rules under `scale_down`.",
+    ),
+}
+
+Keys = dict[str, tuple[str, str]]
+"""For each key: what it is when it is left out, and what it means."""
+
+REQUIRED: Final = "required"
+
+TOP: Final[Keys] = {
+    "now": ("0", "The time of the snapshot, in seconds. All other times are compared with it."),
+    "cluster": ("no limits", "What holds over all groups."),
+    "groups": (REQUIRED, "The kinds of machine that can be bought, by name. May be empty: `{}`."),
+    "slices": ("none", "What exists or is on its way."),
+    "demands": ("none", "Work that has no place yet."),
+    "requests": ("none", "Standing requests: room that must exist, busy or not. The keys of a demand."),
+}
+CLUSTER: Final[Keys] = {
+    "max_nodes": ("no limit", "Nodes over all groups, from queued until confirmed gone."),
+    "max_hourly_cost": (
+        "no limit",
+        "Dollars per hour: running, in flight and planned. Groups without a price count as 0.",
+    ),
+    "max_launching": ("no limit", "Slices of all groups that may be in flight at once."),
+    "choose": (
+        "`cheapest` if every group has a price, else `best-fit`",
+        (
+            "How the group of a new slice is chosen: `best-fit`, `rank` or `cheapest`. `cheapest` needs a price for "
+            "every group."
+        ),
+    ),
+    "effort": (
+        "1",
+        "`cheapest` only: rounds of work for a cheaper mix. Never seconds: same input, same plan.",
+    ),
+}
+GROUP: Final[Keys] = {
+    "resources": (REQUIRED, "What one node has. Any names; `gpu` and `tpu` are whole devices."),
+    "labels": ("none", "What its nodes carry, as text."),
+    "taints": ("none", "What keeps work off its nodes unless the work tolerates it."),
+    "hosts": ("1", "Nodes per slice."),
+    "min": ("0", "Slices that are held at the least, busy or not."),
+    "max": (REQUIRED, "Slices at the most, from queued until confirmed gone. At least `min`."),
+    "spare": ("0", "Free slices (no task, nothing placed) that are held ready beyond demand."),
+    "rank": ("100", "The lower, the earlier under `rank`; breaks ties elsewhere. 0 comes before 1."),
+    "price": ("none", "Dollars per hour for one slice, as a number or as text such as `$1.25`."),
+    "preemptible": ("false", "Whether the provider may take it back. Its nodes carry it as the label `preemptible`."),
+    "max_launching": ("no limit", "Slices of this group that may be in flight at once."),
+    "scale_down": ("never shrinks by itself", "The rules that may release its slices."),
+    "availability": ("available", "What is believed about the provider's stock."),
+    "protected": ("none", "Ids of slices that are never released."),
+    "boot_seconds": ("300", "What a new slice takes before it is of use; consolidation counts it as cost."),
+}
+TAINT: Final[Keys] = {
+    "key": (REQUIRED, "Its name."),
+    "value": ("empty", "Its value, as text."),
+    "effect": (
+        "`NoSchedule`",
+        "`NoSchedule` and `NoExecute` must be tolerated; `PreferNoSchedule` counts like an unmet preference.",
+    ),
+}
+SCALE_DOWN: Final[Keys] = {
+    "idle_timeout": ("off", "Seconds without a task after which a ready slice is drained; the longest idle first."),
+    "low_utilization": ("off", "Drain when little of the group is used and no demand waits that it could hold."),
+    "utilization": ("off", "Mark surplus empty slices, and drain them when their delay is over."),
+    "consolidate": (
+        "false",
+        "Drain a slice whose work fits elsewhere for less money; one move per plan and group. Needs prices.",
+    ),
+}
+LOW_UTILIZATION: Final[Keys] = {
+    "below": (
+        REQUIRED,
+        (
+            "A share above 0 and up to 1. The rule acts when less of the group is used, counted in its accelerator, "
+            "else cpu, else its first resource by name."
+        ),
+    ),
+    "keep": ("0", "Slices to keep beyond what the work needs."),
+}
+UTILIZATION: Final[Keys] = {
+    "percent": (REQUIRED, "1 to 100: how many of the ready slices should be in use."),
+    "delay": (REQUIRED, "Seconds between mark and drain."),
+    "spare_nodes": ("0", "Slices to keep beyond those in use, whatever the percentage says."),
+    "resource": ("any work", "What counts as use: a resource of the group."),
+}
+AVAILABILITY: Final[Keys] = {
+    "state": (REQUIRED, "`available`, `backoff` or `quota_exceeded`."),
+    "until": (
+        "open",
+        (
+            "When it ends. `backoff`: no launch before it, and from then on (or without it) one slice in flight at a "
+            "time. `quota_exceeded`: no launch before it, available from then on; without it, no launch at all."
+        ),
+    ),
+    "why": ("empty", "A note that is repeated in the reasons."),
+}
+SLICE: Final[Keys] = {
+    "id": (REQUIRED, "Its name, once over all slices. Must not start with `new:`."),
+    "group": (REQUIRED, "The name of its group. One that is not in the file is no mistake: the slice is drained."),
+    "state": (REQUIRED, "A state of [the life of a slice](lifecycle.md), in small or in capital letters."),
+    "since": ("unknown", "When it entered the state."),
+    "marked_until": ("not marked", "It is scheduled for release at that time (`utilization`)."),
+    "nodes": (
+        "`hosts` nodes with nothing used",
+        (
+            "Its nodes. A ready, cordoned or draining slice lists as many as its group has hosts; one "
+            "that is missing is listed with `healthy: false`."
+        ),
+    ),
+}
+NODE: Final[Keys] = {
+    "id": ("`SLICE/INDEX`", "Its name, once over all nodes."),
+    "used": ("nothing", "What runs there uses. At most what a node of the group has."),
+    "tasks": ("1 if something is used, else 0", "How many tasks run there."),
+    "idle_since": ("`since` of the slice, else `now`", "Since when nothing runs there."),
+    "labels": ("none", "Labels of its own, over those of its group."),
+    "healthy": ("true", "An unhealthy node offers nothing, and its slice does not count as spare."),
+}
+DEMAND: Final[Keys] = {
+    "id": (REQUIRED, "Its name, once over all demands and requests."),
+    "needs": ("required without `bundles`", "What one task needs."),
+    "count": ("1", "How many equal tasks. 0 is the same as no demand."),
+    "where": ("anywhere", "Conditions that must hold."),
+    "prefer": ("none", "Conditions that are nice to have."),
+    "tolerates": ("none", "Taints that it puts up with."),
+    "priority": ("0", "Higher is served first."),
+    "since": ("unknown", "Since when it waits; told in the reasons, without effect on the plan."),
+    "gang": (
+        "single tasks",
+        (
+            "All start or none. `any`: anywhere. `same-node`: all on one node. `same-slice`: on whole slices, one "
+            "task per host. `spread`: each on a node of its own. A request with `bundles` may leave it out."
+        ),
+    ),
+    "deadline": ("none", "Gangs only: from that time on it is not served any more."),
+    "bundles": ("required with `gang`", "The tasks of a gang, instead of `needs` and `count`."),
+}
+BUNDLE: Final[Keys] = {
+    "needs": (REQUIRED, "What one task needs."),
+    "count": ("1", "How many equal tasks."),
+}
+TOLERATION: Final[Keys] = {
+    "key": ("every key", "The taint's name. May be left out with `operator: Exists` only."),
+    "operator": ("`Equal`", "`Equal` compares the value, `Exists` does not."),
+    "value": ("empty", "With `Equal`: the taint's value."),
+    "effect": ("every effect", "The taint's effect."),
+}
+
+ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
+    (
+        "The whole",
+        {
+            "schema": ("text", "`windlass.plan/v1`."),
+            "now": ("number", "The time of the snapshot."),
+            "strategy": ("text", "How groups were chosen: `best-fit`, `rank` or `cheapest`."),
+            "launch": ("mapping", "Slices to launch, by group. Groups without any are left out."),
+            "launches": ("list", "The same with reasons, see below."),
+            "cancel": ("list", "Slices in flight that are given up."),
+            "drain": ("list", "Ready slices that are to be emptied and released."),
+            "uncordon": ("list", "Cordoned or draining slices that are called back."),
+            "mark": ("list", "Slices that are scheduled for release."),
+            "unmark": ("list", "Slices whose mark is taken off."),
+            "placements": ("list", "Which tasks go where."),
+            "waiting": ("list", "Which tasks and requests find no place, and why."),
+            "keep": ("list", "All other slices, and why they stay."),
+            "hourly_cost": ("mapping", "Dollars per hour: `now`, and `planned` when the plan is carried out."),
+            "mistakes": (
+                "list",
+                "One line for each demand with `INVALID_DEMAND`. Empty for a file.",
+            ),
+        },
+    ),
+    (
+        "An entry of `launches`",
+        {
+            "group": ("text", "What is launched."),
+            "first": ("number", "The new slices are `new:GROUP:first` and on."),
+            "count": ("number", "How many."),
+            "code": ("text", "Why: a [reason code](reasons.md)."),
+            "why": ("text", "The same as a sentence."),
+            "hourly_cost": ("number", "Dollars per hour for all of them."),
+            "passed_over": (
+                "mapping",
+                (
+                    "For each other group `code` and `why` it was not taken. Empty where there was no choice, as for "
+                    "`min` and `spare`."
+                ),
+            ),
+        },
+    ),
+    (
+        "An entry of `cancel`, `drain`, `uncordon`, `mark`, `unmark`, `keep`",
+        {
+            "slice": ("text", "The id of the slice."),
+            "code": ("text", "Why: a [reason code](reasons.md)."),
+            "why": ("text", "The same as a sentence."),
+            "until": ("number", "In `mark` only: when the slice is due for release."),
+        },
+    ),
+    (
+        "An entry of `placements`",
+        {
+            "demand": ("text", "The id of the demand."),
+            "count": ("number", "How many of its tasks."),
+            "on": ("text", "The id of a slice, or `new:GROUP:i` for one that is launched."),
+        },
+    ),
+    (
+        "An entry of `waiting`",
+        {
+            "demand": ("text", "The id of the demand or request."),
+            "count": ("number", "How many of its tasks wait."),
+            "code": ("text", "The nearest hindrance: a [reason code](reasons.md)."),
+            "why": ("text", "The same as a sentence."),
+            "groups": ("mapping", "For each group `code` and `why` of the first check that fails."),
+            "unblocks": (
+                "list",
+                (
+                    "Changes that would place the demand, at most 5, the smallest first. May be empty: the number of "
+                    "what-if plans is bounded."
+                ),
+            ),
+        },
+    ),
+    (
+        "An entry of `unblocks`",
+        {
+            "change": ("text", "What to change, for people."),
+            "set": (
+                "list",
+                (
+                    "The same for programs: each entry has `path`, the keys that lead to a place in the scenario (a "
+                    "demand or request is named by its id), and `value`, what to write there. A `value` of null means "
+                    "to leave the key out."
+                ),
+            ),
+            "hourly_cost": ("number", "Dollars per hour that the changed plan costs more than this one."),
+        },
+    ),
+)
