@@ -75,8 +75,8 @@ def _command_line() -> Iterator[str]:
 def _lifecycle() -> Iterator[str]:
     yield "# The life of a slice"
     yield ""
-    yield "The planner reads the state of each slice: whether it takes demand, is in flight, and costs money. The limits and"
-    yield "the transitions say what a slice may go through. Nothing in this version carries them out."
+    yield "The planner reads the state of each slice: whether it takes demand, is in flight, and costs money. The"
+    yield "limits and the transitions say what a slice may go through. Nothing in this version carries them out."
     yield ""
     yield "`ready` never goes to `terminating`: a slice that may hold work is cordoned and drained first."
     yield ""

@@ -440,7 +440,7 @@ DEMAND: Final[Keys] = {
             "task per host. `spread`: each on a node of its own. A request with `bundles` may leave it out."
         ),
     ),
-    "deadline": ("none", "Gangs only: from that time on it is not served any more."),
+    "deadline": ("none", "Gangs only: from that time on it is not served any more. A request is served all the same."),
     "bundles": ("required with `gang`", "The tasks of a gang, instead of `needs` and `count`."),
 }
 BUNDLE: Final[Keys] = {
@@ -542,7 +542,7 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
                     "to leave the key out."
                 ),
             ),
-            "hourly_cost": ("number", "Dollars per hour that the changed plan costs more than this one."),
+            "hourly_cost": ("number", "Dollars per hour that it adds to what the cost ceiling counts."),
         },
     ),
 )

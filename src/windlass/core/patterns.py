@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from .market import Market
 from .quantities import DEVICE
-from .room import UNBOUNDED, Bools, Floats, Ints
+from .room import UNBOUNDED, Bools, Floats, Ints, at_end, share_devices
 
 NOTHING: Final = 1e-6
 """The share that a task takes at least, of a node: what needs nothing is worth taking, but not infinitely so."""
@@ -272,38 +272,7 @@ class Knapsacks:
             for index in shared:
                 sharing = np.flatnonzero((share[index, pick] > 0) & (amount > 0))
                 if len(sharing):
-                    parts = (
-                        opened[index],
-                        free[:, whole + index],
-                        sharing,
-                        share[index, pick[sharing]],
-                        amount[sharing],
-                    )
-                    opened[index] = _take_shares(*parts)
-
-
-def _take_shares(opened: Ints, unopened: Ints, rows: Ints, share: Ints, counts: Ints) -> Ints:
-    """``opened`` after ``counts`` shares more on each of ``rows``; ``unopened`` is changed in place."""
-    parts = opened[rows]
-    fits = parts // share[:, None]
-    before = np.cumsum(fits, axis=1) - fits
-    taken = np.clip(counts[:, None] - before, 0, fits)
-    parts = parts - taken * share[:, None]
-    left = counts - taken.sum(axis=1)
-    per_device = DEVICE // share
-    fresh = -(-left // per_device)
-    most = int(fresh.max())
-    if most:
-        unopened[rows] -= fresh * DEVICE
-        place = np.arange(most)
-        on_it = np.clip(left[:, None] - place * per_device[:, None], 0, per_device[:, None])
-        rest = np.where(place < fresh[:, None], DEVICE - on_it * share[:, None], 0)
-        parts = np.concatenate((parts, rest), axis=1)
-    parts = np.sort(parts, axis=1)  # the fullest opened device first; places without a device are 0 and come before
-    width = max(opened.shape[1], parts.shape[1] - int((parts == 0).all(axis=0).sum()))
-    result = np.zeros((len(opened), width), np.int64)
-    result[:, width - opened.shape[1] :] = opened
-    result[rows] = (
-        parts[:, -width:] if parts.shape[1] >= width else np.pad(parts, ((0, 0), (width - parts.shape[1], 0)))
-    )
-    return result
+                    parts, fresh = share_devices(opened[index][sharing], share[index, pick[sharing]], amount[sharing])
+                    free[sharing, whole + index] -= fresh * DEVICE
+                    opened[index] = at_end(opened[index], max(opened[index].shape[1], parts.shape[1]))
+                    opened[index][sharing] = at_end(parts, opened[index].shape[1])

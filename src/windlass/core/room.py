@@ -221,33 +221,10 @@ class Room:
         self.parts[rows] = np.pad(other.parts, ((0, 0), (0, 0), (width, 0)))
 
     def _take_shares(self, index: int, amount: int, rows: Ints, counts: Ints) -> None:
-        """Shares go to the fullest device that has room, then to whole devices that are opened for them."""
-        left = counts.copy()
-        parts = self.parts[rows, index, :]
-        for position in range(parts.shape[1]):  # kept sorted: the fullest opened device comes first
-            taken = np.minimum(left, parts[:, position] // amount)
-            parts[:, position] -= taken * amount
-            left -= taken
-        per_device = DEVICE // amount
-        opened = -(-left // per_device)
-        most = int(opened.max(initial=0))
-        if most:
-            self.whole[rows, index] -= opened * DEVICE
-            full_rest = DEVICE - per_device * amount
-            fresh = np.where(np.arange(most) < opened[:, None] - 1, full_rest, 0)
-            last = np.where(opened > 0, DEVICE - (left - (opened - 1) * per_device) * amount, 0)
-            touched = opened > 0
-            fresh[touched, opened[touched] - 1] = last[touched]
-            parts = np.concatenate((parts, fresh), axis=1)
-        parts = np.sort(parts, axis=1)
-        # Empty places sort first; drop the columns that no row needs.
-        used = parts.shape[1] - int((parts == 0).all(axis=0).sum())
-        self._widen(used)
-        width = self.parts.shape[2]
-        block = np.zeros((len(rows), width), np.int64)
-        if used:
-            block[:, width - used :] = parts[:, parts.shape[1] - used :]
-        self.parts[rows, index, :] = block
+        parts, opened = share_devices(self.parts[rows, index, :], np.full(len(rows), amount), counts)
+        self.whole[rows, index] -= opened * DEVICE
+        self._widen(parts.shape[1])
+        self.parts[rows, index, :] = at_end(parts, self.parts.shape[2])
 
     # -- undoing ----------------------------------------------------------------------------------------------------
 
@@ -270,6 +247,30 @@ class Room:
     def forget(self) -> None:
         """Nothing before this point will be undone."""
         self._log = None
+
+
+def share_devices(parts: Ints, share: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Shares on devices: what is left on opened ones, and how many whole ones were opened, a row for each node.
+
+    ``counts`` shares of ``share`` each go to the fullest opened device that has room, then to whole devices that are
+    opened for them. ``parts`` is what opened devices have left, the fullest first; 0 is no device.
+    """
+    fits = parts // share[:, None]
+    taken = np.clip(counts[:, None] - (np.cumsum(fits, axis=1) - fits), 0, fits)
+    parts = parts - taken * share[:, None]
+    left = counts - taken.sum(axis=1)
+    per_device = DEVICE // share
+    opened = -(-left // per_device)
+    place = np.arange(int(opened.max(initial=0)))
+    on_it = np.clip(left[:, None] - place * per_device[:, None], 0, per_device[:, None])
+    rest = np.where(place < opened[:, None], DEVICE - on_it * share[:, None], 0)
+    parts = np.sort(np.concatenate((parts, rest), axis=1), axis=1)
+    return parts[:, int((parts == 0).all(axis=0).sum()) :], opened
+
+
+def at_end(parts: Ints, width: int) -> Ints:
+    """The columns at the end of a block of ``width``, zeros before them."""
+    return np.pad(parts, ((0, 0), (width - parts.shape[1], 0)))
 
 
 def amounts_matrix(rows: Sequence[Mapping[str, int]], kinds: Kinds) -> Ints:
