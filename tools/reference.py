@@ -162,33 +162,30 @@ def _scenario() -> Iterator[str]:
     yield ""
     yield "## Keys"
     forms = (
-        ("top level", scenario.SCENARIO, texts.TOP),
-        ("`cluster`", scenario.CLUSTER, texts.CLUSTER),
-        ("`groups.NAME`", scenario.GROUP, texts.GROUP),
-        ("`groups.NAME.taints[]`", scenario.TAINT, texts.TAINT),
-        ("`groups.NAME.scale_down`", scenario.SCALE_DOWN, texts.SCALE_DOWN),
-        ("`groups.NAME.scale_down.low_utilization`", scenario.LOW_UTILIZATION, texts.LOW_UTILIZATION),
-        ("`groups.NAME.scale_down.utilization`", scenario.UTILIZATION, texts.UTILIZATION),
-        ("`groups.NAME.availability`", scenario.AVAILABILITY, texts.AVAILABILITY),
-        ("`slices[]`", scenario.SLICE, texts.SLICE),
-        ("`slices[].nodes[]`", scenario.NODE, texts.NODE),
-        ("`demands[]`", scenario.DEMAND, texts.DEMAND),
-        ("`requests[]`", scenario.REQUEST, texts.DEMAND),
-        ("`demands[].bundles[]`", scenario.BUNDLE, texts.BUNDLE),
-        ("`demands[].tolerates[]`", scenario.TOLERATION, texts.TOLERATION),
+        ("top level", scenario.SCENARIO),
+        ("`cluster`", scenario.CLUSTER),
+        ("`groups.NAME`", scenario.GROUP),
+        ("`groups.NAME.taints[]`", scenario.TAINT),
+        ("`groups.NAME.scale_down`", scenario.SCALE_DOWN),
+        ("`groups.NAME.scale_down.low_utilization`", scenario.LOW_UTILIZATION),
+        ("`groups.NAME.scale_down.utilization`", scenario.UTILIZATION),
+        ("`groups.NAME.availability`", scenario.AVAILABILITY),
+        ("`slices[]`", scenario.SLICE),
+        ("`slices[].nodes[]`", scenario.NODE),
+        ("`demands[]`", scenario.DEMAND),
+        ("`requests[]`", scenario.REQUEST),
+        ("`demands[].bundles[]`", scenario.BUNDLE),
+        ("`demands[].tolerates[]`", scenario.TOLERATION),
     )
-    for where, form, words in forms:
-        if set(words) != set(form.known):
-            raise SystemExit(f"reference_texts.py and the form of {form.noun} differ: {set(words) ^ set(form.known)}")
-        required = {key for key, (default, _) in words.items() if default == texts.REQUIRED}
-        if required != set(form.required):
-            raise SystemExit(f"reference_texts.py and the form of {form.noun} differ in what is required: {required}")
+    for where, form in forms:
         yield ""
         yield f"### {where}"
         yield ""
         yield f"Keys of {form.noun}."
         yield ""
-        yield from _table(("key", "default", "meaning"), ((f"`{key}`", *words[key]) for key in form.known))
+        yield from _table(
+            ("key", "default", "meaning"), ((f"`{name}`", key.default, key.meaning) for name, key in form.keys.items())
+        )
     yield ""
     yield "## Bounds"
     yield ""

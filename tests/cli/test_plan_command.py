@@ -182,7 +182,7 @@ def test_the_version_is_the_version_of_the_package():
 
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant():
     done = run("paln")
-    assert done.returncode == 2
+    assert done.returncode == 64
     assert "did you mean plan?" in done.stderr
-    assert run("xyzzy").returncode == 2
-    assert run("plan").returncode == 2
+    assert run("xyzzy").returncode == 64
+    assert run("plan").returncode == 64

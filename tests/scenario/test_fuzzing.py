@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import yaml
@@ -234,8 +236,6 @@ def groups(draw: st.DrawFn, name: str) -> Group:
 
 
 def _fraction(value: float) -> Any:
-    from fractions import Fraction
-
     return Fraction(str(value))
 
 
@@ -278,7 +278,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         groups=tuple(kinds),
         slices=tuple(slices),
         demands=tuple(found[:split]),
-        requests=tuple(found[split:]),
+        requests=tuple(replace(request, deadline=None) for request in found[split:]),
         cluster=draw(
             st.builds(
                 Cluster,
@@ -298,7 +298,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 @st.composite
 def demands(draw: st.DrawFn, name: str) -> Demand:
     gang = draw(st.none() | st.sampled_from(Gang))
-    bundles = st.lists(st.builds(Bundle, needs, st.integers(1, 10**7)), min_size=1, max_size=1 if gang is None else 3)
+    counts = st.integers(1, 10**7) if gang is None else st.integers(1, 30_000)
+    bundles = st.lists(st.builds(Bundle, needs, counts), min_size=1, max_size=1 if gang is None else 3)
     return Demand(
         id=name,
         bundles=tuple(draw(bundles)),

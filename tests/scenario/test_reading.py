@@ -132,7 +132,7 @@ def test_every_key_is_read():
     assert snapshot.requests == (
         Demand("keep-8-cpus", (Bundle((("cpu", 1000),), 8),)),
         Demand("keep-a-pair", (Bundle((("gpu", 1000),), 2),), Gang.SAME_NODE),
-        Demand("keep-both", (Bundle((("gpu", 1000),)), Bundle((("cpu", 8000),)))),
+        Demand("keep-both", (Bundle((("gpu", 1000),)), Bundle((("cpu", 8000),))), Gang.ANY),
     )
 
 

@@ -60,13 +60,16 @@ def windlass() -> None:
 
 def main() -> None:
     """The console script."""
-    # The planner uses no linear algebra; one thread halves what importing numpy costs.
+    # The planner's matrices are small; one thread halves what importing numpy costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         windlass.main(prog_name="windlass", standalone_mode=False)
         gc.freeze()  # what is left dies with the process; a last collection would take a tenth of its time
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(64)  # sysexits' usage error: 1 is a wrong file, 2 is "there are changes"
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

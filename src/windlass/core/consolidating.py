@@ -2,24 +2,32 @@
 
 A ready slice with work goes when all of its work fits on other running slices (that always pays), or on one cheaper
 new slice (that pays if an hour's saving is more than the new slice costs while it boots). The least used first, one
-move per plan and group. What the running work asked for is not known any more, so its place must look the same to any
-condition it may have had: the labels of its group at the least, and no taint of its own. What ran on one node stays
-together on one node.
+move per plan and group.
+
+What the running work asked for is not known any more. So its new place must look the same to any condition that it may
+have had: every label of the node it leaves, and no taint of its own. What ran on one node stays together on one node,
+what ran on several hosts of one slice stays on as many hosts of one slice, and work whose needs are not known (a task
+that uses nothing) is not moved at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from .conditions import Taint
 from .draft import Draft
 from .lowering import used_share
-from .market import filled_slice
+from .matching import match
 from .offers import READY_TIER
 from .quantities import format_money
 from .reasons import Code, Reason, seconds
 from .releasing import Release
-from .room import Need
-from .snapshot import Group
+from .room import Ints, Need, Room
+from .snapshot import Node
+
+Work = list[tuple[Node, Need]]
 
 
 def consolidate(release: Release) -> None:
@@ -31,52 +39,90 @@ def consolidate(release: Release) -> None:
             continue
         busy = [p for p in release.ready(group) if draft.busy[p] and p not in receiving and not release.is_pinned(p)]
         busy = [p for p in busy if draft.slices[p].marked_until is None and release.floor(p) is None]
-        tried: set[tuple[tuple[tuple[str, int], ...], ...]] = set()
+        tried: set[tuple[object, ...]] = set()
         for position in sorted(busy, key=lambda p: (used_share(draft, p), draft.slices[p].id)):
-            work = tuple(sorted(node.used for node in draft.slices[position].nodes if node.busy))
-            if work in tried:
+            work = _work(draft, position)
+            alike = tuple(sorted((node.used, tuple(sorted(node.labels.items()))) for node, _ in work))
+            if alike in tried or not all(node.used for node, _ in work):
                 continue
-            tried.add(work)
-            if _onto_running(release, position, receiving) or _onto_cheaper(release, position):
+            tried.add(alike)
+            if _onto_running(release, position, work, receiving) or _onto_cheaper(release, position, work):
                 break
 
 
-def _work(draft: Draft, position: int) -> list[Need]:
-    """What must move: for each node with work, all that it uses."""
-    return [Need.of(dict(node.used), draft.kinds) for node in draft.slices[position].nodes if node.busy]
+def _work(draft: Draft, position: int) -> Work:
+    """What must move: each node with work, and all that it uses."""
+    nodes = (node for node in draft.slices[position].nodes if node.busy)
+    return [(node, Need.of(dict(node.used), draft.kinds)) for node in nodes]
 
 
-def _alike(old: Group, new: Group) -> bool:
-    """Whether work that runs on ``old`` may run on ``new``, whatever it asked for."""
-    labels = new.node_labels()
-    same = all(labels.get(key) == value for key, value in old.node_labels().items())
-    return same and all(taint in old.taints for taint in new.taints)
+def _labels(draft: Draft, position: int, node: Node) -> dict[str, str]:
+    return {**draft.groups[draft.group_of[position] or 0].node_labels(), **node.labels}
 
 
-def _onto_running(release: Release, position: int, receiving: set[int]) -> bool:
+def _looks_alike(
+    old: Mapping[str, str], old_taints: tuple[Taint, ...], new: Mapping[str, str], new_taints: tuple[Taint, ...]
+) -> bool:
+    """Whether work may move from a node with the old labels and taints to one with the new ones."""
+    return all(new.get(key) == value for key, value in old.items()) and all(t in old_taints for t in new_taints)
+
+
+def _onto_running(release: Release, position: int, work: Work, receiving: set[int]) -> bool:
     draft, offers = release.draft, release.draft.offers
-    group = draft.group_of[position]
-    assert group is not None
-    alike = np.array([_alike(draft.groups[group], other) for other in draft.groups], np.bool_)
-    may = offers.open & (offers.tier == READY_TIER) & (offers.position != position) & alike[offers.group]
-    may &= np.array([_stays(release, int(p), position) for p in offers.position], np.bool_)
-    mark, targets = offers.mark(), []
-    for need in _work(draft, position):
-        rows = np.flatnonzero(may & (offers.room.capacity(need) > 0))
-        if not len(rows):
-            offers.undo(mark)
-            return False
-        best = int(rows[np.lexsort((rows, offers.room.left_share(need, rows)))[0]])
-        offers.room.take(need, np.array([best]), np.ones(1, np.int64))
-        targets.append(int(offers.position[best]))
-    names = ", ".join(sorted({draft.slices[p].id for p in targets}))
-    saved = format_money(draft.groups[group].price or 0)
-    why = f"its work fits on {names}, which runs anyway: saves {saved}/h"
+    mark = offers.mark()
+    targets = _targets_apart(release, position, work) if len(work) > 1 else _target(release, position, work[0])
+    if targets is None:
+        return False
+    for (_, need), row in zip(work, targets, strict=True):
+        offers.room.take(need, np.array([row]), np.ones(1, np.int64))
+    places = {int(offers.position[row]) for row in targets}
+    names = sorted(draft.slices[place].id for place in places)
+    saved = format_money(draft.groups[draft.group_of[position] or 0].price or 0)
+    why = f"its work fits on {names[0]}, which runs anyway: saves {saved}/h"
     if not release.release(position, Reason(Code.CONSOLIDATE, why)):
         offers.undo(mark)
         return False
-    receiving.update(targets)
+    receiving |= places
     return True
+
+
+def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
+    """Rows of other running slices that can take what one node does."""
+    draft, offers = release.draft, release.draft.offers
+    fits = offers.open & (offers.tier == READY_TIER) & (offers.position != position)
+    rows = np.flatnonzero(fits & (offers.room.capacity(need) > 0))
+    old, taints = _labels(draft, position, node), draft.groups[draft.group_of[position] or 0].taints
+    may = []
+    for row in rows.tolist():
+        place = int(offers.position[row])
+        target = draft.row_nodes[row] if row < len(draft.row_nodes) else None
+        if target is None or not _stays(release, place, position):
+            continue
+        if _looks_alike(old, taints, _labels(draft, place, target), draft.groups[int(offers.group[row])].taints):
+            may.append(row)
+    return np.array(may, np.int64)
+
+
+def _target(release: Release, position: int, work: tuple[Node, Need]) -> list[int] | None:
+    """The fullest node that takes the work of the one busy node."""
+    offers = release.draft.offers
+    rows = _rows_for(release, position, *work)
+    if not len(rows):
+        return None
+    return [int(rows[np.lexsort((rows, offers.room.left_share(work[1], rows)))[0]])]
+
+
+def _targets_apart(release: Release, position: int, work: Work) -> list[int] | None:
+    """A host for each busy node, all on one slice: what ran together may be a gang."""
+    offers = release.draft.offers
+    rows = [_rows_for(release, position, node, need) for node, need in work]
+    places = sorted({int(p) for some in rows for p in offers.position[some]})
+    for place in places:
+        hosts = np.flatnonzero(offers.position == place)
+        matched = match([1] * len(work), [np.isin(hosts, some) for some in rows])
+        if matched is not None:
+            return [int(hosts[found[0]]) for found in matched]
+    return None
 
 
 def _stays(release: Release, target: int, source: int) -> bool:
@@ -91,19 +137,21 @@ def _stays(release: Release, target: int, source: int) -> bool:
     return not goes_anyway or (kind.price is not None and kind.price < (old.price or 0))
 
 
-def _onto_cheaper(release: Release, position: int) -> bool:
+def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     draft = release.draft
     group = draft.group_of[position]
     assert group is not None
-    old = draft.groups[group]
-    work = [(need, 1) for need in _work(draft, position)]
+    old, fresh = draft.groups[group], Room.fresh(draft.kinds, draft.totals)
     found = []
     for other, new in enumerate(draft.groups):
-        if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or not _alike(old, new):
+        if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:
             continue
+        alike = all(
+            _looks_alike(_labels(draft, position, node), old.taints, new.node_labels(), new.taints) for node, _ in work
+        )
         saving = (old.price or 0) - new.price
         pays = saving * 3600 > new.price * new.boot_seconds
-        if pays and filled_slice(draft.kinds, draft.totals[other], new.hosts, work) is not None:
+        if alike and pays and all(fresh.capacity(need)[other] > 0 for _, need in work):
             found.append((new.price, new.rank, other, saving))
     if not found:
         return False

@@ -21,7 +21,7 @@ from .offers import RECALL_TIER, Offers, Taken, free_rows
 from .reasons import Code, Reason
 from .room import Bools, Ints, Kinds, Need, Room, amounts_matrix
 from .shapes import Selector, Shape, largest_nodes
-from .snapshot import Choose, Demand, Snapshot
+from .snapshot import Choose, Demand, Node, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,14 @@ class Draft:
 
     def _offers(self) -> Offers:
         rows, used, column = [], [], self.kinds.column
-        for row, (group, position, tier, profile, taken) in enumerate(
+        self.row_nodes: list[Node | None] = []
+        for row, (group, position, tier, profile, node) in enumerate(
             free_rows(self.slices, self.groups, self.group_of, self.profiles, self.eligibility)
         ):
             rows.append((group, position, tier, profile))
-            used += [(row, column[name], amount) for name, amount in taken if name in column]
+            self.row_nodes.append(node)
+            if node is not None:
+                used += [(row, column[name], amount) for name, amount in node.used if name in column]
         offers = Offers(self.eligibility, self.kinds, self.totals, rows, used, flat=self.way.flat)
         closed = {*self.released, *self._not_recallable()}
         if closed:

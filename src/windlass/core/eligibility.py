@@ -12,7 +12,7 @@ import numpy as np
 
 from .conditions import Taint, untolerated
 from .room import Bools, Ints
-from .shapes import Selector, selector_of
+from .shapes import Selector
 from .snapshot import Demand, Group
 
 Profile = tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]]
@@ -63,7 +63,3 @@ class Eligibility:
             allowed[index] = not hard and all(condition.holds(labels) for condition in where)
             unmet[index] = sum(not condition.holds(labels) for condition in prefer) + len(disliked)
         return allowed, unmet
-
-
-def all_selectors(demands: Iterable[Demand]) -> set[Selector]:
-    return {selector_of(demand) for demand in demands}

@@ -17,7 +17,7 @@ from .gangs import Tasks, holds_all, slices_for, tasks_of
 from .offers import Offers
 from .plan import Waiting
 from .quantities import format_needs, format_quantity
-from .reasons import NEAREST, Code, Reason, nearest_name, plural, seconds
+from .reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
 from .room import Need, Room
 from .shapes import Selector, Shape, selector_of, total_needs
 from .snapshot import Amounts, Demand, Gang, Group
@@ -208,16 +208,16 @@ class Explainer:
         )
         values = self._labels.get(condition.key)
         if values is None:
-            meant = nearest_name(condition.key, self._labels)
-            return told + (f"; no group has it, did you mean {meant}?" if meant else "; no group has it")
+            return told + "; no group has it" + _did_you_mean(nearest_names(condition.key, self._labels))
         if condition.op in ("==", "in") and not values.intersection(condition.values):
-            meant = next((found for value in condition.values if (found := nearest_name(value, values))), None)
-            return (
-                told
-                + f"; no group has {condition.key} {' or '.join(condition.values)}"
-                + (f", did you mean {meant}?" if meant else "")
-            )
+            meant = dict.fromkeys(name for value in condition.values for name in nearest_names(value, values))
+            wanted = f"{condition.key} {' or '.join(condition.values)}"
+            return f"{told}; no group has {wanted}{_did_you_mean(list(meant))}"
         return told
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    return f", did you mean {' or '.join(names[:2])}?" if names else ""
 
 
 def too_small(group: Group, needs: Amounts) -> Reason:

@@ -41,9 +41,12 @@ class Try:
         """The table it goes on, and, for a request, the free room beside it."""
         return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
 
-    def buy(self, group: int, slices: int, tasks: Tasks = (), choice: Choice | None = None) -> Purchase:
-        """Buy slices with these tasks on each. Requested room is free room: demand finds it empty."""
-        purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, 1),))
+    def buy(self, group: int, slices: int, size: int, tasks: Tasks = (), choice: Choice | None = None) -> Purchase:
+        """Buy slices for ``size`` tasks each, those of ``tasks`` put there at once, the others by the caller.
+
+        Requested room is free room: demand finds it empty.
+        """
+        purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, size),))
         self.draft.offer(purchase, self.table, tasks=tasks)
         if self.table is not self.draft.offers:
             self.draft.offer(purchase, self.draft.offers)
@@ -110,7 +113,7 @@ def place_and_buy(tasks: Sequence[tuple[Try, Need, int]]) -> Served | None:
     for choice in choices:
         batch = choice.batch
         fill = [(needs[index], int(batch.fill[index])) for index in np.flatnonzero(batch.fill)]
-        purchase = tasks[choice.shape][0].buy(batch.group, batch.slices, fill, choice)
+        purchase = tasks[choice.shape][0].buy(batch.group, batch.slices, int(batch.fill.sum()), fill, choice)
         positions = purchase.position + np.arange(batch.slices)
         served.add(positions, np.full(batch.slices, int(batch.fill.sum())))
     return served
@@ -197,7 +200,7 @@ def _on_one_node(attempt: Try) -> Served | None:
     best = _best_group(attempt, candidates)
     if best is None:
         return None
-    attempt.buy(best, 1)
+    attempt.buy(best, 1, attempt.size)
     row = len(table) - draft.groups[best].hosts
     _take_all(table, row, attempt.tasks)
     served = Served()
@@ -302,7 +305,7 @@ def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: in
             table.room.take(need, np.array(rows), np.ones(len(rows), np.int64))
         served.add(np.array([slice_.position]), np.array([sum(count for _, count in slice_.chunk)]))
     if new:
-        purchase = attempt.buy(group, new)
+        purchase = attempt.buy(group, new, min(attempt.size, hosts))
         first = len(table) - new * hosts
         chunks = _chunks(attempt.tasks, min(attempt.size, hosts))[len(running) :]
         for index, chunk in enumerate(chunks):
@@ -377,9 +380,9 @@ def _apart(attempt: Try) -> Served | None:
         load, hosts = candidates[best][1], int(draft.hosts[best])
         left = dict(rest)
         times = min(draft.ledger.headroom(best, gang=True), *(left[need] // count for need, count in load))
-        purchase = attempt.buy(best, times)
-        _take_apart(table, len(table) - times * hosts, load, times, hosts)
         size = sum(count for _, count in load)
+        purchase = attempt.buy(best, times, size)
+        _take_apart(table, len(table) - times * hosts, load, times, hosts)
         served.add(purchase.position + np.arange(times), np.full(times, size))
         used = dict(load)
         rest = [(need, count - used.get(need, 0) * times) for need, count in rest]

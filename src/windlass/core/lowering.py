@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from .draft import Draft
-from .lifecycle import IN_FLIGHT, OFFERING, PROGRESS, RECALLABLE, State
+from .lifecycle import IN_FLIGHT, OFFERING, PROGRESS, State
 from .quantities import format_money
 from .reasons import Code, Reason
 
@@ -80,9 +80,9 @@ def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int
         group = draft.group_of[position] or 0
         price = -(draft.groups[group].price or 0) if dearest_first else 0
         if item.state in IN_FLIGHT:
-            return _LAST_COME.index(item.state), 0, 0, price, _descending(item.id)
+            return _LAST_COME.index(item.state), 0, 0, price, descending(item.id)
         idle = float("inf") if draft.busy[position] else item.idle_since(draft.now)
-        return _LAST_COME.index(State.READY), used_share(draft, position), idle, price, _descending(item.id)
+        return _LAST_COME.index(State.READY), used_share(draft, position), idle, price, descending(item.id)
 
     return key
 
@@ -112,10 +112,6 @@ class _Descending(str):
         return str.__gt__(self, other)
 
 
-def _descending(text: str) -> str:
+def descending(text: str) -> str:
+    """The text as a sort key that puts the highest id first."""
     return _Descending(text)
-
-
-def is_leaving(draft: Draft, position: int) -> bool:
-    """On its way out before this plan, and not called back by it."""
-    return draft.slices[position].state in RECALLABLE and position not in draft.recalled

@@ -18,7 +18,7 @@ from .eligibility import Eligibility
 from .lifecycle import IN_FLIGHT, PROGRESS, RECALLABLE, State
 from .room import Bools, Ints, Kinds, Need, Room
 from .shapes import Selector
-from .snapshot import Group, Slice
+from .snapshot import Group, Node, Slice
 
 READY_TIER: Final = 0
 RECALL_TIER: Final = 1
@@ -166,8 +166,8 @@ def free_rows(
     group_of: Sequence[int | None],
     profiles: Sequence[int],
     eligibility: Eligibility,
-) -> Iterator[tuple[int, int, int, int, tuple[tuple[str, int], ...]]]:
-    """(group, slice position, tier, profile, used) of every node that offers room."""
+) -> Iterator[tuple[int, int, int, int, Node | None]]:
+    """(group, slice position, tier, profile, node) of every node that offers room; no node yet: it is on its way."""
     for position, item in enumerate(slices):
         group, tier = group_of[position], tier_of(item)
         if group is None or tier is None:
@@ -175,9 +175,9 @@ def free_rows(
         kind, profile = groups[group], profiles[group]
         if item.state in IN_FLIGHT:
             for _ in range(kind.hosts):
-                yield group, position, tier, profile, ()
+                yield group, position, tier, profile, None
             continue
         for node in sorted(item.nodes, key=lambda node: node.id) if len(item.nodes) > 1 else item.nodes:
             if node.healthy:
                 own = eligibility.node_profile(kind, node.labels, profile) if node.labels else profile
-                yield group, position, tier, own, node.used
+                yield group, position, tier, own, node

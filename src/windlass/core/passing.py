@@ -55,7 +55,7 @@ def _tasks_on(run: Sequence[Purchase]) -> str:
 
 def passed_over(draft: Draft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
     """For each other group, why it was not taken for this purchase; empty where there was no choice."""
-    owner = draft.demand_named(purchase.owner)
+    owner = None if purchase.code == Code.CONSOLIDATE else draft.demand_named(purchase.owner)
     if owner is None:
         return {}
     keys = purchase.choice.keys if purchase.choice else {}

@@ -82,7 +82,14 @@ def format_quantity(amount: int, resource: str) -> str:
         if amount >= 2**30:
             return f"{amount / 2**30:.2f}Gi"
         return str(amount)
-    return str(amount // 1000) if amount % 1000 == 0 else f"{amount / 1000:g}"
+    whole, rest = divmod(amount, 1000)
+    return str(whole) if not rest else f"{whole}.{rest:03}".rstrip("0")
+
+
+def exact_quantity(amount: int, resource: str) -> str:
+    """The amount as text that reads back to the very same number, as short as ``format_quantity`` where that is."""
+    text = format_quantity(amount, resource)
+    return str(amount) if resource in BYTES and "." in text else text
 
 
 def format_needs(needs: dict[str, int] | tuple[tuple[str, int], ...]) -> str:

@@ -14,7 +14,7 @@ from .draft import Draft
 from .floors import free_slices
 from .gangs import serve_partly
 from .lifecycle import State
-from .lowering import _descending
+from .lowering import descending
 from .plan import Change, Waiting
 from .quantities import ACCELERATORS
 from .reasons import IMPOSSIBLE, TRANSIENT, Code, Reason, plural, seconds
@@ -140,7 +140,7 @@ def release_idle(release: Release) -> None:
         if timeout is None:
             continue
         idle = [p for p in release.ready(group) if not draft.busy[p] and not release.placed[p]]
-        idle.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), _descending(draft.slices[p].id)))
+        idle.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))
         for position in idle:
             since = draft.slices[position].idle_since(draft.now)
             span = draft.now - since
@@ -201,7 +201,7 @@ def release_low_utilization(release: Release) -> None:
         keep = -(-used // slots) + rule.keep
         left = release.ready(group)
         victims = [p for p in left if not release.is_pinned(p)]
-        victims.sort(key=lambda p: (draft.busy[p], _descending(draft.slices[p].id)))
+        victims.sort(key=lambda p: (draft.busy[p], descending(draft.slices[p].id)))
         why = f"{share}, below {limit}: {plural(keep, 'slice')} are enough"
         excess = len(left) - keep
         for position in victims:
@@ -264,7 +264,7 @@ def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
     room.append(release.free[group] - kind.spare - sum(release.is_free(p) for p in going))
     empty = [p for p in ready if release.is_free(p) and not release.is_pinned(p) and p not in marked]
     empty = [p for p in empty if p not in release.unmarks]
-    empty.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), _descending(draft.slices[p].id)))
+    empty.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))
     for position in empty[: max(0, min(room))]:
         release.marks[position] = draft.now + rule.delay
         release.mark_reasons[position] = Reason(Code.LOW_UTILIZATION, numbers)

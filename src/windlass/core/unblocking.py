@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .conditions import Condition, Toleration, untolerated
 from .plan import Unblock, Waiting
-from .quantities import NANO, format_money, format_quantity
+from .quantities import NANO, exact_quantity, format_money, format_quantity
 from .reasons import TRANSIENT, Code, nearest_names
 from .snapshot import Amounts, Availability, Bundle, Cluster, Demand, Gang, Group, Snapshot
 
@@ -72,26 +72,23 @@ class Unblocker:
 
     def all(self) -> Mapping[str, tuple[Unblock, ...]]:
         """For each waiting demand: the changes that would place it, the smallest first."""
-        found: dict[str, tuple[Unblock, ...]] = {}
-        try:
-            for waiting in self.waiting:
-                found[waiting.demand] = self.ways_out(waiting)
-        except _Spent:
-            pass
-        return found
+        return {waiting.demand: self.ways_out(waiting) for waiting in self.waiting}
 
     def ways_out(self, waiting: Waiting) -> tuple[Unblock, ...]:
-        demand = self._demands[waiting.demand]
-        singles: dict[str, Unblock] = {}
-        for edit in self._edits(demand, waiting):
-            unblock = self._if_true(demand, (edit,))
-            if unblock is not None:
-                singles.setdefault(unblock.change, unblock)
-            if len(singles) == MOST_TOLD:
-                break
-        if not singles:
-            singles = {unblock.change: unblock for unblock in self._together(demand, waiting)}
-        return tuple(singles.values())
+        """The ways out that are found before the what-ifs run out."""
+        demand, found = self._demands[waiting.demand], dict[str, Unblock]()
+        try:
+            for edit in self._edits(demand, waiting):
+                unblock = self._if_true(demand, (edit,))
+                if unblock is not None:
+                    found.setdefault(unblock.change, unblock)
+                if len(found) == MOST_TOLD:
+                    break
+            if not found:
+                found = {unblock.change: unblock for unblock in self._together(demand, waiting)}
+        except _Spent:
+            pass
+        return tuple(found.values())
 
     def _places(self, demand: Demand, snapshot: Snapshot) -> Outcome | None:
         """What comes of the snapshot if nothing of the demand waits there."""
@@ -391,12 +388,6 @@ def _smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
 
 def _needs_value(needs: Amounts) -> dict[str, str]:
     return {name: exact_quantity(amount, name) for name, amount in needs}
-
-
-def exact_quantity(amount: int, resource: str) -> str:
-    """The amount as text that reads back to the very same number."""
-    text = format_quantity(amount, resource)
-    return text if "." not in text else (str(amount) if resource in ("memory", "disk") else f"{amount}m")
 
 
 def _reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:

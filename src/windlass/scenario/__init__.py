@@ -1,9 +1,9 @@
 """The scenario file: one snapshot as YAML or JSON, read with care.
 
 Text enters in ``text`` and leaves it as plain data (mappings, lists, text, numbers). ``reading`` walks plain data and
-collects every mistake with its path; ``scenario`` says what a scenario is made of and gives a ``Snapshot``;
-``writing`` goes the other way. A wrong file gives a ``ScenarioError`` with one message per mistake and never any other
-exception, whatever the text holds.
+collects every mistake with its path; ``groups`` reads the part that a configuration has too; ``scenario`` says what a
+scenario is made of and gives a ``Snapshot``; ``writing`` goes the other way. A wrong file gives a ``ScenarioError``
+with one message per mistake and never any other exception, whatever the text holds.
 """
 
 from .reading import ScenarioError

@@ -8,9 +8,9 @@ value is null is the same as a key that is not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from windlass.core.reasons import nearest_name
 
@@ -20,12 +20,29 @@ Path = tuple[str | int, ...]
 """Where in the data: names of keys (or ids), and numbers for places in a list."""
 
 
-class ScenarioError(ValueError):
-    """The scenario is wrong; ``mistakes`` has one message each, with its path."""
+class FileError(ValueError):
+    """A file is wrong; ``mistakes`` has one message each, with its path."""
 
     def __init__(self, mistakes: Iterable[str]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n".join(self.mistakes))
+
+
+class ScenarioError(FileError):
+    """The scenario is wrong."""
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file is called in messages about the whole of it, and which error tells that it is wrong."""
+
+    noun: str
+    error: type[FileError]
+    least: str
+    """What even the smallest one holds, for a file that is empty."""
+
+
+SCENARIO_FILE: Final = FileKind("scenario", ScenarioError, "a scenario has at least groups, such as: groups: {}")
 
 
 class Doubled(dict[str, Any]):
@@ -46,16 +63,34 @@ class Doubled(dict[str, Any]):
         return found
 
 
-@dataclass(frozen=True)
+REQUIRED: Final = "required"
+
+
+class Key(NamedTuple):
+    """What a key is when it is left out (``REQUIRED``: it must not be), and what it means."""
+
+    default: str
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Form:
     """What a mapping may hold, and what it must."""
 
     noun: str
-    known: tuple[str, ...]
-    required: tuple[str, ...] = ()
+    keys: Mapping[str, Key]
+    known: tuple[str, ...] = field(init=False)
+    required: tuple[str, ...] = field(init=False)
 
-    def __hash__(self) -> int:
-        return id(self)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", tuple(self.keys))
+        object.__setattr__(self, "required", tuple(key for key, one in self.keys.items() if one.default == REQUIRED))
+
+    def but(self, noun: str, *, without: Iterable[str] = (), more: Mapping[str, Key] | None = None) -> Form:
+        """The same with fewer or more keys."""
+        left = {key: one for key, one in self.keys.items() if key not in without}
+        return Form(noun, left | dict(more or {}))
 
 
 def plainly(text: str) -> str:
@@ -102,18 +137,19 @@ def is_name(value: str) -> bool:
 
 
 class Reader:
-    """Collects the mistakes of one scenario."""
+    """Collects the mistakes of one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: FileKind = SCENARIO_FILE) -> None:
+        self.kind = kind
         self.mistakes: list[str] = []
         self._good_keys: set[tuple[Form, tuple[Any, ...]]] = set()
 
     def wrong(self, at: Path, text: str) -> None:
-        self.mistakes.append(f"{path_text(at) or 'scenario'}: {text}")
+        self.mistakes.append(f"{path_text(at) or self.kind.noun}: {text}")
 
     def finish(self) -> None:
         if self.mistakes:
-            raise ScenarioError(self.mistakes)
+            raise self.kind.error(self.mistakes)
 
     # -- structure ---------------------------------------------------------------------------------------------------
 

@@ -10,59 +10,39 @@ from __future__ import annotations
 import gc
 import marshal
 from collections.abc import Callable, Mapping
-from fractions import Fraction
-from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
-from windlass.core.conditions import EFFECTS, Condition, Effect, Taint, Toleration, parse_condition
+from windlass.core.conditions import EFFECTS, Condition, Effect, Toleration, parse_condition
 from windlass.core.lifecycle import RECALLABLE, State
-from windlass.core.quantities import ACCELERATORS, DEVICE, format_quantity, parse_money, parse_quantity
+from windlass.core.quantities import ACCELERATORS, DEVICE, format_quantity
 from windlass.core.reasons import nearest_name, plural
 from windlass.core.snapshot import (
     Amounts,
-    Availability,
     Bundle,
-    Choose,
-    Cluster,
     Demand,
     Gang,
     Group,
-    LowUtilization,
     Node,
-    ScaleDown,
     Slice,
     Snapshot,
-    UtilizationTarget,
-    amounts,
 )
 
 from .forms import (
-    AVAILABILITY,
     BUNDLE,
-    CLUSTER,
     DEMAND,
     GANGS,
-    GROUP,
-    LOW_UTILIZATION,
     MOST,
-    MOST_DEVICES,
-    MOST_EFFORT,
     MOST_GANG,
-    MOST_HOSTS,
-    MOST_SLICES,
     MOST_TASKS,
     NODE,
     REQUEST,
-    SCALE_DOWN,
     SCENARIO,
     SLICE,
     STATES,
-    STRATEGIES,
-    TAINT,
     TOLERATION,
-    UTILIZATION,
 )
-from .reading import Form, Path, Reader, is_name, path_text, shown
+from .groups import GroupReader
+from .reading import Form, Path, is_name, path_text, shown
 from .text import plain_data
 
 T = TypeVar("T")
@@ -84,14 +64,12 @@ def read_plain(data: object) -> Snapshot:
     return _ScenarioReader().scenario(data)
 
 
-class _ScenarioReader(Reader):
+class _ScenarioReader(GroupReader):
     """Reads the parts of one scenario; remembers what later parts are checked against."""
 
     def __init__(self) -> None:
         super().__init__()
         self._groups: dict[str, Group] = {}
-        self._doubtful: set[str] = set()
-        """Groups with mistakes of their own: what refers to them is not measured against them."""
         self._needs: dict[bytes, Amounts] = {}
         self._plain_amounts: dict[bytes, Amounts] = {}
         self._conditions: dict[bytes, tuple[Condition, ...]] = {}
@@ -103,9 +81,7 @@ class _ScenarioReader(Reader):
         fields = self.fields((), data, SCENARIO)
         now = self.number(("now",), fields.get("now"), 0)
         cluster = self.cluster(("cluster",), fields.get("cluster"))
-        if (named := fields.get("groups")) is not None:
-            for name, value in self.mapping(("groups",), named, "a mapping from names to groups").items():
-                self._remember_group(name, value, cluster)
+        self._groups = self.groups(fields.get("groups"), cluster)
         ids: dict[str, Path] = {}  # of demands and requests together: both wait under their id
         snapshot = Snapshot(
             groups=tuple(self._groups.values()),
@@ -132,138 +108,6 @@ class _ScenarioReader(Reader):
             if len(self.mistakes) == before:
                 memory[key] = found
         return found
-
-    # -- cluster and groups ------------------------------------------------------------------------------------------
-
-    def cluster(self, at: Path, value: object) -> Cluster:
-        if value is None:
-            return Cluster()
-        fields = self.fields(at, value, CLUSTER)
-        return Cluster(
-            max_nodes=self.integer((*at, "max_nodes"), fields.get("max_nodes"), None, high=MOST),
-            max_hourly_cost=self.money((*at, "max_hourly_cost"), fields.get("max_hourly_cost")),
-            max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
-            choose=cast("Choose | None", self.choice((*at, "choose"), fields.get("choose"), STRATEGIES, None)),
-            effort=self.integer((*at, "effort"), fields.get("effort"), 1, low=1, high=MOST_EFFORT),
-        )
-
-    def _remember_group(self, name: str, value: object, cluster: Cluster) -> None:
-        before = len(self.mistakes)
-        if not is_name(name):
-            self.wrong(("groups",), f"has a group named {shown(name)}; a name must be visible text in one line")
-        group = self.group(("groups", name), name, value)
-        if cluster.choose == "cheapest" and isinstance(value, Mapping) and value.get("price") is None:
-            self.wrong(("groups", name, "price"), "is required because cluster.choose is cheapest, and is missing")
-        self._groups[name] = group
-        if len(self.mistakes) > before:
-            self._doubtful.add(name)
-
-    def group(self, at: Path, name: str, value: object) -> Group:
-        fields = self.fields(at, value, GROUP)
-        resources = self._resources((*at, "resources"), fields.get("resources"))
-        least = self.integer((*at, "min"), fields.get("min"), 0, high=MOST_SLICES)
-        most = self.integer((*at, "max"), fields.get("max"), None, high=MOST_SLICES)
-        if most is not None and most < least:
-            self.wrong((*at, "max"), f"must be at least min ({least}), is {most}")
-        protected = self.items((*at, "protected"), fields.get("protected"), "slice ids")
-        return Group(
-            name=name,
-            resources=resources,
-            max=0 if most is None else most,
-            labels=self.labels((*at, "labels"), fields.get("labels")),
-            taints=tuple(
-                self.taint((*at, "taints", index), one)
-                for index, one in enumerate(self.items((*at, "taints"), fields.get("taints"), "taints"))
-            ),
-            hosts=self.integer((*at, "hosts"), fields.get("hosts"), 1, low=1, high=MOST_HOSTS),
-            min=least,
-            spare=self.integer((*at, "spare"), fields.get("spare"), 0, high=MOST_SLICES),
-            rank=self.integer((*at, "rank"), fields.get("rank"), 100, high=MOST),
-            price=self.money((*at, "price"), fields.get("price")),
-            preemptible=self.boolean((*at, "preemptible"), fields.get("preemptible"), False),
-            max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
-            scale_down=self.scale_down((*at, "scale_down"), fields.get("scale_down"), dict(resources)),
-            availability=self.availability((*at, "availability"), fields.get("availability")),
-            protected=frozenset(self.name((*at, "protected", index), one) for index, one in enumerate(protected)),
-            boot_seconds=self.number((*at, "boot_seconds"), fields.get("boot_seconds"), 300, low=0),
-        )
-
-    def _resources(self, at: Path, value: object) -> Amounts:
-        if value is None:
-            return ()
-        found = self.plain_amounts(at, value)
-        for name, amount in found:
-            if name in ACCELERATORS and amount % DEVICE:
-                self.wrong((*at, name), f"must be a whole number of devices, is {format_quantity(amount, name)}")
-            elif name in ACCELERATORS and amount > MOST_DEVICES * DEVICE:
-                self.wrong((*at, name), f"must be at most {MOST_DEVICES} devices, is {format_quantity(amount, name)}")
-        return found
-
-    def scale_down(self, at: Path, value: object, resources: dict[str, int]) -> ScaleDown | None:
-        if value is None:
-            return None
-        fields = self.fields(at, value, SCALE_DOWN)
-        rules = ScaleDown(
-            idle_timeout=self.number((*at, "idle_timeout"), fields.get("idle_timeout"), None, low=0),
-            low_utilization=self.low_utilization((*at, "low_utilization"), fields.get("low_utilization")),
-            utilization=self.utilization((*at, "utilization"), fields.get("utilization"), resources),
-            consolidate=self.boolean((*at, "consolidate"), fields.get("consolidate"), False),
-        )
-        return None if rules == ScaleDown() else rules
-
-    def low_utilization(self, at: Path, value: object) -> LowUtilization | None:
-        if value is None:
-            return None
-        fields = self.fields(at, value, LOW_UTILIZATION)
-        below = fields.get("below")
-        if below is not None and (isinstance(below, bool) or not isinstance(below, int | float) or not 0 < below <= 1):
-            self.wrong((*at, "below"), f"must be a share above 0 and up to 1, such as 0.3, is {shown(below)}")
-            below = None
-        return LowUtilization(
-            below=Fraction(1) if below is None else Fraction(str(below)),
-            keep=self.integer((*at, "keep"), fields.get("keep"), 0, high=MOST_SLICES),
-        )
-
-    def utilization(self, at: Path, value: object, resources: dict[str, int]) -> UtilizationTarget | None:
-        if value is None:
-            return None
-        fields = self.fields(at, value, UTILIZATION)
-        resource = fields.get("resource")
-        if resource is not None:
-            resource = self.name((*at, "resource"), resource)
-            if resource and resource not in resources:
-                meant = nearest_name(resource[:80], resources)
-                hint = f"did you mean {meant}?" if meant else f"it has {', '.join(resources) or 'none'}"
-                self.wrong((*at, "resource"), f"must be a resource of the group, is {shown(resource)}; {hint}")
-        return UtilizationTarget(
-            percent=self.integer((*at, "percent"), fields.get("percent"), 100, low=1, high=100),
-            delay=self.number((*at, "delay"), fields.get("delay"), 0, low=0),
-            spare_nodes=self.integer((*at, "spare_nodes"), fields.get("spare_nodes"), 0, high=MOST_SLICES),
-            resource=resource,
-        )
-
-    def availability(self, at: Path, value: object) -> Availability:
-        if value is None:
-            return Availability()
-        fields = self.fields(at, value, AVAILABILITY)
-        options = ("available", "backoff", "quota_exceeded")
-        state = self.choice((*at, "state"), fields.get("state"), options, "available")
-        until = self.number((*at, "until"), fields.get("until"), None)
-        if until is not None and fields.get("state") == "available":
-            self.wrong((*at, "until"), "has no effect with state available; leave it out, or say what it waits for")
-        return Availability(
-            state=cast('Literal["available", "backoff", "quota_exceeded"]', state),
-            until=until,
-            why=self.text((*at, "why"), fields.get("why")),
-        )
-
-    def taint(self, at: Path, value: object) -> Taint:
-        fields = self.fields(at, value, TAINT)
-        return Taint(
-            key=self.name((*at, "key"), fields["key"]) if fields.get("key") is not None else "",
-            value=self.text((*at, "value"), fields.get("value")),
-            effect=cast("Effect", self.choice((*at, "effect"), fields.get("effect"), EFFECTS, "NoSchedule")),
-        )
 
     # -- slices ------------------------------------------------------------------------------------------------------
 
@@ -300,7 +144,7 @@ class _ScenarioReader(Reader):
         self, at: Path, value: object, name: str, group_name: str, state: State, ids: dict[str, Path]
     ) -> tuple[Node, ...]:
         """The nodes that are given, filled up to the group's ``hosts`` where some may not have joined yet."""
-        group = None if group_name in self._doubtful else self._groups.get(group_name)
+        group = None if group_name in self.doubtful else self._groups.get(group_name)
         entries = self.items(at, value, "nodes")
         found = []
         for index, entry in enumerate(entries):
@@ -396,7 +240,7 @@ class _ScenarioReader(Reader):
         demand = Demand(
             id=self._id(at, fields),
             bundles=self._single(at, fields, form) if single else self._members(at, fields, form),
-            gang=None if gang is None else Gang(gang),
+            gang=None if single else Gang(gang or Gang.ANY),  # a request with bundles is met whole, wherever it goes
             where=self._remembered(self._conditions, (*at, "where"), fields.get("where"), self.conditions),
             prefer=self._remembered(self._conditions, (*at, "prefer"), fields.get("prefer"), self.conditions),
             tolerates=self._remembered(
@@ -457,19 +301,6 @@ class _ScenarioReader(Reader):
                 self.wrong((*at, name), f"must be below 1 (a share of one device) or a whole number, is {devices}")
         return found
 
-    def plain_amounts(self, at: Path, value: object) -> Amounts:
-        """Amounts by resource; what is zero is not there."""
-        found = {}
-        for name, one in self.mapping(at, value, "a mapping of resources, such as {cpu: 4, gpu: 1}").items():
-            if not is_name(name):
-                self.wrong(at, f"has a resource named {shown(name)}; a name must be visible text in one line")
-                continue
-            wanted = "a number such as 4, 500m or 16Gi"
-            amount = self.parsed((*at, name), one, partial(parse_quantity, resource=name), wanted)
-            if amount:
-                found[name] = amount
-        return amounts(found)
-
     def conditions(self, at: Path, value: object) -> tuple[Condition, ...]:
         found = []
         if isinstance(value, str):
@@ -507,9 +338,6 @@ class _ScenarioReader(Reader):
         )
 
     # -- shared by the parts -----------------------------------------------------------------------------------------
-
-    def money(self, at: Path, value: object) -> int | None:
-        return None if value is None else self.parsed(at, value, parse_money, "dollars per hour such as 1.25")
 
     def _id(self, at: Path, fields: Mapping[str, Any]) -> str:
         """The id, or empty when there is none to speak of (which ``fields`` has told if it is required)."""

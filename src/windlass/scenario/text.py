@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .reading import Doubled, ScenarioError, plainly
+from .reading import SCENARIO_FILE, Doubled, FileKind, plainly
 
 DEEPEST: Final = 64
-"""A scenario is 7 levels deep; what is ten times deeper is no scenario."""
+"""A scenario is 7 levels deep; what is ten times deeper is none."""
 
 MOST_BY_ALIASES: Final = 1_000_000
 """Entries that aliases may add, each counted as often as it is used."""
@@ -27,27 +27,38 @@ LARGE: Final = 1_000_000
 _STARTS_AS_JSON = re.compile(r'\s*\{\s*["}]')
 
 
-def plain_data(text: str | bytes) -> object:
-    """What the text holds; ``ScenarioError`` with one message if it is neither JSON nor YAML."""
-    text = _decoded(text)
-    if not text.strip():
-        raise ScenarioError(["scenario: the file is empty; a scenario has at least groups, such as: groups: {}"])
+class _Unreadable(Exception):
+    """The text holds no data; why, in one line."""
+
+
+def plain_data(text: str | bytes, kind: FileKind = SCENARIO_FILE) -> object:
+    """What the text holds; the error of its kind, with one message, if it is neither JSON nor YAML."""
+    try:
+        text = _decoded(text)
+        if not text.strip():
+            raise _Unreadable(f"the file is empty; {kind.least}")
+        return _from_text(text)
+    except _Unreadable as error:
+        raise kind.error([f"{kind.noun}: {error}"]) from None
+
+
+def _from_text(text: str) -> object:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ScenarioError([f"scenario: is not UTF-8 text: half a character {_position(text, error.start)}"]) from None
+        raise _Unreadable(f"is not UTF-8 text: half a character {_position(text, error.start)}") from None
     if not text.lstrip().startswith("{"):
         return _from_yaml(text)
     try:
         return _from_json(text)
     except _NotJson as not_json:
         if _STARTS_AS_JSON.match(text) and len(text) > LARGE:
-            raise ScenarioError([str(not_json)]) from None
+            raise _Unreadable(str(not_json)) from None
         try:
             return _from_yaml(text)
-        except ScenarioError:
+        except _Unreadable:
             if _STARTS_AS_JSON.match(text):
-                raise ScenarioError([str(not_json)]) from None
+                raise _Unreadable(str(not_json)) from None
             raise
 
 
@@ -56,7 +67,7 @@ def _decoded(text: str | bytes) -> str:
         try:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ScenarioError([f"scenario: is not UTF-8 text: {error.reason} at byte {error.start}"]) from None
+            raise _Unreadable(f"is not UTF-8 text: {error.reason} at byte {error.start}") from None
     return text.removeprefix("\ufeff")
 
 
@@ -86,9 +97,9 @@ def _from_json(text: str) -> object:
         except ValueError:  # a number with thousands of digits: kept as text, which is told where a number is wanted
             return json.loads(text, object_pairs_hook=_mapping_of, parse_int=_whole_or_text)
     except json.JSONDecodeError as error:
-        raise _NotJson(f"scenario: is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        raise _NotJson(f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
-        raise ScenarioError([f"scenario: is nested more than {DEEPEST} levels deep; a scenario needs 7"]) from None
+        raise _Unreadable(f"is nested more than {DEEPEST} levels deep; 7 are enough") from None
 
 
 def _whole_or_text(digits: str) -> int | str:
@@ -127,7 +138,7 @@ def _from_yaml(text: str) -> object:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise ScenarioError([_yaml_message(error, text)]) from None
+        raise _Unreadable(_yaml_message(error, text)) from None
 
 
 def _yaml_message(error: Any, text: str) -> str:
@@ -142,7 +153,7 @@ def _yaml_message(error: Any, text: str) -> str:
         where = "somewhere"
     if context := getattr(error, "context", None):
         problem = f"{problem} {context}"
-    return plainly(f"scenario: is not YAML: {problem} {where}")
+    return plainly(f"is not YAML: {problem} {where}")
 
 
 class _YamlBuilder:
@@ -174,7 +185,7 @@ class _YamlBuilder:
             if kind is yaml.DocumentStartEvent:
                 documents += 1
                 if documents > 1:
-                    self._refuse(event, "holds a second document; a scenario is one")
+                    self._refuse(event, "holds a second document; a file is one")
             elif kind in kinds:
                 done = kinds[kind](event)
                 if done is not None and not self._open:
@@ -183,15 +194,15 @@ class _YamlBuilder:
 
     def _refuse(self, event: Any, text: str) -> None:
         mark = event.start_mark
-        raise ScenarioError([plainly(f"scenario: {text} (line {mark.line + 1}, column {mark.column + 1})")])
+        raise _Unreadable(plainly(f"{text} (line {mark.line + 1}, column {mark.column + 1})"))
 
     def _start(self, event: Any) -> None:
         if len(self._open) >= DEEPEST:
-            self._refuse(event, f"is nested more than {DEEPEST} levels deep; a scenario needs 7")
+            self._refuse(event, f"is nested more than {DEEPEST} levels deep; 7 are enough")
         is_mapping = type(event) is self._yaml.MappingStartEvent
         wanted = "map" if is_mapping else "seq"
         if event.tag not in (None, "!", _TAG + wanted):
-            self._refuse(event, f"has the tag {event.tag!r}; a scenario is written without tags")
+            self._refuse(event, f"has the tag {event.tag!r}; leave tags out")
         if self._open and self._open[-1].is_mapping and self._open[-1].key is None:
             self._refuse(event, f"a key must be text, is a {'mapping' if is_mapping else 'list'}")
         self._open.append(_Open([], is_mapping, event.anchor, event.start_mark.line + 1))
@@ -251,7 +262,7 @@ class _YamlBuilder:
     def _merge(self, top: _Open, value: Any) -> None:
         for one in value if isinstance(value, list) else [value]:
             if not isinstance(one, dict):
-                raise ScenarioError([f"scenario: '<<' merges mappings only (in the mapping from line {top.line})"])
+                raise _Unreadable(f"'<<' merges mappings only (in the mapping from line {top.line})")
             top.merges.append(one)
 
     def _scalar(self, event: Any) -> Any:
@@ -261,7 +272,7 @@ class _YamlBuilder:
             return text
         if tag in (None, "!") or not tag.startswith(_TAG):
             if tag not in (None, "!"):
-                self._refuse(event, f"has the tag {tag!r}; a scenario is written without tags")
+                self._refuse(event, f"has the tag {tag!r}; leave tags out")
             tag = self._loader.resolve(self._yaml.ScalarNode, text, (True, False))
         node = self._yaml.ScalarNode(tag, text, event.start_mark, event.end_mark)
         try:
@@ -278,4 +289,4 @@ class _YamlBuilder:
                     return text
         except (ValueError, KeyError, IndexError, OverflowError):
             self._refuse(event, f"{text[:40]!r} is not of the kind that its tag says")
-        return self._refuse(event, f"has the tag {tag!r}; a scenario is written without tags")
+        return self._refuse(event, f"has the tag {tag!r}; leave tags out")
