@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cheapest import cheapest_mix
 from .market import Batch, Market, fill_slices
 from .room import Bools, Floats, Ints, Room
 from .snapshot import Choose
@@ -35,6 +34,8 @@ def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list
     if not len(market.counts) or not len(market.hosts):
         return []
     if strategy == "cheapest":
+        from .cheapest import cheapest_mix  # a fifth of what the core costs to import, and only needed here
+
         batches = [batch for batch in cheapest_mix(market, effort) if batch.slices]
         mix = [Choice(batch, int(np.flatnonzero(batch.fill)[0]), {}) for batch in batches]
         # Under a ceiling the mix may leave something that a group would still hold: that is bought slice by slice.

@@ -1,0 +1,150 @@
+"""The contract of a provider: launch, terminate, list, offerings, and the errors that may leave it.
+
+A provider never decides. It is asked to launch a slice under an id, and to end one; what it has is read from its list,
+and only the list is believed: a launch that timed out may have succeeded, and a terminate that succeeded is done when
+the slice is gone from the list. Every changing call carries the fencing epoch of the controller that makes it; a
+provider that can keep the highest epoch it has seen refuses a lower one with ``StaleEpoch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from windlass.core.snapshot import Amounts
+
+
+class ProviderError(Exception):
+    """What a provider may raise; nothing else escapes it. Its text is shown to people."""
+
+
+class InsufficientCapacity(ProviderError):
+    """Out of stock here and now; another zone or group may have it."""
+
+
+class QuotaExceeded(ProviderError):
+    """The account's limit is reached; waiting alone does not help soon."""
+
+
+class Throttled(ProviderError):
+    """Too many calls; ask again after ``retry_after`` seconds, with the same id."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class AuthFailed(ProviderError):
+    """The credentials are missing or refused."""
+
+
+class NotFound(ProviderError):
+    """There is no such slice (any more)."""
+
+
+class InvalidRequest(ProviderError):
+    """Asked for something that can never be; the configuration must change."""
+
+
+class StaleEpoch(ProviderError):
+    """A newer controller has taken over; this one must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostOrder:
+    """What one host of a slice must run to join its workload."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """One slice to buy. ``slice_id`` is the idempotency token and the tag: the same id never buys twice."""
+
+    slice_id: str
+    group: str
+    hosts: tuple[HostOrder, ...]
+    resources: Amounts
+    """Of each host."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The group's own settings for this provider, such as an instance type."""
+
+
+InstanceState = Literal["pending", "running", "ending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of an instance, as the provider shows it."""
+
+    id: str
+    running: bool = True
+    """False: not up yet, in an instance that is ``pending``; dead, in one that is ``running``."""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A slice as the provider shows it. What is gone is not listed."""
+
+    slice_id: str
+    """The tag that its launch carried."""
+    group: str
+    state: InstanceState
+    hosts: tuple[Host, ...]
+    preempted_at: float | None = None
+    """When the provider will take it away, if it has said so (seconds since the epoch)."""
+    zone: str = ""
+    price: int | None = None
+    """Nanodollars per hour, where the provider knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """A kind of machine that the provider sells."""
+
+    name: str
+    resources: Amounts
+    hosts: int = 1
+    price: int | None = None
+    zones: tuple[str, ...] = ()
+    preemptible: bool = False
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """Sells slices."""
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        """Ask for one slice, all of its hosts or none. Returns when the provider has taken the order.
+
+        Idempotent: with an id that is there or on its way it changes nothing and returns. Raises
+        ``InsufficientCapacity``, ``QuotaExceeded``, ``Throttled``, ``AuthFailed``, ``InvalidRequest``, ``StaleEpoch``.
+        After a cancelled or timed-out call the slice may or may not come: the list tells.
+        """
+        ...
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:
+        """End a slice and all that belongs to it. Idempotent: ending what is ending or gone returns quietly.
+
+        Raises ``Throttled``, ``AuthFailed``, ``StaleEpoch``. It is over when the slice is not listed any more.
+        """
+        ...
+
+    async def list(self) -> Sequence[Instance]:
+        """Every slice with our tag that exists, from the order taken until nothing of it is left. Never others.
+
+        The truth, though it may lag a little. A list that cannot be had whole raises; it is never shortened.
+        """
+        ...
+
+    async def offerings(self) -> Sequence[Offering]:
+        """The kinds of machine that it sells, with prices where it knows them. May be empty."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Slices live on."""
+        ...

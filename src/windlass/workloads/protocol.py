@@ -1,0 +1,97 @@
+"""The contract of a workload: what it shows, and the fence that keeps running work alive.
+
+A workload knows what waits, which nodes have joined and what runs where. It never buys. To release a slice the
+controller raises a fence in three steps: ``cordon`` with an epoch number (no new work from now on), the workload's
+acknowledgement for that very epoch (nothing new comes; so many tasks still run), and only when an acknowledgement says
+that nothing runs is the slice ended. Work that lands in between voids the acknowledgement: the workload answers with
+what is true now, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from windlass.core.snapshot import Amounts, Demand
+
+
+class WorkloadError(Exception):
+    """The workload could not be asked; what it would have said is unknown, never zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkNode:
+    """A node that has joined the workload."""
+
+    id: str
+    slice_id: str
+    used: Amounts = ()
+    tasks: int = 0
+    idle_since: float | None = None
+    """Since when nothing runs there; None while something does."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    healthy: bool = True
+    present: Amounts | None = None
+    """What the node really has; None: what its group says. A node without its accelerator is not ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """The workload's word about one cordoned slice."""
+
+    slice_id: str
+    epoch: int
+    running: int
+    """Tasks that still run there. 0 is the certificate without which no slice is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """What a workload showed at one instant."""
+
+    demands: tuple[Demand, ...] = ()
+    requests: tuple[Demand, ...] = ()
+    nodes: tuple[WorkNode, ...] = ()
+    acknowledged: tuple[Acknowledgement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """What a host must run to join, and with which environment."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """Runs the work."""
+
+    async def observe(self) -> WorkloadView:
+        """All of it at one instant. Raises ``WorkloadError`` when it cannot be had whole; never a part of it."""
+        ...
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:
+        """What host number ``host`` of a slice must run to join. Pure: the same answer for the same slice."""
+        ...
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        """Place nothing new on the slice's nodes. Idempotent; a lower epoch than one already seen changes nothing."""
+        ...
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        """Place work there again. Voids every acknowledgement up to ``epoch``."""
+        ...
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
+        """Let what runs there come to its end; with ``evict`` end it. Idempotent."""
+        ...
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        """These slices are gone for good: nodes of theirs that still show are dead."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Work goes on."""
+        ...

@@ -1,0 +1,301 @@
+"""What is seen decides what becomes of a slice; journeys through the book, with the time as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.control.deciding import BackOff, availability_of, decide, ended, health, requested, snapshot_of
+from windlass.control.folding import Fold, Refused, Seen, TimeLimits, fold
+from windlass.control.records import Book, Failure, Luck, Moved, SliceRecord
+from windlass.core.lifecycle import LEGAL, State
+from windlass.core.planner import plan
+from windlass.core.reasons import Code, Reason
+from windlass.core.snapshot import Bundle, Cluster, Demand, Group, ScaleDown
+from windlass.providers.protocol import Host, Instance
+from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
+
+LIMITS = TimeLimits()
+GPU = Group("gpu", (("gpu", 8000),), 4, scale_down=ScaleDown(idle_timeout=60))
+POD = Group("pod", (("tpu", 4000),), 4, hosts=2)
+GROUPS = {"gpu": GPU, "pod": POD}
+WHY = Reason(Code.DEMAND, "for a test")
+
+
+def a_record(state: State, *, name: str = "s-1", group: str = "gpu", since: float = 0, **more: Any) -> SliceRecord:
+    return SliceRecord(name, group, state, since, WHY, WHY, **more)
+
+
+def an_instance(name: str = "s-1", group: str = "gpu", hosts: int = 1, **more: Any) -> Instance:
+    return Instance(name, group, more.pop("state", "running"), tuple(Host(f"{name}/{n}") for n in range(hosts)), **more)
+
+
+def a_node(name: str = "s-1", host: int = 0, **more: Any) -> WorkNode:
+    return WorkNode(f"{name}/{host}", name, **more)
+
+
+def after(
+    record: SliceRecord | Book,
+    *,
+    now: float = 10,
+    instances: Sequence[Instance] | None = (),
+    nodes: Sequence[WorkNode] = (),
+    acknowledged: Sequence[Acknowledgement] = (),
+    refused: Sequence[Refused] = (),
+    silent: bool = False,
+) -> Fold:
+    book = record if isinstance(record, Book) else Book().with_records(record)
+    view = None if silent else WorkloadView((), (), tuple(nodes), tuple(acknowledged))
+    return fold(book, Seen({"cloud": instances}, view, tuple(refused)), GROUPS, lambda _: "cloud", LIMITS, now)
+
+
+def state(result: Fold, name: str = "s-1") -> State:
+    return result.book.slices[name].state
+
+
+def test_a_launch_that_the_provider_shows_boots() -> None:
+    assert state(after(a_record(State.REQUESTING), instances=[an_instance(state="pending")])) == State.BOOTING
+
+
+def test_a_machine_that_is_up_waits_for_its_hosts_to_join() -> None:
+    assert state(after(a_record(State.BOOTING, seen=True), instances=[an_instance()])) == State.INITIALIZING
+
+
+def test_a_slice_is_ready_when_all_of_its_hosts_have_joined() -> None:
+    booting = a_record(State.BOOTING, group="pod", seen=True)
+    one = after(booting, instances=[an_instance(group="pod", hosts=2)], nodes=[a_node()])
+    assert state(one) == State.INITIALIZING
+    both = after(one.book, instances=[an_instance(group="pod", hosts=2)], nodes=[a_node(), a_node(host=1)])
+    assert state(both) == State.READY
+
+
+def test_a_host_without_its_accelerator_has_not_joined() -> None:
+    bare = a_node(present=(("cpu", 8000),))
+    assert state(after(a_record(State.INITIALIZING, seen=True), instances=[an_instance()], nodes=[bare])) == (
+        State.INITIALIZING
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "silent_for", "then"),
+    [(State.BOOTING, 900, State.TERMINATING), (State.INITIALIZING, 900, State.TERMINATING)],
+)
+def test_what_never_comes_up_is_ended(before: State, silent_for: float, then: State) -> None:
+    pending = an_instance(state="pending")
+    late = after(a_record(before, seen=True), now=silent_for, instances=[pending])
+    assert state(late) == then
+    assert len(late.moves) == 2  # first what went wrong, then the ending
+
+
+def test_a_launch_that_nobody_shows_fails_after_three_tries_only() -> None:
+    assert state(after(a_record(State.REQUESTING, attempts=2), now=600)) == State.REQUESTING
+    assert state(after(a_record(State.REQUESTING, attempts=3), now=600)) == State.LAUNCH_FAILED
+
+
+def test_a_refused_launch_fails_and_the_group_remembers() -> None:
+    stock = Refused("s-1", Code.STOCKOUT, "none left in us-1a")
+    result = after(a_record(State.REQUESTING), refused=[stock])
+    assert state(result) == State.LAUNCH_FAILED
+    assert result.book.luck["gpu"] == Luck((Failure(10, Code.STOCKOUT),), None, "none left in us-1a")
+
+
+def test_a_throttled_launch_is_asked_for_again_later() -> None:
+    result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.RATE_LIMITED, "slow down")])
+    assert state(result) == State.QUEUED
+    assert "gpu" not in result.book.luck
+
+
+def test_a_quota_error_blocks_the_group_for_a_while() -> None:
+    result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.QUOTA, "8 of 8 GPUs")])
+    luck = result.book.luck["gpu"]
+    assert availability_of(luck, BackOff(), 11).state == "quota_exceeded"
+    assert availability_of(luck, BackOff(), 310).state == "available"
+
+
+def test_a_slice_that_vanishes_is_lost_and_confirmed_gone_in_one_look() -> None:
+    result = after(a_record(State.READY, seen=True), nodes=[a_node()])
+    assert [(move.source, move.target) for move in result.moves] == [
+        (State.READY, State.LOST),
+        (State.LOST, State.TERMINATED),
+    ]
+
+
+def test_one_dead_host_takes_the_whole_slice() -> None:
+    half = Instance("s-1", "pod", "running", (Host("a"), Host("b", running=False)))
+    result = after(a_record(State.READY, group="pod", seen=True), instances=[half], nodes=[a_node(), a_node(host=1)])
+    assert [move.target for move in result.moves] == [State.LOST, State.TERMINATING]
+
+
+def test_an_unknown_provider_is_not_an_empty_one() -> None:
+    result = after(a_record(State.READY, seen=True), instances=None, nodes=[a_node()])
+    assert state(result) == State.READY
+    assert result.unknown == ("provider cloud",)
+
+
+def test_a_silent_workload_loses_no_slice_and_keeps_what_was_known_of_it() -> None:
+    busy = a_record(State.READY, seen=True, nodes=())
+    result = after(
+        after(busy, instances=[an_instance()], nodes=[a_node(tasks=2)]).book, instances=[an_instance()], silent=True
+    )
+    assert state(result) == State.READY
+    assert result.book.slices["s-1"].nodes[0].tasks == 2
+    assert result.unknown == ("workload",)
+
+
+def test_a_lost_heartbeat_does_not_lose_the_slice_at_once() -> None:
+    ready = after(a_record(State.READY, seen=True), instances=[an_instance()], nodes=[a_node(tasks=1)]).book
+    quiet = after(ready, now=20, instances=[an_instance()])
+    assert state(quiet) == State.READY
+    assert not quiet.book.slices["s-1"].nodes[0].healthy
+    back = after(quiet.book, now=300, instances=[an_instance()], nodes=[a_node(tasks=1)])
+    assert back.book.slices["s-1"].nodes[0].healthy
+    assert state(after(back.book, now=400, instances=[an_instance()])) == State.READY
+    gone = after(quiet.book, now=320, instances=[an_instance()])
+    assert [move.target for move in gone.moves] == [State.LOST, State.TERMINATING]
+
+
+def test_a_cordoned_slice_ends_only_with_the_acknowledgement_of_its_own_fence() -> None:
+    cordoned = a_record(State.CORDONED, seen=True, fence=3)
+    here: dict[str, Any] = {"instances": [an_instance()], "nodes": [a_node()]}
+    stale = after(cordoned, acknowledged=[Acknowledgement("s-1", 2, 0)], **here)
+    assert state(stale) == State.CORDONED
+    running = after(cordoned, acknowledged=[Acknowledgement("s-1", 3, 1)], **here)
+    assert state(running) == State.DRAINING
+    assert running.book.slices["s-1"].certificate is None
+    empty = after(running.book, acknowledged=[Acknowledgement("s-1", 3, 0)], **here)
+    assert state(empty) == State.TERMINATING
+    assert empty.book.slices["s-1"].certificate == 3
+
+
+def test_a_drain_that_takes_too_long_is_given_up() -> None:
+    draining = a_record(State.DRAINING, seen=True, fence=1)
+    result = after(
+        draining,
+        now=3600,
+        instances=[an_instance()],
+        nodes=[a_node(tasks=1)],
+        acknowledged=[Acknowledgement("s-1", 1, 1)],
+    )
+    assert state(result) == State.READY
+    assert result.book.slices["s-1"].reason.code == Code.DRAIN_ABORTED
+
+
+def test_ending_is_tried_for_ever() -> None:
+    stuck = after(a_record(State.TERMINATING, seen=True), now=300, instances=[an_instance()])
+    assert state(stuck) == State.TERMINATE_FAILED
+    again = after(stuck.book, now=360, instances=[an_instance()])
+    assert state(again) == State.TERMINATING
+    assert state(after(again.book, now=361)) == State.TERMINATED
+
+
+def test_an_instance_with_our_tag_and_no_record_is_adopted() -> None:
+    result = after(Book(), instances=[an_instance("found", state="pending")])
+    assert state(result, "found") == State.BOOTING
+    assert result.book.slices["found"].started_for.code == Code.LEAKED
+
+
+def test_an_instance_of_a_group_that_is_gone_is_ended() -> None:
+    assert state(after(Book(), instances=[an_instance("found", "old")]), "found") == State.TERMINATING
+
+
+def test_bad_luck_makes_the_pauses_longer_and_heals() -> None:
+    rules = BackOff()
+    unlucky = Luck(tuple(Failure(at, Code.STOCKOUT) for at in (0, 10, 20)), None, "none left")
+    assert health(unlucky, rules, 20) == pytest.approx(0.7**3)
+    assert availability_of(unlucky, rules, 20).until == pytest.approx(20 + 15 / 0.7**3)
+    assert availability_of(unlucky, rules, 921).state == "available"
+
+
+# -- journeys ------------------------------------------------------------------------------------------------------
+
+
+def test_demand_becomes_a_slice_and_an_idle_slice_goes_under_the_fence() -> None:
+    """One slice from the first demand to its confirmed end, with the planner deciding."""
+    ids = (f"s-{number}" for number in count(1))
+    demand = Demand("job", (Bundle((("gpu", 8000),)),))
+
+    def planned(book: Book, now: float, *demands: Demand) -> tuple[Book, tuple[Moved, ...]]:
+        snapshot = snapshot_of(book, WorkloadView(demands), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), now)
+        return decide(book, plan(snapshot), (), lambda _: next(ids), now)
+
+    book, moves = planned(Book(), 0, demand)
+    assert [(move.slice_id, move.target) for move in moves] == [("s-1", State.QUEUED)]
+    book, again = planned(book, 1, demand)
+    assert again == ()
+    book, _ = requested(book, "s-1", 1)
+    book = after(book, now=2, instances=[an_instance(state="pending")]).book
+    book = after(book, now=30, instances=[an_instance()], nodes=[a_node(tasks=1)]).book
+    assert book.slices["s-1"].state == State.READY
+    book = after(book, now=40, instances=[an_instance()], nodes=[a_node(idle_since=40)]).book
+    book, moves = planned(book, 99)
+    assert moves == ()
+    book, moves = planned(book, 100)
+    assert [(move.target, move.reason.code) for move in moves] == [(State.CORDONED, Code.IDLE)]
+    here: dict[str, Any] = {"instances": [an_instance()], "nodes": [a_node(idle_since=40)]}
+    book = after(book, now=101, acknowledged=[Acknowledgement("s-1", 1, 0)], **here).book
+    assert book.slices["s-1"].state == State.TERMINATING
+    book = after(book, now=102).book
+    assert ended(book) == ("s-1",)
+
+
+def test_nothing_shrinks_while_a_source_is_unknown() -> None:
+    idle = a_record(State.READY, seen=True)
+    book = after(idle, now=1000, instances=[an_instance()], nodes=[a_node(idle_since=0)]).book
+    snapshot = snapshot_of(book, WorkloadView(), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), 1000)
+    answer = plan(snapshot)
+    assert [change.slice for change in answer.drain] == ["s-1"]
+    kept, moves = decide(book, answer, ("provider cloud",), lambda _: "never", 1000)
+    assert moves == ()
+    assert kept.slices["s-1"].state == State.READY
+
+
+def test_a_quarantined_slice_is_left_alone() -> None:
+    odd = a_record(State.READY, seen=True, quarantine="READY cannot become TERMINATING")
+    book = Book().with_records(odd)
+    snapshot = snapshot_of(book, WorkloadView(), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), 10_000)
+    _, moves = decide(book, plan(snapshot), (), lambda _: "never", 10_000)
+    assert moves == ()
+    assert state(after(book, now=20_000)) == State.READY
+
+
+@st.composite
+def sights(draw: st.DrawFn) -> dict[str, Any]:
+    listed = draw(st.sampled_from(["unknown", "gone", "pending", "running", "dead"]))
+    instances: list[Instance] | None = []
+    if listed == "unknown":
+        instances = None
+    elif listed == "dead":
+        instances = [replace(an_instance(), hosts=(Host("h", running=False),))]
+    elif listed != "gone":
+        instances = [an_instance(state=listed)]
+    nodes = [a_node(tasks=draw(st.integers(0, 1)), idle_since=0)] if draw(st.booleans()) else []
+    words = draw(st.lists(st.builds(Acknowledgement, st.just("s-1"), st.integers(0, 3), st.integers(0, 1)), max_size=2))
+    return {"instances": instances, "nodes": nodes, "acknowledged": words, "silent": draw(st.booleans())}
+
+
+@given(st.lists(st.tuples(sights(), st.integers(1, 2000)), max_size=12), st.sampled_from(State), st.integers(0, 2))
+def test_whatever_is_seen_every_move_is_legal_and_no_work_is_ended_without_its_certificate(
+    steps: list[tuple[dict[str, Any], int]], start: State, fence: int
+) -> None:
+    book, now = Book().with_records(a_record(start, seen=True, fence=fence)), 0
+    for sight, pause in steps:
+        now += pause
+        result = after(book, now=now, **sight)
+        assert all(move.source is None or (move.source, move.target) in LEGAL for move in result.moves)
+        for move in result.moves:
+            if (move.source, move.target) == (State.DRAINING, State.TERMINATING):
+                words = [word for word in sight["acknowledged"] if word.epoch == fence]
+                assert not sight["silent"]
+                assert words
+                assert all(word.running == 0 for word in words)
+        assert not result.book.slices["s-1"].quarantine
+        if sight["instances"] is None:
+            endings = {State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.TERMINATED}
+            assert not endings & {move.target for move in result.moves}
+        book = result.book
