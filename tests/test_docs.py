@@ -15,6 +15,7 @@ import pytest
 
 from tests.shown import PAGES, ROOT, RUN, blocks, outputs
 from windlass import plan, read_scenario
+from windlass.config import read_config
 from windlass.core.reasons import Code
 from windlass.scenario import forms
 from windlass.scenario.reading import Form
@@ -50,9 +51,11 @@ def test_what_a_page_shows_is_what_is_printed(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_yaml_block_is_a_scenario(page):
+def test_every_yaml_block_is_a_scenario_or_a_configuration(page):
     for block in blocks(page.read_text(encoding="utf-8")):
-        if block.kind == "yaml":
+        if block.kind == "yaml" and re.search(r"^providers:", block.text, re.MULTILINE):
+            assert read_config(block.text, path=page).groups
+        elif block.kind == "yaml":
             assert read_scenario(block.text).groups
 
 

@@ -18,13 +18,16 @@ import click
 import reference_texts as texts
 
 from windlass.cli import windlass as windlass_command
+from windlass.cli.config import command as config_command
 from windlass.cli.plan import command as plan_command
+from windlass.config.reference import pages as config_pages
 from windlass.core import quantities, reasons
 from windlass.core.lifecycle import TABLE, TRANSITIONS
 from windlass.scenario import forms as scenario
 from windlass.scenario import text
 
 HOME = Path(__file__).resolve().parent.parent / "docs" / "reference"
+CONFIGURATION = HOME.parent.parent / "examples" / "config" / "windlass.yaml"
 NOTE = "<!-- Written by tools/reference.py from the code; change it there, then run: make docs-write -->"
 
 
@@ -47,6 +50,7 @@ def main() -> int:
 def pages() -> Iterator[tuple[str, Iterable[str]]]:
     yield "answer.md", _answer()
     yield "command-line.md", _command_line()
+    yield "configuration.md", _configuration()
     yield "lifecycle.md", _lifecycle()
     yield "reasons.md", _reasons()
     yield "scenario.md", _scenario()
@@ -61,15 +65,63 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 
 def _command_line() -> Iterator[str]:
     yield "# Command line"
-    yield ""
-    yield "```text"
-    parent = click.Context(windlass_command, info_name="windlass", **windlass_command.context_settings)
-    with click.Context(plan_command, info_name="plan", parent=parent, terminal_width=100) as context:
-        yield plan_command.get_help(context)
-    yield "```"
+    root = click.Context(windlass_command, info_name="windlass", **windlass_command.context_settings)
+    yield from _help(plan_command, root)
     yield ""
     yield "The answer is described in [The answer of `windlass plan --json`](answer.md), the file in"
     yield "[Keys of a scenario file](scenario.md)."
+    with click.Context(config_command, info_name="config", parent=root) as parent:
+        for name in config_command.list_commands(parent):
+            yield from _help(config_command.commands[name], parent)
+    yield ""
+    yield "The file is described in [Settings of a configuration](configuration.md)."
+
+
+def _help(command: click.Command, parent: click.Context) -> Iterator[str]:
+    with click.Context(command, info_name=command.name, parent=parent, terminal_width=100) as context:
+        yield ""
+        yield f"## `{context.command_path}`"
+        yield ""
+        yield "```text"
+        yield command.get_help(context)
+        yield "```"
+
+
+def _configuration() -> Iterator[str]:
+    yield "# Settings of a configuration"
+    yield ""
+    yield "A controller is told all it must know in one file, `windlass.yaml` (YAML or JSON). Unknown keys are"
+    yield "mistakes, and all mistakes are told at once, each with its path: `windlass config check windlass.yaml`."
+    yield "The same list as here is printed by `windlass config reference`."
+    yield ""
+    yield "This version has no command that runs a configuration: it can be checked, and imported from other tools."
+    yield ""
+    yield "```yaml"
+    yield CONFIGURATION.read_text(encoding="utf-8").strip()
+    yield "```"
+    yield ""
+    yield "## Values"
+    yield ""
+    yield "- **Spans of time** are seconds, or text such as `45s`, `10m`, `6h`, `30d`."
+    yield "- **Paths** that are not absolute are beside the configuration file."
+    yield "- `cluster` and `groups` are written as in [a scenario file](scenario.md), without `availability`, which the"
+    yield "  controller finds out by itself. Spans of time in them may be written as above, too."
+    yield "- A key whose value is null is the same as a key that is not there."
+    yield ""
+    yield "## Settings"
+    for page in config_pages():
+        title = f"`{page.where}`" if page.where else "top level"
+        yield ""
+        yield f"### {title}" + f" of type `{page.type}`" * bool(page.type)
+        yield ""
+        yield from _table(
+            ("setting", "default", "unit", "meaning"),
+            ((f"`{name}`", key.default, key.unit, key.meaning) for name, key in page.form.keys.items()),
+        )
+    yield ""
+    yield "## Importing"
+    yield ""
+    yield from IMPORTING.strip().splitlines()
 
 
 def _lifecycle() -> Iterator[str]:
@@ -208,6 +260,39 @@ def _scenario() -> Iterator[str]:
         ),
     )
 
+
+IMPORTING = """
+`windlass config import FILE` turns a Ray cluster file, or an Iris configuration with `scale_groups`, into a
+configuration on standard output. What could not be carried over stands in comments and on standard error. A provider
+or workload that this version does not have is replaced by a simulated one, so that the result can be checked and
+planned with.
+
+| Ray | here |
+|---|---|
+| `available_node_types.NAME` | `groups.NAME`, one host per slice |
+| `resources` `CPU`, `GPU`, `TPU` | `resources` `cpu`, `gpu`, `tpu`; all other names stay |
+| `min_workers`, `max_workers` of a type | `min`, `max` |
+| `max_workers` | `cluster.max_nodes`; neither counts the head |
+| `idle_timeout_minutes`, `idle_timeout_s` of a type | `scale_down.idle_timeout` |
+| `upscaling_speed` | `cluster.max_launching`: that many times `max_workers`, 5 at the least |
+| `head_node_type` | not bought: start the head as before. A group only if its `max_workers` is above 0 |
+| `node_config` | `settings`; spot machines are `preemptible` |
+| `labels` | `labels` |
+
+| Iris | here |
+|---|---|
+| `scale_groups.NAME` | `groups.NAME`, or `groups.NAME-ZONE` for each of several zones |
+| `tpu_pools.NAME` | a group for each size and zone |
+| `resources` with `ram`, `device_type`, `device_count` | `resources` with `memory`, `gpu`, `tpu`; `16GB` is `16Gi` |
+| `num_vms`, `slice_size` | `hosts` |
+| `min_slices`, `max_slices`, `buffer_slices` | `min`, `max`, `spare` |
+| `priority` | `rank`, with `cluster.choose: rank` |
+| `zone`, `device_variant`, `capacity_type`, `worker.attributes` | `labels` |
+| `capacity_type: preemptible`, `preemptible` | `preemptible` |
+| `scale_down_delay` | `scale_down.idle_timeout` |
+| `evaluation_interval` | `policy.evaluation_interval.max` |
+| `slice_template` | `settings` |
+"""
 
 EXAMPLE = """
 now: 1000

@@ -59,6 +59,12 @@ def state(result: Fold, name: str = "s-1") -> State:
     return result.book.slices[name].state
 
 
+def decided(book: Book, now: float, *demands: Demand) -> tuple[Book, tuple[Moved, ...]]:
+    """The book after a plan for these demands."""
+    snapshot = snapshot_of(book, WorkloadView(demands), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), now)
+    return decide(book, plan(snapshot), (), lambda group: f"{group}-new", now)
+
+
 def test_a_launch_that_the_provider_shows_boots() -> None:
     assert state(after(a_record(State.REQUESTING), instances=[an_instance(state="pending")])) == State.BOOTING
 
@@ -169,8 +175,20 @@ def test_a_cordoned_slice_ends_only_with_the_acknowledgement_of_its_own_fence() 
     assert state(running) == State.DRAINING
     assert running.book.slices["s-1"].certificate is None
     empty = after(running.book, acknowledged=[Acknowledgement("s-1", 3, 0)], **here)
-    assert state(empty) == State.TERMINATING
     assert empty.book.slices["s-1"].certificate == 3
+    book, _ = decided(empty.book, 10)
+    assert book.slices["s-1"].state == State.TERMINATING
+    landed = after(empty.book, acknowledged=[Acknowledgement("s-1", 3, 1)], **here)
+    book, _ = decided(landed.book, 10)
+    assert book.slices["s-1"].state == State.DRAINING
+
+
+def test_demand_that_is_seen_with_the_certificate_calls_the_slice_back() -> None:
+    draining = a_record(State.DRAINING, seen=True, fence=1)
+    empty = after(draining, instances=[an_instance()], nodes=[a_node()], acknowledged=[Acknowledgement("s-1", 1, 0)])
+    book, moves = decided(empty.book, 10, Demand("job", (Bundle((("gpu", 8000),)),)))
+    assert [(move.target, move.reason.code) for move in moves] == [(State.READY, Code.DEMAND)]
+    assert book.slices["s-1"].state == State.READY
 
 
 def test_a_drain_that_takes_too_long_is_given_up() -> None:
@@ -239,6 +257,7 @@ def test_demand_becomes_a_slice_and_an_idle_slice_goes_under_the_fence() -> None
     assert [(move.target, move.reason.code) for move in moves] == [(State.CORDONED, Code.IDLE)]
     here: dict[str, Any] = {"instances": [an_instance()], "nodes": [a_node(idle_since=40)]}
     book = after(book, now=101, acknowledged=[Acknowledgement("s-1", 1, 0)], **here).book
+    book, _ = planned(book, 101)
     assert book.slices["s-1"].state == State.TERMINATING
     book = after(book, now=102).book
     assert ended(book) == ("s-1",)
@@ -288,12 +307,12 @@ def test_whatever_is_seen_every_move_is_legal_and_no_work_is_ended_without_its_c
         now += pause
         result = after(book, now=now, **sight)
         assert all(move.source is None or (move.source, move.target) in LEGAL for move in result.moves)
-        for move in result.moves:
-            if (move.source, move.target) == (State.DRAINING, State.TERMINATING):
-                words = [word for word in sight["acknowledged"] if word.epoch == fence]
-                assert not sight["silent"]
-                assert words
-                assert all(word.running == 0 for word in words)
+        assert not any((move.source, move.target) == (State.DRAINING, State.TERMINATING) for move in result.moves)
+        if result.book.slices["s-1"].state == State.DRAINING and result.book.slices["s-1"].certificate is not None:
+            words = [word for word in sight["acknowledged"] if word.epoch == fence]
+            assert not sight["silent"]
+            assert words
+            assert all(word.running == 0 for word in words)
         assert not result.book.slices["s-1"].quarantine
         if sight["instances"] is None:
             endings = {State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.TERMINATED}

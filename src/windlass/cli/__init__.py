@@ -14,7 +14,10 @@ import click
 
 from windlass import __version__
 
-COMMANDS = {"plan": "What would be done about a scenario, and why."}
+COMMANDS = {
+    "plan": "What would be done about a scenario, and why.",
+    "config": "Check, explain or import a configuration.",
+}
 
 
 class _LazyGroup(click.Group):

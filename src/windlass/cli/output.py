@@ -1,12 +1,25 @@
-"""Standard output that may go away, run full, or know few characters."""
+"""Files that may not be there, and standard output that may go away, run full, or know few characters."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from pathlib import Path
 
 import click
+
+
+def content(file: str) -> bytes:
+    """What is in a file, or on standard input for ``-``; one line and exit status 1 if it cannot be had."""
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read()
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        click.echo(f"{file}: cannot be read: {reason}", err=True)
+        sys.exit(1)
 
 
 def write(text: str) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from pathlib import Path
 
 import click
 
 from windlass.scenario import ScenarioError, read_scenario
 
-from .output import write
+from .output import content, write
 
 
 @click.command(
@@ -34,7 +33,7 @@ def command(file: str, as_json: bool, detailed_exitcode: bool) -> None:
     """
     gc.disable()  # a short life with little garbage: collecting costs more than it frees
     try:
-        snapshot = read_scenario(_content(file))
+        snapshot = read_scenario(content(file))
     except ScenarioError as error:
         for mistake in error.mistakes:
             click.echo(mistake, err=True)
@@ -53,14 +52,3 @@ def command(file: str, as_json: bool, detailed_exitcode: bool) -> None:
         write(page(answer, snapshot, file))
     if detailed_exitcode and answer.changes:
         sys.exit(2)
-
-
-def _content(file: str) -> bytes:
-    try:
-        if file == "-":
-            return sys.stdin.buffer.read()
-        return Path(file).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        click.echo(f"{file}: cannot be read: {reason}", err=True)
-        sys.exit(1)

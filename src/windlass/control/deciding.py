@@ -93,11 +93,23 @@ def decide(
         book = _marked(book, change.slice, None)
     if unknown:
         return book, tuple(moves)
+    book = _end_certified(book, now, moves)
     book = _move_all(book, plan.cancel, _cancelled, now, moves)
     book = _move_all(book, plan.drain, lambda _: State.CORDONED, now, moves)
     for change in plan.mark:
         book = _marked(book, change.slice, change.until)
     return book, tuple(moves)
+
+
+def _end_certified(book: Book, now: float, moves: list[Moved]) -> Book:
+    """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
+    for record in sorted(book.slices.values(), key=lambda one: one.id):
+        if record.state == State.DRAINING and record.certificate == record.fence and not record.quarantine:
+            reason = Reason(record.reason.code, f"acknowledged empty under fence {record.fence}")
+            following, move = moved(record, State.TERMINATING, now, reason)
+            moves += [move] if move is not None else []
+            book = book.with_records(following)
+    return book
 
 
 def _cancelled(record: SliceRecord) -> State:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from windlass.core.lifecycle import State
+from windlass.core.lifecycle import ENDING, State
 from windlass.core.quantities import ACCELERATORS
 from windlass.core.reasons import Code, Reason, plural, seconds
 from windlass.core.snapshot import Group, Node
@@ -89,7 +89,7 @@ def fold(
     for record in sorted(book.slices.values(), key=lambda one: one.id):
         known = seen.instances.get(provider_of(record.group)) is not None
         sight = _Sight(listed.get(record.id), known, tuple(nodes.get(record.id, ())), seen.view)
-        following = _next(record, sight, groups.get(record.group), limits, now, moves)
+        following = _certified(_next(record, sight, groups.get(record.group), limits, now, moves), sight)
         if following is not record:
             book = book.with_records(following)
         if following.state != record.state and following.state in _BAD_LUCK:
@@ -139,13 +139,22 @@ def _next(
         step = _step(record, sight, group, limits, now)
         if step is None:
             return record
-        if record.state == State.DRAINING and step[0] == State.TERMINATING:
-            record = replace(record, certificate=record.fence)
         record, move = moved(record, step[0], now, step[1])
         if move is None:
             return record
         moves.append(move)
     return record
+
+
+def _certified(record: SliceRecord, sight: _Sight) -> SliceRecord:
+    """With the certificate that the workload gives now; whether the slice ends is decided after the plan.
+
+    It stays beside the record of a slice that is ended, for whoever asks who said that it was empty.
+    """
+    if record.state in ENDING:
+        return record
+    certificate = record.fence if record.state == State.DRAINING and sight.acknowledged(record) == 0 else None
+    return record if certificate == record.certificate else replace(record, certificate=certificate)
 
 
 def _with_nodes(record: SliceRecord, sight: _Sight, now: float) -> SliceRecord:
@@ -193,8 +202,6 @@ def _step(
         case State.DRAINING:
             if lost := _lost(record, sight, limits, now):
                 return lost
-            if sight.acknowledged(record) == 0:
-                return State.TERMINATING, Reason(record.reason.code, f"acknowledged empty under fence {record.fence}")
             if age >= limits.drain and not limits.allow_eviction:
                 return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(limits.drain)}")
         case State.LAUNCH_TIMEOUT | State.INIT_FAILED:

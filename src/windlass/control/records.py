@@ -37,7 +37,7 @@ class SliceRecord:
     fence: int = 0
     """Number of its current cordon; acknowledgements of older ones are void."""
     certificate: int | None = None
-    """The fence for which the workload said that nothing runs there: without it a slice that was READY never ends."""
+    """The fence for which the workload says that nothing runs there: without it a slice that was READY never ends."""
     nodes: tuple[Node, ...] = ()
     """Its nodes as last seen in the workload."""
     missing_since: float | None = None
@@ -95,8 +95,6 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
         why = f"{record.state} cannot become {target}: {reason.why}"
         return replace(record, quarantine=record.quarantine or why), None
     following = replace(record, state=target, since=at, reason=reason)
-    if target in (State.CORDONED, State.READY):
-        following = replace(following, certificate=None)
     if target == State.READY:
         following = replace(following, marked_until=None)
     return following, Moved(record.id, record.state, target, at, reason)

@@ -7,14 +7,14 @@ bind at once and no single change is enough, the limits that one group needs are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .conditions import Condition, Toleration, untolerated
 from .plan import Unblock, Waiting
 from .quantities import NANO, exact_quantity, format_money, format_quantity
-from .reasons import TRANSIENT, Code, nearest_names
+from .reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names
 from .snapshot import Amounts, Availability, Bundle, Cluster, Demand, Gang, Group, Snapshot
 
 
@@ -78,7 +78,7 @@ class Unblocker:
         """The ways out that are found before the what-ifs run out."""
         demand, found = self._demands[waiting.demand], dict[str, Unblock]()
         try:
-            for edit in self._edits(demand, waiting):
+            for edit in _different(self._edits(demand, waiting)):
                 unblock = self._if_true(demand, (edit,))
                 if unblock is not None:
                     found.setdefault(unblock.change, unblock)
@@ -206,25 +206,25 @@ class Unblocker:
 
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
         """Every limit that one group needs, raised at once, if need be beside a change of the demand itself."""
-        own = list(self._edits_of_demand(demand, waiting))
-        for first in ((), *((edit,) for edit in own)):
-            found = []
-            for group in sorted(self.snapshot.groups, key=lambda group: group.name):
-                free = replace(group, max=LIFTED, max_launching=None, availability=Availability())
-                lifted_snapshot = _set_cluster(
-                    _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
-                )
-                for edit in first:
-                    lifted_snapshot = edit.apply(lifted_snapshot)
-                lifted = self._places(demand, lifted_snapshot)
-                if lifted is None:
-                    continue
-                unblock = self._if_true(demand, (*first, *self._needed(group, lifted)))
-                if unblock is not None:
-                    found.append(unblock)
+        for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
+            hopeless = IMPOSSIBLE if not first else set() if _is_smaller(first[0]) else {Code.TOO_SMALL}
+            groups = sorted(self.snapshot.groups, key=lambda group: group.name)
+            groups = [group for group in groups if waiting.groups[group.name].code not in hopeless]
+            found = [unblock for group in groups if (unblock := self._with_limits_of(demand, first, group)) is not None]
             if found:
                 yield min(found, key=lambda unblock: (unblock.hourly_cost, unblock.change))
                 return
+
+    def _with_limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> Unblock | None:
+        """The change with the limits of one group, and those of the cluster, raised as far as it needs them."""
+        free = replace(group, max=LIFTED, max_launching=None, availability=Availability())
+        snapshot = _set_cluster(
+            _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
+        )
+        for edit in first:
+            snapshot = edit.apply(snapshot)
+        lifted = self._places(demand, snapshot)
+        return None if lifted is None else self._if_true(demand, (*first, *self._needed(group, lifted)))
 
     def _needed(self, group: Group, lifted: Outcome) -> Iterator[Edit]:
         """The limits that an outcome without limits goes beyond, each raised just so far."""
@@ -241,6 +241,16 @@ class Unblocker:
             yield _new_nodes(cluster, lifted.nodes)
         if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
             yield _new_budget(cluster, lifted.cost)
+
+
+def _different(edits: Iterable[Edit]) -> Iterator[Edit]:
+    """The edits, each only once: two groups may ask for the same toleration."""
+    seen = set()
+    for edit in edits:
+        key = (edit.path, repr(edit.value))
+        if key not in seen:
+            seen.add(key)
+            yield edit
 
 
 # -- the edits -----------------------------------------------------------------------------------------------------
@@ -384,6 +394,11 @@ def _smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
         path = ("demands", demand.id, "bundles")
         value = [{"needs": _needs_value(bundle.needs), "count": bundle.count} for bundle in bundles]  # type: ignore[assignment]
     return Edit(", ".join(changes.values()), path, value, _on_demand(demand, lambda d: replace(d, bundles=bundles)))
+
+
+def _is_smaller(edit: Edit) -> bool:
+    """Whether it changes how much is needed."""
+    return edit.path[-1] in ("needs", "bundles")
 
 
 def _needs_value(needs: Amounts) -> dict[str, str]:

@@ -145,7 +145,7 @@ class Reader:
         self._good_keys: set[tuple[Form, tuple[Any, ...]]] = set()
 
     def wrong(self, at: Path, text: str) -> None:
-        self.mistakes.append(f"{path_text(at) or self.kind.noun}: {text}")
+        self.mistakes.append(f"{path_text(at) or self.kind.noun}: {plainly(text)}")
 
     def finish(self) -> None:
         if self.mistakes:

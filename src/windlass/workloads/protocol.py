@@ -77,7 +77,8 @@ class Workload(Protocol):
         ...
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
-        """Place nothing new on the slice's nodes. Idempotent; a lower epoch than one already seen changes nothing."""
+        """Place nothing new on the slice's nodes. Idempotent; a lower epoch than one already seen changes nothing, and
+        neither does one that an uncordon has voided: a cordon that arrives late must not bring the fence back."""
         ...
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:

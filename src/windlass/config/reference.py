@@ -1,0 +1,64 @@
+"""Every setting of a configuration, in the order of the file: what ``windlass config reference`` and the docs show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from windlass.scenario.forms import CLUSTER, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
+from windlass.scenario.reading import REQUIRED, Form
+
+from .settings import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY, Part, Section
+from .types import PROVIDERS, WORKLOADS, Types
+
+
+class Page(NamedTuple):
+    """One mapping of the file: where it is, for which type if it has several, and what it may hold."""
+
+    where: str
+    type: str
+    form: Form
+
+
+def pages() -> Iterator[Page]:
+    """The mappings of a configuration, the whole of it first."""
+    yield Page("", "", CONFIG)
+    yield Page("cluster", "", CLUSTER)
+    yield Page("groups.NAME", "", CONFIGURED_GROUP)
+    yield Page("groups.NAME.taints[]", "", TAINT)
+    yield Page("groups.NAME.scale_down", "", SCALE_DOWN)
+    yield Page("groups.NAME.scale_down.low_utilization", "", LOW_UTILIZATION)
+    yield Page("groups.NAME.scale_down.utilization", "", UTILIZATION)
+    yield from _typed("providers.NAME", PROVIDERS)
+    yield from _typed("workload", WORKLOADS)
+    yield from _parts("journal", JOURNAL)
+    yield from _parts("policy", POLICY)
+    yield from _parts("leader", LEADER)
+
+
+def _typed(where: str, types: Types) -> Iterator[Page]:
+    for name in types.known:
+        yield Page(where, name, types.form(name))
+
+
+def _parts(where: str, section: Section) -> Iterator[Page]:
+    yield Page(where, "", section.form)
+    for one in section.settings:
+        if isinstance(one, Part):
+            yield from _parts(f"{where}.{one.name}", one.section)
+
+
+def settings() -> list[dict[str, Any]]:
+    """The same for programs: one entry per setting."""
+    return [
+        {
+            "path": f"{page.where}.{name}".removeprefix("."),
+            "type": page.type or None,
+            "required": key.default == REQUIRED,
+            "default": None if key.default == REQUIRED else key.default.replace("`", ""),
+            "unit": key.unit or None,
+            "meaning": key.meaning.replace("`", ""),
+        }
+        for page in pages()
+        for name, key in page.form.keys.items()
+    ]

@@ -1,0 +1,81 @@
+"""The types of providers and workloads that this version has, each with its settings.
+
+A new one is a new entry here; what it is made of lives with the provider or workload itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from windlass.scenario.reading import REQUIRED, Form, Key
+
+from .settings import Duration, Place, Section, Setting, Whole
+
+
+@dataclass(frozen=True)
+class Types:
+    """The known types of one section."""
+
+    noun: str
+    meaning: str
+    known: Mapping[str, Section]
+    extras: Mapping[str, str]
+    """Types that are not here yet, and the extra of the package that is kept for each."""
+
+    def form(self, name: str) -> Form:
+        return self.known[name].typed(self.key)
+
+    @property
+    def key(self) -> Key:
+        return Key(REQUIRED, self.meaning)
+
+
+_SEED = Setting("seed", Whole(high=2**63), 0, "", "The same seed gives the same course of events.")
+
+PROVIDERS: Final = Types(
+    "a provider",
+    "`local`: processes of this machine. `simulated`: a simulated cloud.",
+    {
+        "local": Section(
+            "a local provider",
+            (
+                Setting("directory", Place(), ".windlass/local", "", "Where it keeps what it knows of its processes."),
+                Setting("boot_delay", Duration(high=3600), "0s", "s", "How long a slice pretends to boot."),
+                Setting(
+                    "grace",
+                    Duration(high=3600),
+                    "5s",
+                    "s",
+                    "How long processes may take to end; then they are killed.",
+                ),
+            ),
+        ),
+        "simulated": Section(
+            "a simulated provider",
+            (_SEED, Setting("boot_delay", Duration(high=86400), "60s", "s", "How long a slice takes to boot.")),
+        ),
+    },
+    {"aws": "aws", "ec2": "aws", "gcp": "gcp", "kubernetes": "kubernetes", "ssh": "ssh"},
+)
+WORKLOADS: Final = Types(
+    "a workload",
+    "`static`: demand from a file. `simulated`: simulated work.",
+    {
+        "simulated": Section("a simulated workload", (_SEED,)),
+        "static": Section(
+            "a static workload",
+            (
+                Setting(
+                    "file",
+                    Place(),
+                    REQUIRED,
+                    "",
+                    "A file with `demands` and `requests` as in a scenario. Read again in each round.",
+                ),
+            ),
+        ),
+    },
+    {"dask": "pool", "kubernetes": "kubernetes", "pool": "pool", "ray": "ray"},
+)

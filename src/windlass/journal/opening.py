@@ -1,0 +1,44 @@
+"""From an address to a journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .protocol import Journal, JournalError
+from .sqlite import MEMORY, SqliteJournal
+
+SQLITE = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_journal(url: str | Path, *, create: bool = True) -> Journal:
+    """Open a journal; make it if it is not there, and bring its tables up to date.
+
+    - ``path/to/journal.db`` or ``sqlite:///path/to/journal.db`` (``sqlite:////`` for a path from the root): a file,
+      made with its directory, readable by its owner alone. For one controller, and any number of readers, on one
+      machine.
+    - ``:memory:``: kept nowhere, gone when closed. For simulations.
+    - ``postgresql://user@host/database``: for controllers on several machines; ``pip install windlass[postgres]``.
+
+    With ``create=False``, one that is not there is a ``JournalError``: a command that only reads must not leave an
+    empty journal behind where the address is mistyped.
+    """
+    address = str(url)
+    if address.startswith(POSTGRES):
+        try:
+            from .postgres import PostgresJournal
+        except ImportError as error:
+            raise JournalError(
+                "a journal in PostgreSQL needs the package psycopg: pip install windlass[postgres]"
+            ) from error
+        return PostgresJournal(address, create=create)
+    path = address.removeprefix(SQLITE)
+    if "://" in path or (path == address and address.startswith("sqlite:")):
+        scheme = address.partition(":")[0]
+        hint = "an absolute path has four slashes" if scheme == "sqlite" else "there is no journal of this kind"
+        raise JournalError(f"{scheme}: {hint}. Give a path, sqlite:///path, or postgresql://user@host/database")
+    if path != address and "?" in path:
+        raise JournalError(f"{SQLITE} takes a path and no options: leave out what follows the question mark")
+    if not path:
+        raise JournalError("the address of the journal is empty. Give a path, such as journal.db")
+    return SqliteJournal(path if path == MEMORY else Path(path).expanduser(), create=create)

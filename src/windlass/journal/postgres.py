@@ -1,0 +1,258 @@
+"""The journal in PostgreSQL: for controllers on several machines, of which one leads.
+
+The tables lie in the first schema of the connection's search path; ``?options=-csearch_path%3Dname`` in the address
+chooses another, so that one database can have several journals. A connection that breaks is made anew by the next
+call. Waiting is bounded everywhere: for the server, for a lock, and by the server for a controller that was frozen in
+the middle of a transaction. With a pooler in front, it must pool sessions, not transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import conninfo, errors
+
+from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
+from .rules import Migration, Session, SqlJournal
+
+PATIENCE: Final = 10
+"""Seconds to wait for a connection, and for another controller's transaction."""
+FROZEN: Final = 60
+"""Seconds after which the server ends a transaction of a controller that no longer says anything."""
+SETUP_LOCK: Final = 0x57494E44
+"""The advisory lock for making and migrating tables: two controllers may start on an empty database at once."""
+
+REACHING: Final = {
+    "connect_timeout": PATIENCE,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "windlass",
+}
+"""What the address does not say itself: a server that is gone is noticed within half a minute."""
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    (
+        """CREATE TABLE windlass_journal (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            schema_version INTEGER NOT NULL,
+            last_seq BIGINT NOT NULL,
+            compacted_to BIGINT NOT NULL,
+            epoch BIGINT NOT NULL,
+            holder TEXT,
+            ttl DOUBLE PRECISION NOT NULL,
+            expires_at DOUBLE PRECISION NOT NULL
+        )""",
+        "INSERT INTO windlass_journal VALUES (1, 1, 0, 0, 0, NULL, 0, 0)",
+        """CREATE TABLE windlass_records (
+            seq BIGINT PRIMARY KEY,
+            epoch BIGINT NOT NULL,
+            kind TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            at DOUBLE PRECISION NOT NULL,
+            data TEXT NOT NULL,
+            checksum BIGINT NOT NULL
+        )""",
+        "CREATE INDEX windlass_records_subject ON windlass_records (subject, seq)",
+        "CREATE INDEX windlass_records_kind ON windlass_records (kind, seq)",
+        "CREATE INDEX windlass_records_at ON windlass_records (at, seq)",
+        "CREATE TABLE windlass_states (seq BIGINT PRIMARY KEY, digest TEXT NOT NULL, state TEXT NOT NULL)",
+    ),
+)
+
+
+class PostgresSession:
+    """A transaction of a connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        cursor = self._connection.execute(_query(statement), values)
+        return [] if cursor.description is None else cursor.fetchall()
+
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_query(statement), rows)
+
+
+def _query(statement: str) -> bytes:
+    return statement.replace("?", "%s").encode()
+
+
+class PostgresJournal(SqlJournal):
+    """One connection, one thread in it at a time."""
+
+    own_clock = True
+    locking = " FOR UPDATE"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        migrations: tuple[Migration, ...] = MIGRATIONS,
+        patience: float = PATIENCE,
+    ) -> None:
+        try:
+            given = conninfo.conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            raise JournalError(
+                "the address of the journal cannot be read as one of PostgreSQL. "
+                "Give postgresql://user@host/database, with signs such as @ in a password written as %40"
+            ) from error
+        place = f"{given.get('host') or given.get('hostaddr') or 'local'}:{given.get('port') or 5432}"
+        super().__init__(f"postgresql://{place}/{given.get('dbname') or ''}", migrations)
+        self._settings: dict[str, Any] = {**REACHING, **given}
+        self._patience = patience
+        self._closed = False
+        self._connection: psycopg.Connection[Any] | None = None
+        try:
+            self._bring_up_to_date(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        """The connection; a new one when there is none or it broke."""
+        if self._closed:
+            raise JournalError(f"the journal {self.location} was used after it was closed")
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        connection = psycopg.connect(**self._settings, autocommit=True)
+        try:
+            if connection.info.parameter_status("server_encoding") != "UTF8":
+                raise JournalError(
+                    f"the database of the journal {self.location} does not use UTF-8. "
+                    "Make one that does: createdb --encoding=UTF8 --template=template0 NAME"
+                )
+            connection.execute("SET client_encoding = 'UTF8'")
+            for name, milliseconds in (
+                ("lock_timeout", self._patience * 1000),
+                ("idle_in_transaction_session_timeout", FROZEN * 1000),
+            ):
+                connection.execute("SELECT set_config(%s, %s, false)", (name, str(int(milliseconds))))
+            # Anything but "off" waits for the disk at least; what waits for standbys as well is left as it is.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', false)"
+                " WHERE current_setting('synchronous_commit') = 'off'"
+            )
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    @contextmanager
+    def _transaction(self, *, write: bool) -> Iterator[Session]:
+        with self._lock, self._translated():
+            connection = self._connect()
+            # A writer must see what was committed while it waited for the head; a reader must see one instant.
+            connection.execute(
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+                if write
+                else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            )
+            try:
+                yield PostgresSession(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                try:
+                    connection.execute("ROLLBACK")
+                except psycopg.Error:
+                    connection.close()
+                raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: psycopg.Error) -> JournalError:
+        journal = f"the journal {self.location}"
+        text = " ".join(str(error).split())
+        if password := self._settings.get("password"):
+            text = text.replace(str(password), "***")
+        match error:
+            case errors.DiskFull() | errors.OutOfMemory() | errors.ConfigurationLimitExceeded():
+                return JournalFull(
+                    f"{journal} cannot be written to ({text}). Nothing was written and nothing is lost; "
+                    "free some space on the server and it goes on."
+                )
+            case (
+                errors.LockNotAvailable()
+                | errors.SerializationFailure()
+                | errors.DeadlockDetected()
+                | errors.QueryCanceled()
+                | errors.TooManyConnections()
+            ):
+                return JournalBusy(
+                    f"{journal} is busy ({text}). It is tried again; if it goes on, look for a stuck session."
+                )
+            case errors.DataCorrupted() | errors.IndexCorrupted():
+                return JournalCorrupt(f"{journal} is damaged ({text}). Restore the database from a backup.")
+            case errors.ReadOnlySqlTransaction():
+                return JournalError(f"{journal} cannot be written to ({text}). Give the address of the primary server.")
+            case errors.InsufficientPrivilege():
+                return JournalError(
+                    f"{journal} does not let this user in ({text}). "
+                    "It needs CREATE on the schema the first time, and SELECT, INSERT, UPDATE and DELETE on its tables."
+                )
+            case psycopg.OperationalError() | psycopg.InterfaceError():
+                return JournalUnavailable(f"{journal} cannot be reached ({text}). Check the server and the address.")
+            case _:
+                return JournalError(f"{journal}: {text}. If it goes on, its health() tells what is wrong")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        # Had before the transaction begins: one that waited for it inside would not see the tables made meanwhile,
+        # because a server process looks for news about tables only when a transaction begins.
+        with self._lock, self._translated():
+            connection = self._connect()
+            connection.execute("SELECT pg_advisory_lock(%s)", (SETUP_LOCK,))
+            try:
+                yield
+            finally:
+                if not connection.closed:
+                    connection.execute("SELECT pg_advisory_unlock(%s)", (SETUP_LOCK,))
+
+    def _found_version(self, session: Session) -> int | None:
+        [(there,)] = session.rows("SELECT to_regclass('windlass_journal') IS NOT NULL")
+        if not there:
+            return None
+        [(version,)] = session.rows("SELECT schema_version FROM windlass_journal")
+        return int(version)
+
+    def _database_time(self, session: Session) -> float:
+        [(time,)] = session.rows("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(time)
+
+    def _size(self) -> int:
+        with self._transaction(write=False) as session:
+            [(size,)] = session.rows(
+                "SELECT pg_total_relation_size('windlass_journal') + pg_total_relation_size('windlass_records')"
+                " + pg_total_relation_size('windlass_states')"
+            )
+        return int(size)
+
+    def _integrity(self) -> tuple[str, ...]:
+        with self._transaction(write=False) as session:
+            [(fsync, pages)] = session.rows("SELECT current_setting('fsync'), current_setting('full_page_writes')")
+        return tuple(
+            f"the server runs with {name} = off: a power cut may lose what was committed. Set it to on."
+            for name, value in (("fsync", fsync), ("full_page_writes", pages))
+            if value == "off"
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                with suppress(psycopg.Error):
+                    self._connection.close()
