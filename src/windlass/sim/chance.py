@@ -1,0 +1,31 @@
+"""Chance from one seed. Each roll has a name, so that one roll more here changes nothing there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Rolls by name: the same seed and the same name give the same number, in whatever order they are asked."""
+
+    seed: int | str
+
+    def _dice(self, *name: object) -> Random:
+        return Random("|".join(map(str, (self.seed, *name))))
+
+    def happens(self, rate: float, *name: object) -> bool:
+        return rate >= 1 or (rate > 0 and self._dice(*name).random() < rate)
+
+    def around(self, median: float, sigma: float, *name: object) -> float:
+        """Log-normal: most near the median, a few much later. ``sigma`` 0 is always the median."""
+        return median * math.exp(sigma * self._dice(*name).gauss(0, 1)) if sigma else median
+
+    def wait(self, mean: float, *name: object) -> float:
+        """Until something that comes at a steady rate."""
+        return -mean * math.log(1 - self._dice(*name).random())
+
+    def pick(self, count: int, *name: object) -> int:
+        return self._dice(*name).randrange(count)

@@ -1,0 +1,295 @@
+"""What every provider must do, as a suite of tests: inherit, say how to get a provider, run pytest.
+
+Only ``provider`` must be given. Everything else has a default that suits many, and can be overridden. Whatever a test
+launches it ends again, also when it fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from windlass.core.snapshot import amounts
+from windlass.providers.protocol import (
+    HostOrder,
+    Instance,
+    InvalidRequest,
+    LaunchOrder,
+    Provider,
+    ProviderError,
+    StaleEpoch,
+)
+
+from .waiting import a_moment, eventually, refusal_of, run
+
+EPOCH = 7
+"""Not the first one, so that there is a lower one to refuse."""
+
+
+class ProviderConformance:
+    """Inherit as ``TestSomething`` and give ``provider``."""
+
+    patience: float = 20.0
+    """Seconds within which the provider must show what it was asked to do."""
+    most_hosts: int = 3
+    """Hosts of the largest slice that is tried; 1 if the provider sells single nodes only."""
+    fences: bool = True
+    """Whether it keeps the highest epoch. One that cannot is to say so in its documentation."""
+    burst: int = 20
+    """Launches at once."""
+
+    # -- what to give -----------------------------------------------------------------------------------------------
+
+    def provider(self) -> Provider:
+        """A provider. Called again in the same test it must reach the same account, as after a restart."""
+        raise NotImplementedError("give a provider() that returns the provider under test")
+
+    def order(
+        self,
+        slice_id: str,
+        hosts: int = 1,
+        *,
+        group: str = "conformance",
+        settings: Mapping[str, Any] | None = None,
+    ) -> LaunchOrder:
+        """A good order for a slice that lives until it is ended."""
+        host = HostOrder(("sleep", "3600"), {"WINDLASS_CONFORMANCE": "1"})
+        return LaunchOrder(slice_id, group, (host,) * hosts, amounts({"cpu": 1000}), settings=settings or {})
+
+    def bad_order(self, slice_id: str) -> LaunchOrder:
+        """An order that can never be carried out."""
+        return LaunchOrder(slice_id, "conformance", (), ())
+
+    async def pass_time(self) -> None:
+        """Let some time pass between two looks. One with a virtual clock turns it here."""
+        await a_moment()
+
+    async def make_foreign(self) -> bool:
+        """Make something beside our slices that is not ours; False if there is no such thing."""
+        return False
+
+    async def leftovers(self, slice_id: str) -> Sequence[object]:  # noqa: ARG002  # for those who override it
+        """Whatever of a slice is still there, besides what the list shows: processes, files, disks."""
+        return ()
+
+    # -- how the tests look and wait --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Provider]:
+        provider = self.provider()
+        try:
+            yield provider
+        finally:
+            for instance in await self._retried(provider.list):
+                await self._gone(provider, instance.slice_id)
+            await provider.close()
+
+    async def _retried(self, call: Any) -> Sequence[Instance]:
+        with suppress(ProviderError):
+            found: Sequence[Instance] = await call()
+            return found
+        return ()
+
+    async def _shown(self, provider: Provider, slice_id: str) -> Instance | None:
+        found = [one for one in await provider.list() if one.slice_id == slice_id]
+        assert len(found) <= 1, f"{slice_id} is listed {len(found)} times"
+        return found[0] if found else None
+
+    async def _until(self, provider: Provider, slice_id: str, state: str | None) -> Instance | None:
+        """Wait until the list shows a slice in a state; None: until it shows it no more."""
+
+        async def look() -> Instance | None:
+            return await self._shown(provider, slice_id)
+
+        def wanted(seen: Instance | None) -> bool:
+            return seen is None if state is None else seen is not None and seen.state == state
+
+        return await eventually(look, wanted, within=self.patience, pass_time=self.pass_time)
+
+    async def _up(self, provider: Provider, slice_id: str, hosts: int = 1) -> Instance:
+        await provider.launch(self.order(slice_id, hosts), EPOCH)
+        instance = await self._until(provider, slice_id, "running")
+        assert instance is not None
+        return instance
+
+    async def _gone(self, provider: Provider, slice_id: str) -> None:
+        await provider.terminate(slice_id, EPOCH)
+        await self._until(provider, slice_id, None)
+
+    def _run(self, test: Coroutine[Any, Any, None]) -> None:
+        run(test)
+
+    # -- the tests --------------------------------------------------------------------------------------------------
+
+    def test_it_has_the_shape_of_a_provider(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                assert isinstance(provider, Provider)
+                assert all(offering.hosts >= 1 for offering in await provider.offerings())
+
+        self._run(test())
+
+    def test_a_slice_is_listed_from_its_order_until_it_is_gone(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                order = self.order("c-1")
+                await provider.launch(order, EPOCH)
+                shown = await eventually(
+                    lambda: self._shown(provider, "c-1"), within=self.patience, pass_time=self.pass_time
+                )
+                assert shown is not None
+                assert shown.group == order.group
+                while shown.state != "running":
+                    assert shown.state == "pending"
+                    await self.pass_time()
+                    now = await self._shown(provider, "c-1")
+                    assert now is not None, "a slice that was listed vanished while it came up"
+                    shown = now
+                assert [host.running for host in shown.hosts] == [True]
+                await self._gone(provider, "c-1")
+                assert list(await self.leftovers("c-1")) == []
+
+        self._run(test())
+
+    def test_launching_again_with_the_same_id_buys_nothing(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                first = await self._up(provider, "c-1")
+                await provider.launch(self.order("c-1"), EPOCH)
+                await asyncio.gather(*(provider.launch(self.order("c-1"), EPOCH) for _ in range(3)))
+                await self.pass_time()
+                again = await self._until(provider, "c-1", "running")
+                assert again == first
+                await self._gone(provider, "c-1")
+                await self.pass_time()
+                assert await self._shown(provider, "c-1") is None, "a second one was there"
+
+        self._run(test())
+
+    def test_the_same_id_ordered_many_times_at_once_is_one_slice(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await asyncio.gather(*(provider.launch(self.order("c-1"), EPOCH) for _ in range(5)))
+                await self._until(provider, "c-1", "running")
+                assert [one.slice_id for one in await provider.list()] == ["c-1"]
+
+        self._run(test())
+
+    def test_a_slice_with_several_hosts_comes_whole_and_goes_whole(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                instance = await self._up(provider, "c-1", self.most_hosts)
+                assert [host.running for host in instance.hosts] == [True] * self.most_hosts
+                assert len({host.id for host in instance.hosts}) == self.most_hosts
+                await self._gone(provider, "c-1")
+                assert list(await self.leftovers("c-1")) == []
+
+        self._run(test())
+
+    def test_an_order_that_can_never_be_is_refused_and_leaves_nothing(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                refusal = await refusal_of(provider.launch(self.bad_order("c-1"), EPOCH), InvalidRequest)
+                assert len(str(refusal).split()) > 3, "the refusal must say what to change"
+                assert await self._shown(provider, "c-1") is None
+                assert list(await self.leftovers("c-1")) == []
+
+        self._run(test())
+
+    def test_terminating_twice_or_what_never_was_is_quiet(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await provider.terminate("c-never", EPOCH)
+                await self._up(provider, "c-1")
+                await asyncio.gather(provider.terminate("c-1", EPOCH), provider.terminate("c-1", EPOCH))
+                await self._until(provider, "c-1", None)
+                await provider.terminate("c-1", EPOCH)
+                assert list(await self.leftovers("c-1")) == []
+
+        self._run(test())
+
+    def test_a_slice_can_be_terminated_while_it_comes_up(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await provider.launch(self.order("c-1", self.most_hosts), EPOCH)
+                await self._gone(provider, "c-1")
+                assert list(await self.leftovers("c-1")) == []
+
+        self._run(test())
+
+    def test_ending_one_slice_leaves_the_others_alone(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await self._up(provider, "c-1")
+                other = await self._up(provider, "c-10")
+                await self._gone(provider, "c-1")
+                assert await self._shown(provider, "c-10") == other
+
+        self._run(test())
+
+    def test_what_is_not_ours_is_never_listed(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await self.make_foreign()
+                assert list(await provider.list()) == []
+                await self._up(provider, "c-1")
+                assert [one.slice_id for one in await provider.list()] == ["c-1"]
+
+        self._run(test())
+
+    def test_a_controller_of_the_past_is_refused(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await self._up(provider, "c-1")
+                for provider_of_today in (provider, self.provider()):
+                    await refusal_of(provider_of_today.launch(self.order("c-2"), EPOCH - 1), StaleEpoch)
+                    await refusal_of(provider_of_today.terminate("c-1", EPOCH - 1), StaleEpoch)
+                assert [one.slice_id for one in await provider.list()] == ["c-1"]
+
+        if self.fences:
+            self._run(test())
+
+    def test_a_launch_that_was_cancelled_is_seen_in_the_list_or_never(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                call = asyncio.create_task(provider.launch(self.order("c-1", self.most_hosts), EPOCH))
+                await asyncio.sleep(0)
+                call.cancel()
+                with suppress(asyncio.CancelledError):
+                    await call
+                # Whatever came of it, the same order again gives exactly one, whole.
+                instance = await self._up(provider, "c-1", self.most_hosts)
+                assert len(instance.hosts) == self.most_hosts
+                await self._gone(provider, "c-1")
+                assert list(await self.leftovers("c-1")) == []
+
+        self._run(test())
+
+    def test_many_launches_at_once_are_all_carried_out(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                names = [f"c-{number:03}" for number in range(self.burst)]
+                await asyncio.gather(*(provider.launch(self.order(name), EPOCH) for name in names))
+                for name in names:
+                    await self._until(provider, name, "running")
+                assert sorted(one.slice_id for one in await provider.list()) == names
+                await asyncio.gather(*(provider.terminate(name, EPOCH) for name in names))
+                for name in names:
+                    await self._until(provider, name, None)
+
+        self._run(test())
+
+    def test_closing_leaves_the_slices_and_the_next_controller_finds_them(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                before = await self._up(provider, "c-1")
+                await provider.close()
+                after = self.provider()
+                assert await self._shown(after, "c-1") == before
+                await after.launch(self.order("c-1"), EPOCH)
+                assert await self._shown(after, "c-1") == before
+                await self._gone(after, "c-1")
+
+        self._run(test())

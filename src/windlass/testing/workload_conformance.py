@@ -1,0 +1,283 @@
+"""What every workload must do, as a suite of tests: inherit, give a stage on which it runs, run pytest.
+
+A workload alone can show little: hosts must join it and tasks must be sent to it. So the suite asks for a ``Stage``:
+the workload under test, and the few things that a test must be able to do to it.
+
+    class TestMyWorkload(WorkloadConformance):
+        def stage(self):
+            return MyStage()  # a Stage: starts a scheduler, joins workers, submits tasks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from windlass.workloads.protocol import Acknowledgement, Join, Workload, WorkloadView
+
+from .waiting import eventually, run
+
+
+class Stage(Protocol):
+    """A workload, and what the tests do to it. Every slice here has one host, which holds one task."""
+
+    workload: Workload
+
+    async def join_slice(self, slice_id: str) -> None:
+        """One host joins as slice ``slice_id``."""
+        ...
+
+    async def submit(self, tasks: int) -> None:
+        """So many tasks arrive that run until ``finish``; each fills one slice."""
+        ...
+
+    async def finish(self) -> None:
+        """Every task that runs ends."""
+        ...
+
+    async def land(self, slice_id: str) -> bool:
+        """A task starts on a slice although it is cordoned, as one on its way would; False if this cannot be."""
+        ...
+
+    async def pass_time(self) -> None:
+        """Let some time pass between two looks."""
+        ...
+
+    async def break_off(self) -> None:
+        """End everything that was started."""
+        ...
+
+
+class WorkloadConformance:
+    """Inherit as ``TestSomething`` and give ``stage``."""
+
+    patience: float = 20.0
+    """Seconds within which the workload must show what it was asked to do."""
+    looks: int = 5
+    """How often a test looks for what must not happen."""
+    evicts: bool = True
+    """Whether it can end running work on request."""
+
+    def stage(self) -> Stage:
+        """A fresh workload on its stage."""
+        raise NotImplementedError("give a stage() that returns the workload under test on its stage")
+
+    # -- how the tests look and wait --------------------------------------------------------------------------------
+
+    def _on_stage(self, test: Callable[[Stage, Workload], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            stage = self.stage()
+            try:
+                await test(stage, stage.workload)
+            finally:
+                await stage.workload.close()
+                await stage.break_off()
+
+        run(whole())
+
+    async def _seen(self, stage: Stage, wanted: Callable[[WorkloadView], object]) -> WorkloadView:
+        return await eventually(stage.workload.observe, wanted, within=self.patience, pass_time=stage.pass_time)
+
+    async def _joined(self, stage: Stage, *slice_ids: str) -> None:
+        for slice_id in slice_ids:
+            await stage.join_slice(slice_id)
+        await self._seen(stage, lambda view: {node.slice_id for node in view.nodes} >= set(slice_ids))
+
+    async def _acknowledged(self, stage: Stage, slice_id: str, epoch: int) -> Acknowledgement:
+        view = await self._seen(stage, lambda view: (ack := _ack(view, slice_id)) is not None and ack.epoch == epoch)
+        found = _ack(view, slice_id)
+        assert found is not None
+        return found
+
+    async def _never(self, stage: Stage, unwanted: Callable[[WorkloadView], object], why: str) -> None:
+        for _ in range(self.looks):
+            await stage.pass_time()
+            assert not unwanted(await stage.workload.observe()), why
+
+    # -- what it shows ----------------------------------------------------------------------------------------------
+
+    def test_it_has_the_shape_of_a_workload(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            assert isinstance(workload, Workload)
+            view = await self._seen(stage, lambda view: isinstance(view, WorkloadView))
+            assert (view.demands, view.nodes, view.acknowledged) == ((), (), ())
+
+        self._on_stage(test)
+
+    def test_a_task_is_shown_either_as_waiting_or_as_running(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await stage.submit(3)
+            await self._seen(stage, lambda view: _waiting(view) == 3)
+            await self._joined(stage, "w-1", "w-2")
+            for _ in range(self.looks):
+                view = await workload.observe()
+                assert _waiting(view) + _running(view) == 3, "a task was lost or counted twice"
+                await stage.pass_time()
+            await self._seen(stage, lambda view: (_waiting(view), _running(view)) == (1, 2))
+            await stage.finish()
+            await self._seen(stage, lambda view: (_waiting(view), _running(view)) == (0, 1))
+
+        self._on_stage(test)
+
+    def test_a_node_is_idle_since_an_instant_or_busy_and_never_both(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            (idle,) = (await workload.observe()).nodes
+            assert (idle.tasks, idle.idle_since is None) == (0, False)
+            await stage.submit(1)
+            (busy,) = (await self._seen(stage, _running)).nodes
+            assert (busy.tasks, busy.idle_since) == (1, None)
+            await stage.finish()
+            (done,) = (await self._seen(stage, lambda view: not _running(view))).nodes
+            assert done.idle_since is not None
+            assert idle.idle_since is not None
+            assert done.idle_since >= idle.idle_since, "the idle clock starts when the work ends"
+
+        self._on_stage(test)
+
+    def test_looking_changes_nothing(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            (first,) = (await workload.observe()).nodes
+            await self._never(stage, lambda view: view.nodes != (first,), "an idle clock moved without work")
+
+        self._on_stage(test)
+
+    def test_how_to_join_depends_on_nothing_but_the_slice(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            first = workload.join("w-1", "g", 0)
+            assert isinstance(first, Join)
+            assert first.command
+            await self._joined(stage, "w-1")
+            await stage.submit(1)
+            assert workload.join("w-1", "g", 0) == first
+            assert workload.join("w-1", "g", 1) != first or workload.join("w-2", "g", 0) != first
+
+        self._on_stage(test)
+
+    # -- the fence --------------------------------------------------------------------------------------------------
+
+    def test_a_cordoned_slice_gets_no_new_work(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await workload.cordon("w-1", 1)
+            await stage.submit(1)
+            await self._never(stage, _running, "work was placed behind the fence")
+            assert _waiting(await workload.observe()) == 1
+
+        self._on_stage(test)
+
+    def test_the_acknowledgement_carries_the_epoch_of_the_cordon(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1", "w-2")
+            assert _ack(await workload.observe(), "w-1") is None
+            await workload.cordon("w-1", 3)
+            await workload.cordon("w-1", 3)
+            assert await self._acknowledged(stage, "w-1", 3) == Acknowledgement("w-1", 3, 0)
+            assert _ack(await workload.observe(), "w-2") is None
+            await workload.cordon("w-1", 4)
+            assert (await self._acknowledged(stage, "w-1", 4)).running == 0
+
+        self._on_stage(test)
+
+    def test_the_acknowledgement_counts_what_still_runs(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await stage.submit(1)
+            await self._seen(stage, _running)
+            await workload.cordon("w-1", 1)
+            assert (await self._acknowledged(stage, "w-1", 1)).running == 1
+            await workload.drain("w-1", 1)
+            await self._never(stage, lambda view: not _running(view), "a drain without eviction ended work")
+            await stage.finish()
+            await self._seen(stage, lambda view: _ack(view, "w-1") == Acknowledgement("w-1", 1, 0))
+
+        self._on_stage(test)
+
+    def test_work_that_lands_behind_the_fence_raises_what_is_running(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await workload.cordon("w-1", 1)
+            assert (await self._acknowledged(stage, "w-1", 1)).running == 0
+            if await stage.land("w-1"):
+                view = await workload.observe()
+                found = _ack(view, "w-1")
+                assert found is None or found.running == 1, "the certificate outlived the work that voids it"
+
+        self._on_stage(test)
+
+    def test_uncordon_voids_the_acknowledgement_and_lets_work_in_again(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await workload.cordon("w-1", 1)
+            await self._acknowledged(stage, "w-1", 1)
+            await workload.uncordon("w-1", 1)
+            await self._never(stage, lambda view: _ack(view, "w-1"), "an acknowledgement outlived its cordon")
+            await stage.submit(1)
+            await self._seen(stage, _running)
+            await workload.cordon("w-1", 2)
+            assert (await self._acknowledged(stage, "w-1", 2)).running == 1
+
+        self._on_stage(test)
+
+    def test_a_lower_epoch_changes_nothing(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await workload.cordon("w-1", 5)
+            await self._acknowledged(stage, "w-1", 5)
+            await workload.cordon("w-1", 4)
+            await workload.uncordon("w-1", 4)
+            assert (await self._acknowledged(stage, "w-1", 5)).running == 0
+            await stage.submit(1)
+            await self._never(stage, _running, "an uncordon of the past opened the fence")
+
+        self._on_stage(test)
+
+    def test_a_cordon_that_arrives_after_its_uncordon_does_not_bring_the_fence_back(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await workload.cordon("w-1", 1)
+            await workload.uncordon("w-1", 1)
+            await workload.cordon("w-1", 1)
+            await stage.submit(1)
+            await self._seen(stage, _running)
+            assert _ack(await workload.observe(), "w-1") is None
+
+        self._on_stage(test)
+
+    def test_eviction_ends_what_runs_and_it_waits_again(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1")
+            await stage.submit(1)
+            await self._seen(stage, _running)
+            await workload.cordon("w-1", 1)
+            await workload.drain("w-1", 1, evict=True)
+            view = await self._seen(stage, lambda view: _ack(view, "w-1") == Acknowledgement("w-1", 1, 0))
+            assert _waiting(view) == 1, "evicted work must not be lost"
+
+        if self.evicts:
+            self._on_stage(test)
+
+    def test_nodes_of_a_forgotten_slice_are_dead(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await self._joined(stage, "w-1", "w-2")
+            await workload.cordon("w-1", 1)
+            await workload.forget(["w-1", "w-never"])
+            view = await self._seen(stage, lambda view: [node.slice_id for node in view.nodes] == ["w-2"])
+            assert _ack(view, "w-1") is None
+
+        self._on_stage(test)
+
+
+def _ack(view: WorkloadView, slice_id: str) -> Acknowledgement | None:
+    found = [one for one in view.acknowledged if one.slice_id == slice_id]
+    assert len(found) <= 1, f"{slice_id} is acknowledged {len(found)} times"
+    return found[0] if found else None
+
+
+def _waiting(view: WorkloadView) -> int:
+    return sum(demand.count for demand in view.demands)
+
+
+def _running(view: WorkloadView) -> int:
+    return sum(node.tasks for node in view.nodes)

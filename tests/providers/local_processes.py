@@ -1,0 +1,27 @@
+"""Looking at real processes: which ones belong to a directory, and which run at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from windlass.providers.local_host import Process, all_pids
+
+
+def marked(directory: Path) -> list[int]:
+    """Live processes of every host below a directory."""
+    mark = f"WINDLASS_DIRECTORY={directory.resolve()}/".encode()
+    found = []
+    for pid in all_pids():
+        try:
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if Process.of(pid) is not None and any(word.startswith(mark) for word in words):
+            found.append(pid)
+    return found
+
+
+def pid_of(directory: Path, slice_id: str, host: int, which: str = "command") -> int:
+    known = json.loads((directory / slice_id / f"host-{host}" / "process.json").read_text(encoding="utf-8"))
+    return int(known[which][0])
