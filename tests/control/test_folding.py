@@ -138,6 +138,11 @@ def test_one_dead_host_takes_the_whole_slice() -> None:
     assert [move.target for move in result.moves] == [State.LOST, State.TERMINATING]
 
 
+def test_a_host_of_a_pending_instance_is_not_dead_but_not_up_yet() -> None:
+    pending = Instance("s-1", "gpu", "pending", (Host("a", running=False),))
+    assert state(after(a_record(State.READY, seen=True), instances=[pending], nodes=[a_node()])) == State.READY
+
+
 def test_an_unknown_provider_is_not_an_empty_one() -> None:
     result = after(a_record(State.READY, seen=True), instances=None, nodes=[a_node()])
     assert state(result) == State.READY

@@ -260,6 +260,9 @@ def _all_joined(sight: _Sight, group: Group | None) -> bool:
 
 
 def _dead_host(instance: Instance) -> bool:
+    """Whether it is being taken away, or a host died; in a pending one a host that does not run is not up yet."""
+    if instance.state == "pending":
+        return False
     return instance.state == "ending" or not all(host.running for host in instance.hosts)
 
 
