@@ -50,7 +50,7 @@ def _tasks_on(run: Sequence[Purchase]) -> str:
     rest = sum(count for _, count in ordered[SHOWN_DEMANDS:])
     if rest:
         told.append(f"{plural(rest, 'task')} of {plural(len(ordered) - SHOWN_DEMANDS, 'more demand')}")
-    return " and ".join(told)
+    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
 
 
 def passed_over(draft: Draft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
