@@ -11,6 +11,7 @@ import pytest
 from windlass import read_scenario
 from windlass.core.conditions import Condition, Taint, Toleration
 from windlass.core.lifecycle import State
+from windlass.core.planner import plan
 from windlass.core.quantities import NANO
 from windlass.core.snapshot import (
     Availability,
@@ -290,13 +291,15 @@ def many_demands(count: int) -> str:
     )
 
 
-def test_a_hundred_thousand_demands_are_read_in_about_half_a_second():
+def test_a_hundred_thousand_separate_demands_are_read_and_planned_in_less_than_two_seconds():
     text = many_demands(100_000)
     spent = []
     for _ in range(3):
         start = time.process_time()
         snapshot = read_scenario(text)
+        answer = plan(snapshot)
         spent.append(time.process_time() - start)
+    assert sum(answer.launch.values()) or answer.waiting
     assert len(snapshot.demands) == 100_000
     assert snapshot.demands[41] == Demand(
         "task-41",
@@ -304,4 +307,4 @@ def test_a_hundred_thousand_demands_are_read_in_about_half_a_second():
         where=(Condition("zone", "in", ("us-1a", "us-1b")),),
         since=41,
     )
-    assert min(spent) < 0.8, f"best of three: {min(spent):.2f} s of CPU time"
+    assert min(spent) < 2.0, f"best of three: {min(spent):.2f} s of CPU time"

@@ -65,9 +65,10 @@ def main() -> None:
     """The console script."""
     # The planner's matrices are small; one thread halves what importing numpy costs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(50_000)  # importing makes tens of thousands of objects: collecting them takes a tenth of the time
     try:
         windlass.main(prog_name="windlass", standalone_mode=False)
-        gc.freeze()  # what is left dies with the process; a last collection would take a tenth of its time
+        gc.freeze()  # what is left dies with the process
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.UsageError as error:
