@@ -20,7 +20,7 @@ from .quantities import format_needs, format_quantity
 from .reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
 from .room import Need, Room
 from .shapes import Selector, Shape, selector_of, total_needs
-from .snapshot import Amounts, Demand, Gang, Group
+from .snapshot import Amounts, Demand, Gang, Group, Seconds
 
 SHOWN_GROUPS = 3
 """A sentence names so many groups; the table of groups has them all."""
@@ -31,12 +31,11 @@ def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
     explain, items, since = Explainer(draft), [], {d.id: d.since for d in draft.snapshot.demands}
     for shape, count in draft.waiting_shapes:
         reasons = explain.single(shape.needs, shape.need, shape.selector)
-        reason_by_since: dict[object, Reason] = {}
-        for name, left in _last_members(shape, count):
-            when = since[name]
-            if when not in reason_by_since:
-                reason_by_since[when] = explain.summary(reasons, when)
-            items.append(Waiting(name, left, reason_by_since[when], reasons))
+        reason = explain.summary(reasons)
+        items += [
+            Waiting(name, left, _waiting_since(reason, since[name], draft.now), reasons)
+            for name, left in _last_members(shape, count)
+        ]
     items += [explain.gang(gang, draft.offers) for gang in (*draft.waiting_gangs, *draft.late_gangs)]
     for request in draft.waiting_requests:
         assert draft.requests_table is not None
@@ -45,6 +44,13 @@ def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
         reason = Reason(Code.INVALID_DEMAND, f"{mistake}; correct it where it is submitted")
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
     return tuple(sorted(items, key=lambda item: item.demand))
+
+
+def _waiting_since(reason: Reason, since: Seconds | None, now: Seconds) -> Reason:
+    """The reason with how long the demand has waited, where that is known."""
+    return (
+        reason if since is None or since >= now else Reason(reason.code, f"waits {seconds(now - since)}: {reason.why}")
+    )
 
 
 def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
@@ -80,18 +86,16 @@ class Explainer:
             for key, value in labels.items():
                 self._labels.setdefault(key, set()).add(value)
 
-    def summary(self, reasons: Mapping[str, Reason], since: object) -> Reason:
+    def summary(self, reasons: Mapping[str, Reason]) -> Reason:
         """The nearest hindrance of any group, with the sentences of the groups that have it."""
-        draft = self.draft
         if not reasons:
             return Reason(Code.NO_SHAPE_FITS, "there is no group at all")
         codes = {reason.code for reason in reasons.values()}
         nearest = next((code for code in NEAREST if code in codes), Code.GANG_FORMING)
         sentences = [reason.why for _, reason in sorted(reasons.items()) if reason.code == nearest]
         rest = f"; and {len(sentences) - SHOWN_GROUPS} groups more" if len(sentences) > SHOWN_GROUPS else ""
-        waited = f"waits {seconds(draft.now - since)}: " if isinstance(since, int | float) and since < draft.now else ""
         told = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
-        return Reason(told, waited + "; ".join(sentences[:SHOWN_GROUPS]) + rest)
+        return Reason(told, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
 
     def single(self, needs: Amounts, need: Need, selector: Selector, *, lost: bool = False) -> dict[str, Reason]:
         """The hindrance of each group for one more task; with ``lost``, groups without one are left out."""
@@ -118,7 +122,8 @@ class Explainer:
             late = seconds(draft.now - demand.deadline)
             reason = Reason(Code.GANG_FORMING, f"its deadline passed {late} ago: it is not served any more")
             return Waiting(demand.id, demand.count, reason, reasons)
-        return Waiting(demand.id, demand.count, self.summary(reasons, demand.since), reasons)
+        reason = _waiting_since(self.summary(reasons), demand.since, draft.now)
+        return Waiting(demand.id, demand.count, reason, reasons)
 
     def _gang_in(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> Reason:
         draft, group = self.draft, self.draft.groups[index]
