@@ -307,7 +307,4 @@ def test_a_hundred_thousand_separate_demands_are_read_and_planned_in_less_than_t
         where=(Condition("zone", "in", ("us-1a", "us-1b")),),
         since=41,
     )
-    start = time.process_time()
-    json.loads(text)
-    yardstick = time.process_time() - start  # a quarter of a second when quiet; more where neighbours share the core
-    assert min(spent) < max(2.0, 8 * yardstick), f"best of three: {min(spent):.2f} s of CPU time"
+    assert min(spent) < 2.0, f"best of three: {min(spent):.2f} s of CPU time"
