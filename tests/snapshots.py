@@ -93,6 +93,7 @@ def groups(draw: st.DrawFn, name: str, *, priced: bool, limited: bool) -> Group:
         scale_down=draw(scale_downs()),
         availability=draw(availabilities()) if limited else Availability(),
         protected=draw(st.sampled_from((frozenset(), frozenset({"s-0"})))),
+        frozen=limited and draw(st.integers(0, 4)) == 0,
     )
 
 

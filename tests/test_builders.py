@@ -17,7 +17,7 @@ groups:
     price: 12.0
     scale_down: {idle_timeout: 60}
     protected: [s-0, s-1]
-  pod: {resources: {"example.com/card": 1}, hosts: 2, max: 3}
+  pod: {resources: {"example.com/card": 1}, hosts: 2, max: 3, frozen: true}
 slices:
   - {id: s-1, group: gpu-a, state: ready, nodes: [{used: {gpu: 2}, tasks: 2}]}
   - {id: s-2, group: pod, state: booting, since: 90}
@@ -44,7 +44,7 @@ def test_builders_and_file_give_the_same_snapshot():
                 scale_down={"idle_timeout": 60},
                 protected={"s-1", "s-0"},
             ),
-            wl.group("pod", resources={"example.com/card": 1}, hosts=2, max=3),
+            wl.group("pod", resources={"example.com/card": 1}, hosts=2, max=3, frozen=True),
         ],
         slices=[
             wl.slice_("s-1", "gpu-a", used={"gpu": 2}, tasks=2),

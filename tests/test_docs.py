@@ -54,7 +54,7 @@ def test_what_a_page_shows_is_what_is_printed(page):
 def test_every_yaml_block_is_a_scenario_or_a_configuration(page):
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind == "yaml" and re.search(r"^providers:", block.text, re.MULTILINE):
-            assert read_config(block.text, path=page).groups
+            assert read_config(block.text, path=page).settings.groups
         elif block.kind == "yaml":
             assert read_scenario(block.text).groups
 

@@ -318,6 +318,7 @@ groups:
     availability: {state: backoff, until: 1200, why: 3 launches refused}
     protected: [s-0]
     boot_seconds: 300
+    frozen: false
 slices:
   - id: s-1
     group: gpu-a

@@ -15,7 +15,7 @@ NOT_YET: Final = "No plan gives this code yet; its meaning is reserved."
 RESERVED: Final = frozenset(
     Code(name)
     for name in (
-        *("UNKNOWN_INPUT", "FROZEN", "STOCKOUT", "BOOTING", "REPLACE_LOST", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
+        *("UNKNOWN_INPUT", "STOCKOUT", "BOOTING", "REPLACE_LOST", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
         *("LOST", "PREEMPTED", "LEAKED", "YOUNG", "DRAIN_ABORTED"),
     )
 )
@@ -124,8 +124,11 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         "Nothing, if the limit is meant. To keep a certain slice, name it in `protected` of its group.",
     ),
     Code.FROZEN: (
-        "An operator has stopped all changes.",
-        "Ask the operator, or lift the stop.",
+        (
+            "An operator has frozen the group (`frozen: true`): nothing is launched in it and nothing of it is "
+            "released. What it has free still takes demand."
+        ),
+        "Ask the operator, or resume the group.",
     ),
     # -- what the provider can give
     Code.STOCKOUT: (

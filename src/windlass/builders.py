@@ -59,6 +59,7 @@ def group(
     availability: Mapping[str, Any] | None = None,
     protected: Iterable[str] | None = None,
     boot_seconds: float | None = None,
+    frozen: bool | None = None,
     resources: Needs | None = None,
     **more_resources: Quantity,
 ) -> NamedGroup:
@@ -79,6 +80,7 @@ def group(
         availability=availability,
         protected=None if protected is None else sorted(protected),
         boot_seconds=boot_seconds,
+        frozen=frozen,
     )
 
 

@@ -57,8 +57,8 @@ def test_check_notes_what_is_right_and_looks_wrong():
     text = """
 cluster: {max_nodes: 1}
 groups: {a: {resources: {}, min: 3, max: 5}}
-providers: {used: {type: local}, unused: {type: local}}
-workload: {type: static, file: nowhere.yaml}
+providers: {used: {type: simulated}, unused: {type: local}}
+workload: {type: simulated, demands: nowhere.yaml}
 """
     done = run("config", "check", "-", text=text.replace("max: 5", "max: 5, provider: used"))
     notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
@@ -66,7 +66,7 @@ workload: {type: static, file: nowhere.yaml}
     assert "ask for 3 slices; the limits let 1 be bought" in notes[0]
     assert "groups.a.resources is empty" in notes[1]
     assert "providers.unused sells no group" in notes[2]
-    assert "workload.file is not there yet" in notes[3]
+    assert "workload.demands is not there yet" in notes[3]
 
 
 def test_many_groups_still_fit_on_a_screen():
@@ -108,3 +108,9 @@ def test_a_file_of_neither_kind_is_told_so():
     assert done.stderr == (
         "file: has neither available_node_types (Ray) nor scale_groups (Iris); say --from ray or --from iris\n"
     )
+
+
+def test_a_workload_that_cannot_run_on_the_machines_of_a_provider_is_a_mistake():
+    done = run("config", "check", "-", text=GOOD.replace("local", "simulated"))
+    assert done.returncode == 1
+    assert done.stderr == ("workload.type: queue runs on local machines only, and providers.here is simulated\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GROUPS = "groups: {g: {resources: {cpu: 4, gpu: 4}, max: 5}}\n"
 PROVIDERS = "providers: {here: {type: local}}\n"
-WORKLOAD = "workload: {type: simulated}\n"
+WORKLOAD = "workload: {type: queue}\n"
 GOOD = GROUPS + PROVIDERS + WORKLOAD
 
 
@@ -103,13 +103,13 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("{type: simulated, seed: -1}"): ("providers.p.seed", "at least 0"),
     provider("{type: simulated, seed: x}"): ("providers.p.seed", "whole number", "'x'"),
     # -- workload --------------------------------------------------------------------------------------------------
-    workload("ray"): ("workload", "must be a workload with a type (simulated, static)", "'ray'"),
+    workload("ray"): ("workload", "must be a workload with a type (queue, simulated)", "'ray'"),
     workload("{}"): ("workload.type", "required"),
     workload("{type: ray}"): ("workload.type", "windlass[ray]"),
     workload("{type: dask}"): ("workload.type", "windlass[pool]"),
-    workload("{type: statik}"): ("workload.type", "did you mean static?"),
-    workload("{type: static}"): ("workload.file", "required in a static workload"),
-    workload("{type: static, file: [x]}"): ("workload.file", "a list"),
+    workload("{type: queu}"): ("workload.type", "did you mean queue?"),
+    workload("{type: queue, directory: [x]}"): ("workload.directory", "a list"),
+    workload("{type: simulated, duration: x}"): ("workload.duration", "'x'"),
     workload("{type: simulated, file: x}"): ("workload.file", "unknown key"),
     # -- journal ---------------------------------------------------------------------------------------------------
     journal("5"): ("journal", "must be journal with location, retention", "5"),
@@ -140,7 +140,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     policy("launch_concurrency: 0"): ("policy.launch_concurrency", "at least 1"),
     policy("launch_rate: 1.5"): ("policy.launch_rate", "whole number"),
     policy("allow_eviction: 1"): ("policy.allow_eviction", "true or false"),
-    policy("adoption_time: x"): ("policy.adoption_time", "'x'"),
+    policy("vanish_timeout: x"): ("policy.vanish_timeout", "'x'"),
     policy("backoff: 0.7"): ("policy.backoff", "must be backoff with factor"),
     policy("backoff: {factor: 1}"): ("policy.backoff.factor", "below 1", "1"),
     policy("backoff: {factor: 0}"): ("policy.backoff.factor", "above 0"),

@@ -19,7 +19,7 @@ GI = 2**30
 def imported(name: str) -> tuple[Imported, Config, dict[str, Group]]:
     done = import_config((EXAMPLES / name).read_bytes())
     config = read_config(done.text, path="windlass.yaml")
-    return done, config, {one.group.name: one.group for one in config.groups}
+    return done, config, {one.group.name: one.group for one in config.settings.groups}
 
 
 def from_data(data: dict[str, Any], kind: str | None = None) -> tuple[Imported, Config]:
@@ -51,13 +51,13 @@ def test_node_types_of_ray_become_groups():
     )
     assert groups["gpu_spot"].preemptible
     assert dict(groups["gpu_spot"].resources) == {"cpu": 32000, "gpu": 4000, "accelerator_type:A10G": 1000}
-    assert config.groups[1].settings["InstanceMarketOptions"] == {"MarketType": "spot"}
-    assert (config.cluster.max_nodes, config.cluster.max_launching) == (24, 12)
+    assert config.settings.groups[1].settings["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert (config.settings.cluster.max_nodes, config.settings.cluster.max_launching) == (24, 12)
 
 
 def test_a_type_without_limits_may_have_as_many_workers_as_the_cluster():
     assert imported("ray-cluster.yaml")[2]["detected"].max == 24
-    assert from_data(ray())[1].groups[0].group.max == 2  # what Ray takes without max_workers
+    assert from_data(ray())[1].settings.groups[0].group.max == 2  # what Ray takes without max_workers
 
 
 def test_the_head_is_not_bought_and_that_is_told():
@@ -68,7 +68,7 @@ def test_the_head_is_not_bought_and_that_is_told():
 
 def test_a_head_type_with_workers_is_a_group_for_these():
     done, config = from_data(ray(max_workers=3) | {"head_node_type": "w"})
-    assert config.groups[0].group.max == 3
+    assert config.settings.groups[0].group.max == 3
     assert any("workers of the same type" in note for note in done.notes)
 
 
@@ -84,7 +84,7 @@ def test_what_is_lost_stands_in_comments_and_in_notes():
 @pytest.mark.parametrize(("speed", "pending"), [(1, 40), (0.1, 5), (2.5, 100), (0, 5)])
 def test_the_speed_of_ray_becomes_a_number_of_launches(speed, pending):
     _, config = from_data(ray() | {"max_workers": 40, "upscaling_speed": speed})
-    assert config.cluster.max_launching == pending
+    assert config.settings.cluster.max_launching == pending
 
 
 @pytest.mark.parametrize(
@@ -98,23 +98,23 @@ def test_the_speed_of_ray_becomes_a_number_of_launches(speed, pending):
     ],
 )
 def test_machines_that_may_be_taken_back_are_preemptible(config):
-    assert from_data(ray(node_config=config))[1].groups[0].group.preemptible
-    assert not from_data(ray(node_config={"scheduling": []}))[1].groups[0].group.preemptible
+    assert from_data(ray(node_config=config))[1].settings.groups[0].group.preemptible
+    assert not from_data(ray(node_config={"scheduling": []}))[1].settings.groups[0].group.preemptible
 
 
 def test_a_ray_file_without_node_types_has_one_kind_of_worker():
     old = {"cluster_name": "old", "min_workers": 1, "max_workers": 3, "worker_nodes": {"InstanceType": "m5.large"}}
     _, config = from_data(old)
-    (one,) = config.groups
+    (one,) = config.settings.groups
     assert (one.group.name, one.group.min, one.group.max) == ("ray.worker.default", 1, 3)
     assert one.settings == {"InstanceType": "m5.large"}
 
 
 def test_the_timeout_of_a_type_goes_before_that_of_the_cluster():
     _, config = from_data(ray(idle_timeout_s=45) | {"idle_timeout_minutes": 0.5})
-    assert config.groups[0].group.scale_down == ScaleDown(idle_timeout=45)
+    assert config.settings.groups[0].group.scale_down == ScaleDown(idle_timeout=45)
     _, config = from_data(ray() | {"idle_timeout_minutes": 0.5})
-    assert config.groups[0].group.scale_down == ScaleDown(idle_timeout=30)
+    assert config.settings.groups[0].group.scale_down == ScaleDown(idle_timeout=30)
 
 
 def test_processes_on_this_machine_stay_local():
@@ -133,7 +133,7 @@ def test_scale_groups_of_iris_become_groups_one_per_zone():
         "tpu_v5e-spot_8-europe-west4-b",
         "tpu_v5e-spot_32-europe-west4-b",
     ]
-    assert config.cluster.choose == "rank"
+    assert config.settings.cluster.choose == "rank"
     assert groups["cpu-us-west4-a"] == Group(
         "cpu-us-west4-a",
         amounts({"cpu": 8000, "memory": 16 * GI, "disk": 100 * GI}),
@@ -145,11 +145,11 @@ def test_scale_groups_of_iris_become_groups_one_per_zone():
     )
     assert dict(groups["h100"].resources)["gpu"] == 8000
     assert (groups["h100"].min, groups["h100"].max, groups["h100"].rank) == (1, 8, 100)
-    assert config.groups[0].settings == {
+    assert config.settings.groups[0].settings == {
         "gcp": {"mode": "vm", "machine_type": "n2-highmem-2"},
         "zone": "europe-west4-b",
     }
-    assert config.policy.evaluation_interval.max == 10
+    assert config.settings.policy.evaluation_interval.max == 10
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_scale_groups_of_iris_become_groups_one_per_zone():
 def test_a_pool_has_the_hosts_and_chips_of_its_sizes(family, size, hosts, chips):
     pool = {"family": family, "sizes": {size: {"max_slices": 1}}, "resources": {"cpu": 8}}
     _, config = from_data({"tpu_pools": {"p": pool}})
-    group = config.groups[0].group
+    group = config.settings.groups[0].group
     assert (group.hosts, dict(group.resources)["tpu"]) == (hosts, chips * 1000)
 
 
@@ -172,7 +172,7 @@ def test_larger_sizes_of_a_pool_come_later():
 def test_the_older_keys_of_a_scale_group_are_known():
     old = iris(accelerator_type="tpu", accelerator_variant="v5litepod-16", slice_size=4, preemptible=True, zone="z")
     done, config = from_data(old)
-    group = config.groups[0].group
+    group = config.settings.groups[0].group
     assert (group.hosts, group.preemptible, group.labels["zone"]) == (4, True, "z")
     assert dict(group.resources)["tpu"] == 1000
     assert any("device_count: not given" in note for note in done.notes)

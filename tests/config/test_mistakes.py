@@ -18,7 +18,7 @@ def test_a_wrong_file_is_told_where_it_is_wrong(text, parts):
 
 
 def test_the_good_start_of_the_wrong_ones_is_good():
-    assert read_config(GOOD, path="windlass.yaml").groups[0].provider == "here"
+    assert read_config(GOOD, path="windlass.yaml").settings.groups[0].provider == "here"
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_parts():
@@ -28,7 +28,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_parts():
         groups:
           a: {resources: {cpu: 4}, min: 3, max: 1, provider: there}
         providers: {here: {type: local, grace: x}}
-        workload: {type: static}
+        workload: {type: queue, file: x}
         leader: {lease: 0}
     """
     with pytest.raises(ConfigError) as raised:
@@ -38,8 +38,8 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_parts():
         "groups.a.max",
         "providers.here.grace",
         "groups.a.provider",
-        "workload.file",
         "policy.drain_timeout",
+        "workload.file",
         "leader.lease",
     ]
     assert str(raised.value) == "\n".join(raised.value.mistakes)

@@ -14,20 +14,12 @@ import yaml
 
 from tests.config.malformed import GOOD
 from windlass import read_scenario
-from windlass.config import (
-    Backoff,
-    Config,
-    Interval,
-    JournalConfig,
-    Leader,
-    Policy,
-    default_policy,
-    read_config,
-)
+from windlass.config import Config, JournalConfig, read_config
 from windlass.config.durations import format_duration, parse_duration
 from windlass.config.reference import pages, settings
 from windlass.config.settings import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY, Part, Section
 from windlass.config.types import PROVIDERS, WORKLOADS
+from windlass.control.policy import BackOff, Interval, Leadership, Policy
 from windlass.core.lifecycle import TABLE, State
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"
@@ -43,34 +35,39 @@ def read(text: str, path: str = "/etc/windlass/windlass.yaml") -> Config:
 def test_a_file_that_says_nothing_about_it_gets_every_default():
     config = read(GOOD)
     assert config.journal == JournalConfig("/etc/windlass/.windlass/journal.db", 30 * 86400)
-    assert config.leader == Leader(15, f"{socket.gethostname()}:{os.getpid()}")
-    assert config.policy == default_policy()
-    assert config.policy == Policy(
+    assert config.leader == Leadership(f"{socket.gethostname()}:{os.getpid()}", 15)
+    assert config.settings.policy == Policy()
+    assert config.settings.policy == Policy(
         evaluation_interval=Interval(0.2, 5),
         observe_timeout=10,
+        call_timeout=120,
+        retry_pause=5,
         requesting_timeout=600,
         boot_timeout=900,
         initializing_timeout=900,
         cordon_timeout=60,
         drain_timeout=3600,
         terminate_timeout=300,
+        vanish_timeout=15,
+        unhealthy_timeout=300,
         allow_eviction=False,
         launch_concurrency=20,
-        launch_rate=60,
-        adoption_time=60,
-        backoff=Backoff(0.7, 900, 3600, 0.05, 300),
+        launch_rate=600,
+        backoff=BackOff(0.7, 900, 3600, 0.05, 15, 300),
     )
     assert config.providers["here"].settings == {
         "directory": "/etc/windlass/.windlass/local",
         "boot_delay": 0,
         "grace": 5,
     }
-    assert config.workload.settings == {"seed": 0}
+    assert config.workload.settings == {"directory": "/etc/windlass/.windlass/queue"}
+    simulated = read(GOOD.replace("queue", "simulated"))
+    assert simulated.workload.settings == {"seed": 0, "demands": None, "duration": 300}
     assert read(GOOD.replace("local", "simulated")).providers["here"].settings == {"seed": 0, "boot_delay": 60}
 
 
 def test_the_limits_of_the_states_are_those_of_the_table_of_states():
-    policy = default_policy()
+    policy = read(GOOD).settings.policy
     assert policy.requesting_timeout == TABLE[State.REQUESTING].limit
     assert policy.boot_timeout == TABLE[State.BOOTING].limit
     assert policy.initializing_timeout == TABLE[State.INITIALIZING].limit
@@ -85,6 +82,8 @@ OTHER: dict[str, Any] = {
     "policy.evaluation_interval.min": ("1s", 1),
     "policy.evaluation_interval.max": ("1m", 60),
     "policy.observe_timeout": (3, 3),
+    "policy.call_timeout": ("30s", 30),
+    "policy.retry_pause": (1, 1),
     "policy.requesting_timeout": ("2m", 120),
     "policy.boot_timeout": ("3m", 180),
     "policy.initializing_timeout": ("4m", 240),
@@ -94,11 +93,13 @@ OTHER: dict[str, Any] = {
     "policy.allow_eviction": (True, True),
     "policy.launch_concurrency": (3, 3),
     "policy.launch_rate": (4, 4),
-    "policy.adoption_time": ("90", 90),
+    "policy.vanish_timeout": (0, 0),
+    "policy.unhealthy_timeout": ("90", 90),
     "policy.backoff.factor": (0.5, 0.5),
     "policy.backoff.window": ("1m", 60),
     "policy.backoff.heal": ("2h", 7200),
     "policy.backoff.floor": (1, 1),
+    "policy.backoff.pause": (0, 0),
     "policy.backoff.quota_block": (0, 0),
     "journal.location": ("/var/lib/w.db", "/var/lib/w.db"),
     "journal.retention": ("90d", 90 * 86400),
@@ -130,6 +131,7 @@ def test_each_setting_changes_the_one_field_of_its_name(path):
     good = yaml.safe_load(GOOD)
     before, after = asdict(read(yaml.safe_dump(good))), asdict(read(yaml.safe_dump(good | data)))
     *parents, last = path.split(".")
+    parents = ["settings", *parents] if parents[0] == "policy" else parents
     for key in parents:
         before, after = before[key], after[key]
     assert after.pop(last) == wanted != before.pop(last)
@@ -138,7 +140,7 @@ def test_each_setting_changes_the_one_field_of_its_name(path):
 
 @pytest.mark.parametrize(
     ("section", "kind"),
-    [(POLICY, Policy), (BACKOFF, Backoff), (INTERVAL, Interval), (JOURNAL, JournalConfig), (LEADER, Leader)],
+    [(POLICY, Policy), (BACKOFF, BackOff), (INTERVAL, Interval), (JOURNAL, JournalConfig), (LEADER, Leadership)],
 )
 def test_every_setting_is_a_field_and_every_field_a_setting(section, kind):
     assert {one.name for one in section.settings} == {field.name for field in fields(kind)}
@@ -187,13 +189,13 @@ cluster: {max_nodes: 50, max_hourly_cost: 40.0, max_launching: 100, choose: best
 """
     config, snapshot = read(text + GOOD.partition("\n")[2]), read_scenario(text)
     assert config.empty_snapshot() == snapshot
-    assert config.cluster == snapshot.cluster
+    assert config.settings.cluster == snapshot.cluster
 
 
 def test_settings_of_a_group_are_passed_on_untouched():
     settings = "{image: null, tags: [a, {b: 1.5}], on: true, 5: x, when: 2024-01-01}"
     config = read(GOOD.replace("max: 5", f"max: 5, settings: {settings}"))
-    assert config.groups[0].settings == {
+    assert config.settings.groups[0].settings == {
         "image": None,
         "tags": ["a", {"b": 1.5}],
         "on": True,
@@ -205,7 +207,7 @@ def test_settings_of_a_group_are_passed_on_untouched():
 def test_a_group_names_its_provider_where_there_are_several():
     text = GOOD.replace("{here: {type: local}}", "{a: {type: local}, b: {type: simulated}}")
     config = read(text.replace("max: 5", "max: 5, provider: b"))
-    assert config.groups[0].provider == "b"
+    assert config.settings.groups[0].provider == "b"
     assert [(one.name, one.type) for one in config.providers.values()] == [("a", "local"), ("b", "simulated")]
 
 
@@ -251,4 +253,4 @@ def test_json_is_read_as_well():
 @pytest.mark.parametrize("name", ["windlass.yaml"])
 def test_the_example_is_read(name):
     config = read_config((EXAMPLES / name).read_bytes(), path=EXAMPLES / name)
-    assert Path(config.workload.settings["file"]).is_file()
+    assert Path(config.workload.settings["demands"]).is_file()

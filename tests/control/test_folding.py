@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.control.deciding import BackOff, availability_of, decide, ended, health, requested, snapshot_of
-from windlass.control.folding import Fold, Refused, Seen, TimeLimits, fold
+from windlass.control.asking import ask
+from windlass.control.deciding import Decision, decide, snapshot_of
+from windlass.control.folding import Fold, Refused, Seen, ended, fold
+from windlass.control.luck import availability_of, health
+from windlass.control.policy import BackOff, Policy, Settings, SoldGroup
 from windlass.control.records import Book, Failure, Luck, Moved, SliceRecord
 from windlass.core.lifecycle import LEGAL, State
 from windlass.core.planner import plan
@@ -21,15 +24,16 @@ from windlass.core.snapshot import Bundle, Cluster, Demand, Group, ScaleDown
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 
-LIMITS = TimeLimits()
 GPU = Group("gpu", (("gpu", 8000),), 4, scale_down=ScaleDown(idle_timeout=60))
 POD = Group("pod", (("tpu", 4000),), 4, hosts=2)
-GROUPS = {"gpu": GPU, "pod": POD}
+SETTINGS = Settings(
+    (SoldGroup(GPU, "cloud"), SoldGroup(POD, "cloud")), Cluster(choose="best-fit"), Policy(vanish_timeout=0)
+)
 WHY = Reason(Code.DEMAND, "for a test")
 
 
 def a_record(state: State, *, name: str = "s-1", group: str = "gpu", since: float = 0, **more: Any) -> SliceRecord:
-    return SliceRecord(name, group, state, since, WHY, WHY, **more)
+    return SliceRecord(name, group, "cloud", state, since, WHY, WHY, **more)
 
 
 def an_instance(name: str = "s-1", group: str = "gpu", hosts: int = 1, **more: Any) -> Instance:
@@ -49,20 +53,23 @@ def after(
     acknowledged: Sequence[Acknowledgement] = (),
     refused: Sequence[Refused] = (),
     silent: bool = False,
+    settings: Settings = SETTINGS,
 ) -> Fold:
     book = record if isinstance(record, Book) else Book().with_records(record)
     view = None if silent else WorkloadView((), (), tuple(nodes), tuple(acknowledged))
-    return fold(book, Seen({"cloud": instances}, view, tuple(refused)), GROUPS, lambda _: "cloud", LIMITS, now)
+    return fold(book, Seen({"cloud": instances}, view, tuple(refused)), settings, now)
 
 
 def state(result: Fold, name: str = "s-1") -> State:
     return result.book.slices[name].state
 
 
-def decided(book: Book, now: float, *demands: Demand) -> tuple[Book, tuple[Moved, ...]]:
-    """The book after a plan for these demands."""
-    snapshot = snapshot_of(book, WorkloadView(demands), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), now)
-    return decide(book, plan(snapshot), (), lambda group: f"{group}-new", now)
+def decided(
+    book: Book, now: float, *demands: Demand, unknown: tuple[str, ...] = (), ids: Callable[[str], str] | None = None
+) -> Decision:
+    """What becomes of the book by a plan for these demands."""
+    snapshot = snapshot_of(book, WorkloadView(demands), SETTINGS, now)
+    return decide(book, plan(snapshot), SETTINGS, unknown, ids or (lambda group: f"{group}-new"), now)
 
 
 def test_a_launch_that_the_provider_shows_boots() -> None:
@@ -108,13 +115,15 @@ def test_a_refused_launch_fails_and_the_group_remembers() -> None:
     stock = Refused("s-1", Code.STOCKOUT, "none left in us-1a")
     result = after(a_record(State.REQUESTING), refused=[stock])
     assert state(result) == State.LAUNCH_FAILED
-    assert result.book.luck["gpu"] == Luck((Failure(10, Code.STOCKOUT),), None, "none left in us-1a")
+    assert result.book.luck["gpu"] == Luck((Failure(10, Code.STOCKOUT),), last_error="none left in us-1a")
 
 
 def test_a_throttled_launch_is_asked_for_again_later() -> None:
-    result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.RATE_LIMITED, "slow down")])
+    result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.RATE_LIMITED, "slow down", 5)])
     assert state(result) == State.QUEUED
-    assert "gpu" not in result.book.luck
+    assert result.book.luck["gpu"].failures == ()
+    assert ask(result.book, SETTINGS, (), 14).slices["s-1"].state == State.QUEUED
+    assert ask(result.book, SETTINGS, (), 16).slices["s-1"].state == State.REQUESTING
 
 
 def test_a_quota_error_blocks_the_group_for_a_while() -> None:
@@ -160,7 +169,9 @@ def test_a_silent_workload_loses_no_slice_and_keeps_what_was_known_of_it() -> No
 
 
 def test_a_lost_heartbeat_does_not_lose_the_slice_at_once() -> None:
-    ready = after(a_record(State.READY, seen=True), instances=[an_instance()], nodes=[a_node(tasks=1)]).book
+    ready = after(
+        a_record(State.READY, seen=True, joined_at=0), instances=[an_instance()], nodes=[a_node(tasks=1)]
+    ).book
     quiet = after(ready, now=20, instances=[an_instance()])
     assert state(quiet) == State.READY
     assert not quiet.book.slices["s-1"].nodes[0].healthy
@@ -181,19 +192,19 @@ def test_a_cordoned_slice_ends_only_with_the_acknowledgement_of_its_own_fence() 
     assert running.book.slices["s-1"].certificate is None
     empty = after(running.book, acknowledged=[Acknowledgement("s-1", 3, 0)], **here)
     assert empty.book.slices["s-1"].certificate == 3
-    book, _ = decided(empty.book, 10)
+    book = decided(empty.book, 10).book
     assert book.slices["s-1"].state == State.TERMINATING
     landed = after(empty.book, acknowledged=[Acknowledgement("s-1", 3, 1)], **here)
-    book, _ = decided(landed.book, 10)
+    book = decided(landed.book, 10).book
     assert book.slices["s-1"].state == State.DRAINING
 
 
 def test_demand_that_is_seen_with_the_certificate_calls_the_slice_back() -> None:
     draining = a_record(State.DRAINING, seen=True, fence=1)
     empty = after(draining, instances=[an_instance()], nodes=[a_node()], acknowledged=[Acknowledgement("s-1", 1, 0)])
-    book, moves = decided(empty.book, 10, Demand("job", (Bundle((("gpu", 8000),)),)))
-    assert [(move.target, move.reason.code) for move in moves] == [(State.READY, Code.DEMAND)]
-    assert book.slices["s-1"].state == State.READY
+    decision = decided(empty.book, 10, Demand("job", (Bundle((("gpu", 8000),)),)))
+    assert [(move.target, move.reason.code) for move in decision.moves] == [(State.READY, Code.DEMAND)]
+    assert decision.book.slices["s-1"].state == State.READY
 
 
 def test_a_drain_that_takes_too_long_is_given_up() -> None:
@@ -224,15 +235,23 @@ def test_an_instance_with_our_tag_and_no_record_is_adopted() -> None:
 
 
 def test_an_instance_of_a_group_that_is_gone_is_ended() -> None:
-    assert state(after(Book(), instances=[an_instance("found", "old")]), "found") == State.TERMINATING
+    found = after(Book(), instances=[an_instance("found", "old")]).book
+    assert decided(found, 11).book.slices["found"].state == State.TERMINATING
+
+
+def test_an_instance_of_a_group_that_is_gone_and_that_holds_work_is_drained_first() -> None:
+    found = after(Book(), instances=[an_instance("found", "old")], nodes=[a_node("found", tasks=1)]).book
+    assert decided(found, 11).book.slices["found"].state == State.CORDONED
 
 
 def test_bad_luck_makes_the_pauses_longer_and_heals() -> None:
     rules = BackOff()
-    unlucky = Luck(tuple(Failure(at, Code.STOCKOUT) for at in (0, 10, 20)), None, "none left")
+    unlucky = Luck(tuple(Failure(at, Code.STOCKOUT) for at in (0, 10, 20)), last_error="none left")
     assert health(unlucky, rules, 20) == pytest.approx(0.7**3)
     assert availability_of(unlucky, rules, 20).until == pytest.approx(20 + 15 / 0.7**3)
-    assert availability_of(unlucky, rules, 921).state == "available"
+    assert health(unlucky, rules, 2260) == pytest.approx(0.7**1.5, rel=0.01)
+    assert availability_of(unlucky, rules, 3621).state == "available"
+    assert availability_of(replace(unlucky, succeeded_at=30), rules, 31).state == "available"
 
 
 # -- journeys ------------------------------------------------------------------------------------------------------
@@ -244,14 +263,15 @@ def test_demand_becomes_a_slice_and_an_idle_slice_goes_under_the_fence() -> None
     demand = Demand("job", (Bundle((("gpu", 8000),)),))
 
     def planned(book: Book, now: float, *demands: Demand) -> tuple[Book, tuple[Moved, ...]]:
-        snapshot = snapshot_of(book, WorkloadView(demands), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), now)
-        return decide(book, plan(snapshot), (), lambda _: next(ids), now)
+        decision = decided(book, now, *demands, ids=lambda _: next(ids))
+        return decision.book, decision.moves
 
     book, moves = planned(Book(), 0, demand)
     assert [(move.slice_id, move.target) for move in moves] == [("s-1", State.QUEUED)]
     book, again = planned(book, 1, demand)
     assert again == ()
-    book, _ = requested(book, "s-1", 1)
+    book = ask(book, SETTINGS, (), 1)
+    assert book.slices["s-1"].state == State.REQUESTING
     book = after(book, now=2, instances=[an_instance(state="pending")]).book
     book = after(book, now=30, instances=[an_instance()], nodes=[a_node(tasks=1)]).book
     assert book.slices["s-1"].state == State.READY
@@ -271,20 +291,16 @@ def test_demand_becomes_a_slice_and_an_idle_slice_goes_under_the_fence() -> None
 def test_nothing_shrinks_while_a_source_is_unknown() -> None:
     idle = a_record(State.READY, seen=True)
     book = after(idle, now=1000, instances=[an_instance()], nodes=[a_node(idle_since=0)]).book
-    snapshot = snapshot_of(book, WorkloadView(), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), 1000)
-    answer = plan(snapshot)
-    assert [change.slice for change in answer.drain] == ["s-1"]
-    kept, moves = decide(book, answer, ("provider cloud",), lambda _: "never", 1000)
-    assert moves == ()
-    assert kept.slices["s-1"].state == State.READY
+    assert [move.target for move in decided(book, 1000).moves] == [State.CORDONED]
+    kept = decided(book, 1000, unknown=("provider cloud",))
+    assert kept.moves == ()
+    assert kept.book.slices["s-1"].state == State.READY
 
 
 def test_a_quarantined_slice_is_left_alone() -> None:
     odd = a_record(State.READY, seen=True, quarantine="READY cannot become TERMINATING")
     book = Book().with_records(odd)
-    snapshot = snapshot_of(book, WorkloadView(), GROUPS.values(), Cluster(choose="best-fit"), BackOff(), 10_000)
-    _, moves = decide(book, plan(snapshot), (), lambda _: "never", 10_000)
-    assert moves == ()
+    assert decided(book, 10_000).moves == ()
     assert state(after(book, now=20_000)) == State.READY
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from windlass.control.loop import Controller, Settings, Tick
+from windlass.control.loop import Controller, Pass
+from windlass.control.policy import Leadership, Policy, Settings, SoldGroup
 from windlass.core.snapshot import Bundle, Demand, Group, ScaleDown
 from windlass.journal import open_journal
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering, ProviderError, StaleEpoch
@@ -105,12 +105,13 @@ class Work:
             for name in sorted(self.cloud.instances)
         ]
         words = [
-            Acknowledgement(name, fence, int(name in self.running))
-            for name, fence in sorted(self.cordons.items())
-            if name in self.cloud.instances
+            Acknowledgement(name, fence, int(name in self.running)) for name, fence in sorted(self.cordons.items())
         ]
         demands = tuple(Demand(job, (Bundle(TASK),)) for job in self.waiting)
         return WorkloadView(demands, (), tuple(nodes), tuple(words))
+
+    async def changed(self) -> None:
+        await asyncio.Event().wait()
 
     def join(self, slice_id: str, group: str, host: int) -> Join:
         return Join(("join", slice_id, group, str(host)))
@@ -143,7 +144,7 @@ class World:
         self.dead = False
         self.cloud = Cloud(self.point)
         self.work = Work(self.cloud, lambda: self.time)
-        self.settings = Settings((GPU,), {"gpu": "cloud"}, "cloud", holder="one")
+        self.settings = Settings((SoldGroup(GPU, "cloud"),), policy=Policy(vanish_timeout=0))
 
     def point(self, name: str) -> None:
         """A place where the controller may die."""
@@ -154,12 +155,18 @@ class World:
 
     def controller(self, holder: str = "one") -> Controller:
         journal = Watched(open_journal(str(self.path)), self.point)
-        settings = replace(self.settings, holder=holder)
-        controller = Controller(settings, {"cloud": self.cloud}, self.work, journal, lambda: self.time)  # type: ignore[arg-type]
+        controller = Controller(
+            self.settings,
+            {"cloud": self.cloud},
+            self.work,
+            journal,  # type: ignore[arg-type]
+            now=lambda: self.time,
+            leadership=Leadership(holder),
+        )
         controller.start()
         return controller
 
-    async def tick(self, controller: Controller, seconds: float = 1.0) -> Tick:
+    async def tick(self, controller: Controller, seconds: float = 1.0) -> Pass:
         """Time goes on, work goes on, the loop makes one pass and its calls come back."""
         self.time += seconds
         self.work.step()

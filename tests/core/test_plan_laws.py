@@ -89,7 +89,7 @@ def test_one_more_slice_never_makes_more_of_one_shape_wait(
     assert unserved(plan(full)) <= unserved(plan(fewer))
 
 
-LIMITS = ("max", "max_launching", "availability", "max_nodes", "max_hourly_cost", "cluster max_launching")
+LIMITS = ("max", "max_launching", "availability", "frozen", "max_nodes", "max_hourly_cost", "cluster max_launching")
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -107,6 +107,11 @@ def test_lifting_a_limit_never_places_less_of_one_shape(limit: str, data: st.Dat
             lifted = replace(snapshot, groups=(replace(group, max_launching=None),))
         case "availability":
             lifted = replace(snapshot, groups=(replace(group, availability=type(group.availability)()),))
+        case "frozen":
+            # A frozen group is not lowered to a limit, and keeps what resuming it would release: so none is above one.
+            group, cluster = replace(group, max=50), Cluster(choose=cluster.choose)
+            snapshot = replace(snapshot, groups=(replace(group, frozen=True),), cluster=cluster)
+            lifted = replace(snapshot, groups=(replace(group, frozen=False),))
         case "max_nodes":
             lifted = replace(snapshot, cluster=replace(cluster, max_nodes=None))
         case "max_hourly_cost":

@@ -96,6 +96,16 @@ def test_a_refused_group_that_is_available_again_is_a_way_out() -> None:
     assert ways == ["tpu available again (expected at 400)"]
 
 
+def test_a_frozen_group_is_resumed() -> None:
+    ways = only_way([builders.group("a100", gpu=8, max=9, frozen=True)], [builders.demand("job", GPU, count=3)])
+    assert ways == ["resume a100"]
+
+
+def test_a_frozen_group_beside_a_limit_is_resumed_before_the_limit_is_raised() -> None:
+    groups = [builders.group("a100", gpu=8, max=9, frozen=True), builders.group("h100", gpu=8, max=0)]
+    assert only_way(groups, [builders.demand("job", GPU)]) == ["resume a100", "max of h100 0 -> 1"]
+
+
 def test_a_typing_error_is_mended_before_the_condition_is_dropped() -> None:
     ways = only_way(
         [builders.group("eu", tpu=4, max=5, labels={"zone": "europe-west4-b"})],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windlass.journal import BadEntry, Entry, Fenced, Journal, JournalCorrupt, JournalError, Record, open_journal
-from windlass.journal.rules import PAGE
+from windlass.journal.tables import PAGE
 
 from .journals import entry, is_increasing_by_one, lead, seqs, tamper, write
 
@@ -150,6 +150,96 @@ class TestAppending:
                 seen = last
             thread.join()
             assert seen == 300
+
+
+class TestWishesOfAnOperator:
+    """Entries of one who does not lead: appended without an epoch."""
+
+    def test_they_are_kept_under_the_epoch_that_stands_and_never_fenced(self, journal):
+        assert journal.append([entry("g", "freeze")], epoch=None) == 1
+        first, second = lead(journal), lead(journal)
+        assert journal.append([entry("g", "resume"), entry("s-1", "drain")], epoch=None) == 3
+        with pytest.raises(Fenced):
+            journal.append([entry()], epoch=first.epoch)
+        journal.release(second)
+        assert journal.append([entry("g", "freeze")], epoch=None) == 4
+        assert [(one.seq, one.epoch, one.kind) for one in journal.read()] == [
+            (1, 0, "freeze"), (2, second.epoch, "resume"), (3, second.epoch, "drain"), (4, second.epoch, "freeze"),
+        ]  # fmt: skip
+        assert journal.health().ok
+
+    def test_they_change_nothing_of_the_lease(self, journal):
+        lease = lead(journal)
+        journal.append([entry()], epoch=None)
+        assert journal.lease() == lease
+        assert journal.append([entry()], epoch=lease.epoch) == 2
+
+    def test_no_wishes_write_nothing(self, journal):
+        last = write(journal, 3)
+        assert journal.append([], epoch=None) == last
+        assert journal.last_seq() == last
+
+    def test_all_of_a_call_are_written_or_none(self, journal):
+        with pytest.raises(BadEntry):
+            journal.append([entry(), entry(price=math.nan)], epoch=None)
+        assert journal.last_seq() == 0
+
+    def test_that_it_is_a_wish_must_be_said(self, journal):
+        with pytest.raises(TypeError, match="epoch"):
+            journal.append([entry()])
+        assert journal.last_seq() == 0
+
+    def test_beside_a_leader_that_appends_nobody_loses_anything_and_numbers_have_no_gap(self, address):
+        with open_journal(address) as leader, open_journal(address) as operator:
+            epoch = lead(leader).epoch
+            given: dict[str, list[int]] = {"leader": [], "operator": []}
+
+            def work(journal: Journal, name: str, size: int, under: int | None) -> None:
+                for number in range(40):
+                    batch = [entry(name, "batch", number=number) for _ in range(size)]
+                    given[name].append(journal.append(batch, epoch=under))
+
+            threads = [
+                threading.Thread(target=work, args=(leader, "leader", 5, epoch)),
+                threading.Thread(target=work, args=(operator, "operator", 2, None)),
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert is_increasing_by_one(seqs(leader))
+            for name, size in (("leader", 5), ("operator", 2)):
+                mine = list(leader.read(subject=name))
+                assert [one.data["number"] for one in mine] == [number for number in range(40) for _ in range(size)]
+                assert [one.seq for one in mine] == [
+                    last - back for last in given[name] for back in reversed(range(size))
+                ]
+                assert {one.epoch for one in mine} == {epoch}
+
+    def test_a_wish_that_comes_while_the_leader_changes_is_kept_and_the_old_leader_stays_out(self, address):
+        with open_journal(address) as controllers, open_journal(address) as operator:
+            done = threading.Event()
+
+            def wish() -> None:
+                for number in range(60):
+                    operator.append([entry("operator", number=number)], epoch=None)
+                done.set()
+
+            thread = threading.Thread(target=wish)
+            thread.start()
+            kept, old = 0, lead(controllers)
+            while not done.is_set():
+                new = lead(controllers)
+                with pytest.raises(Fenced):
+                    controllers.append([entry("controller")], epoch=old.epoch)
+                controllers.append([entry("controller")], epoch=new.epoch)
+                kept, old = kept + 1, new
+            thread.join()
+            records = list(controllers.read())
+            assert is_increasing_by_one([one.seq for one in records])
+            assert [one.data["number"] for one in records if one.subject == "operator"] == list(range(60))
+            assert sum(one.subject == "controller" for one in records) == kept
+            assert [one.epoch for one in records] == sorted(one.epoch for one in records)
 
 
 class TestReading:

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,25 @@ def test_after_a_kill_there_is_exactly_a_prefix_with_everything_that_was_acknowl
             assert journal.health().ok
             reached = last
             journal.release(held(journal))
+
+
+def test_orders_that_come_while_a_leader_writes_and_is_killed_are_all_kept_and_split_no_batch(address):
+    with child("write_batches", address, "leader") as process, open_journal(address) as journal:
+        out = stream(process.stdout)
+        assert out.readline() == "ready\n"
+        given = [journal.append([entry(f"g-{number}", "freeze")], epoch=None) for number in range(20)]
+        process.send_signal(signal.SIGKILL)
+        acked = [int(line) for line in out.read().splitlines()]
+        process.wait()
+        assert journal.acquire("after", 30.0, 2e9)
+        records = list(journal.read())
+        assert is_increasing_by_one([record.seq for record in records])
+        orders = [record for record in records if record.kind == "freeze"]
+        assert [(one.seq, one.subject) for one in orders] == [(seq, f"g-{n}") for n, seq in enumerate(given)]
+        batches = [record for record in records if record.kind == "batch"]
+        assert whole_batches(batches)
+        assert {record.seq for record in batches if record.data["index"] == record.data["size"] - 1} >= set(acked)
+        assert all(one.seq - before.seq == 1 for before, one in pairwise(batches) if one.data["index"])
 
 
 def test_a_torn_log_ends_with_the_last_whole_commit(tmp_path):

@@ -39,14 +39,14 @@ class Model(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.journal.close()
 
-    @rule(entries=st.lists(ENTRIES, max_size=4))
-    def the_leader_appends(self, entries):
+    @rule(entries=st.lists(ENTRIES, max_size=4), leads=st.booleans())
+    def the_leader_or_an_operator_appends(self, entries, leads):
         new = [
             Record(self.last + n, self.epoch, e.kind, e.subject, e.at, e.data) for n, e in enumerate(entries, start=1)
         ]
         self.last += len(new)
         self.records += new
-        assert self.journal.append(entries, epoch=self.epoch) == self.last
+        assert self.journal.append(entries, epoch=self.epoch if leads else None) == self.last
 
     @rule(entries=st.lists(ENTRIES, max_size=2), off=st.integers(-3, 3).filter(bool))
     def somebody_else_appends(self, entries, off):

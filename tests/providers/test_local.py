@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -404,8 +405,7 @@ def test_a_controller_that_is_killed_at_any_moment_of_its_launches_leaves_whole_
 
 def test_an_end_that_was_begun_is_finished_by_the_next_list(directory):
     recorded(directory)
-    path = directory / "s-1" / "record.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "ending": True}), encoding="utf-8")
+    edit_record(directory, ending=True)
     assert run(LocalProvider(directory).list()) == []
     assert not (directory / "s-1").exists()
 
@@ -448,6 +448,171 @@ def test_a_process_is_the_same_one_only_with_the_same_start():
     other = Process(me.pid, "1@00000000")
     assert not other.alive
     assert not other.signal(signal.SIGKILL)
+
+
+# -- looking without touching ----------------------------------------------------------------------------------------
+
+
+def tree(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file and directory from here on, this one included: when it changed, how large it is, and its mode."""
+    paths = [directory, *directory.rglob("*")] if directory.exists() else []
+    status = {str(path.relative_to(directory)): path.lstat() for path in paths}
+    return {name: (one.st_mtime_ns, one.st_size, one.st_mode) for name, one in status.items()}
+
+
+def edit_record(directory: Path, **changes: object) -> None:
+    path = directory / "s-1" / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        pytest.param({}, "pending", id="an order that was taken"),
+        pytest.param({"ending": True}, "ending", id="an end that was begun"),
+        pytest.param({"tie_to": [1, "1@00000000"]}, "ending", id="an order whose owner is dead"),
+    ],
+)
+def test_a_look_without_repair_shows_what_was_left_undone_and_leaves_it_so(directory, changes, state):
+    recorded(directory)
+    edit_record(directory, **changes)
+    (directory / ".new-1" / "host-0").mkdir(parents=True)
+    (directory / ".gone-2").mkdir()
+    (directory / "s-2").mkdir()
+    (directory / "s-2" / "record.json").write_text("{", encoding="utf-8")
+    before = tree(directory)
+
+    async def test():
+        for _ in range(2):
+            onlooker = LocalProvider(directory, repair=False)
+            for _ in range(2):
+                instance = await only(onlooker)
+                assert (instance.slice_id, instance.state) == ("s-1", state)
+                assert [host.running for host in instance.hosts] == [False, False]
+            assert "s-2" in onlooker.mistakes[0]
+            await onlooker.close()
+
+    run(test())
+    assert tree(directory) == before
+    assert marked(directory) == []
+    # The same is done by the next one that repairs: the look has not only waited.
+    assert [one.slice_id for one in run(LocalProvider(directory).list())] == ([] if state == "ending" else ["s-1"])
+    assert tree(directory) != before
+
+
+def test_a_look_without_repair_leaves_running_slices_and_their_files_alone(directory):
+    async def test():
+        provider = LocalProvider(directory)
+        await provider.launch(order("s-1", "exec sleep 3600", "exec sleep 3600"), 1)
+        seen = await running(provider)
+        before, processes = tree(directory), sorted(marked(directory))
+        assert await only(LocalProvider(directory, repair=False)) == seen
+        assert (tree(directory), sorted(marked(directory))) == (before, processes)
+        await provider.terminate("s-1", 1)
+
+    run(test())
+
+
+def test_a_look_at_a_directory_that_is_not_there_is_an_empty_list_and_makes_none(directory, tmp_path):
+    onlooker = LocalProvider(directory, repair=False)
+    assert run(onlooker.list()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_vanished_under_a_controller_is_an_error_and_not_an_empty_list(directory):
+    provider = LocalProvider(directory)
+    shutil.rmtree(directory)
+    with pytest.raises(ProviderError):
+        run(provider.list())
+
+
+# -- an id buys once -------------------------------------------------------------------------------------------------
+
+
+def ended(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory / ".ended")) for path in directory.glob(".ended/*/*"))
+
+
+def test_an_id_that_has_ended_starts_nothing_also_after_a_restart_and_the_log_says_so(directory, tmp_path, caplog):
+    async def test():
+        ran = tmp_path / "ran"
+        again = order("s-1", f"echo once >> {ran}; exec sleep 3600")
+        await LocalProvider(directory).launch(again, 1)
+        await text_in(ran, "once")
+        await LocalProvider(directory).terminate("s-1", 1)
+        await LocalProvider(directory).launch(again, 1)
+        assert await LocalProvider(directory).list() == []
+        assert ran.read_text(encoding="utf-8") == "once\n"
+
+    run(test())
+    assert marked(directory) == []
+    assert "s-1 starts nothing" in caplog.text
+
+
+def test_an_id_whose_end_was_finished_by_the_next_list_is_kept_too(directory):
+    recorded(directory)
+    edit_record(directory, ending=True)
+
+    async def test():
+        provider = LocalProvider(directory)
+        assert await provider.list() == []
+        await provider.launch(order("s-1"), 1)
+        assert await provider.list() == []
+
+    run(test())
+
+
+def test_the_id_of_a_slice_that_ended_with_its_owner_is_kept_too(directory):
+    with owner(directory, "tied") as process:
+        process.kill()
+        process.wait()
+
+    async def test():
+        async def left():
+            return marked(directory), [path.name for path in directory.iterdir() if not path.name.startswith(".")]
+
+        await eventually(left, lambda seen: seen == ([], []))
+        provider = LocalProvider(directory)
+        await provider.launch(order("s-1"), 1)
+        assert await provider.list() == []
+
+    run(test())
+    assert marked(directory) == []
+
+
+def test_an_order_that_this_machine_could_not_start_may_come_again(directory, monkeypatch):
+    async def test():
+        provider = LocalProvider(directory)
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.executable", str(directory / "no-such-python"))
+            with pytest.raises(InsufficientCapacity):
+                await provider.launch(order("s-1"), 1)
+        assert await provider.list() == []
+        assert ended(directory) == []
+        await provider.launch(order("s-1"), 1)
+        await running(provider)
+        await provider.terminate("s-1", 1)
+
+    run(test())
+
+
+def test_ended_ids_are_forgotten_a_day_at_a_time_after_a_month(directory):
+    day = 86400.0
+    clock = [0.0]
+
+    async def test():
+        provider = LocalProvider(directory, now=lambda: clock[0])
+        for name, at in (("s-1", 0.0), ("s-2", 1.0), ("s-3", day), ("s-4", 30 * day)):
+            clock[0] = at
+            await provider.launch(order(name), 1)
+            await provider.terminate(name, 1)
+        assert ended(directory) == ["1970-01-01/s-1", "1970-01-01/s-2", "1970-01-02/s-3", "1970-01-31/s-4"]
+        clock[0] = 31 * day
+        await provider.launch(order("s-5"), 1)
+        await provider.terminate("s-5", 1)
+        assert ended(directory) == ["1970-01-02/s-3", "1970-01-31/s-4", "1970-02-01/s-5"]
+
+    run(test())
 
 
 # -- garbage -------------------------------------------------------------------------------------------------------

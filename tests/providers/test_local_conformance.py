@@ -21,6 +21,9 @@ class TestLocalProvider(ProviderConformance):
     def provider(self):
         return LocalProvider(self.directory, boot_delay=self.boot_delay, grace=2.0)
 
+    def onlooker(self):
+        return LocalProvider(self.directory, repair=False)
+
     async def make_foreign(self):
         (self.directory / "someone-elses" / "host-0").mkdir(parents=True)
         (self.directory / "notes.txt").write_text("not a slice", encoding="utf-8")

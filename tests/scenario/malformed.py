@@ -176,6 +176,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     group("availability: {state: backoff, until: soon}"): ("groups.g.availability.until", "'soon'"),
     group("availability: {state: available, until: 5}"): ("groups.g.availability.until", "no effect"),
     group("availability: {state: backoff, why: [a]}"): ("groups.g.availability.why", "a list"),
+    group("frozen: 1"): ("groups.g.frozen", "1"),
     group("protected: s-1"): ("groups.g.protected", "a list of slice ids"),
     group("protected: [{}]"): ("groups.g.protected[0]", "a mapping"),
     # -- slices --------------------------------------------------------------------------------------------------

@@ -232,6 +232,7 @@ def groups(draw: st.DrawFn, name: str) -> Group:
         ),
         protected=frozenset(draw(st.lists(names, max_size=2))),
         boot_seconds=draw(st.integers(0, 1000)),
+        frozen=draw(st.booleans()),
     )
 
 

@@ -52,6 +52,7 @@ groups:
     availability: {state: backoff, until: 1200, why: refused}
     protected: [s-0]
     boot_seconds: 90.5
+    frozen: true
 slices:
   - id: s-1
     group: gpu-a
@@ -109,6 +110,7 @@ def test_every_key_is_read():
             availability=Availability("backoff", 1200, "refused"),
             protected=frozenset({"s-0"}),
             boot_seconds=90.5,
+            frozen=True,
         ),
     )
     node = Node("n-1", (("cpu", 500), ("gpu", 2500)), 2, 7, {"rack": "r7"}, False)

@@ -81,6 +81,8 @@ class SimulatedStage:
 
 
 class TestSimulatedWorkload(WorkloadConformance):
+    tells_changes = False
+
     def stage(self):
         return SimulatedStage()
 

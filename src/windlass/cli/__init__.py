@@ -16,6 +16,8 @@ from windlass import __version__
 
 COMMANDS = {
     "plan": "What would be done about a scenario, and why.",
+    "run": "Run the controller of a cluster.",
+    "submit": "Put commands into the queue of a cluster.",
     "config": "Check, explain or import a configuration.",
 }
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from windlass.config import Config, ConfigError, read_config
+from windlass.config.assembling import misfits
 from windlass.core.quantities import format_money, format_needs
 from windlass.core.reasons import plural
 
@@ -38,6 +39,8 @@ def check(file: str) -> None:
     """
     try:
         config = read_config(content(file), path="windlass.yaml" if file == "-" else file)
+        if wrong := misfits(config):
+            raise ConfigError(wrong)
     except ConfigError as error:
         _refuse(error)
     write("\n".join(_summary(config, file)) + "\n")
@@ -101,7 +104,8 @@ def _refuse(error: ConfigError) -> NoReturn:
 def _summary(config: Config, file: str) -> Iterator[str]:
     from windlass.core.planner import plan
 
-    yield f"{file}: {plural(len(config.groups), 'group')}, {plural(len(config.providers), 'provider')}, no mistakes"
+    groups, providers = plural(len(config.settings.groups), "group"), plural(len(config.providers), "provider")
+    yield f"{file}: {groups}, {providers}, no mistakes"
     yield ""
     yield from _groups(config)
     yield ""
@@ -126,14 +130,14 @@ def _summary(config: Config, file: str) -> Iterator[str]:
 
 def _groups(config: Config) -> Iterator[str]:
     rows = [("group", "node", "hosts", "min", "max", "spare", "price", "provider")]
-    for one in config.groups[:MOST_GROUPS]:
+    for one in config.settings.groups[:MOST_GROUPS]:
         group = one.group
         price = "-" if group.price is None else f"{format_money(group.price)}/h"
         counts = (str(group.hosts), str(group.min), str(group.max), str(group.spare))
         rows.append((group.name, format_needs(group.resources), *counts, price, one.provider))
     yield from _aligned(rows)
-    if len(config.groups) > MOST_GROUPS:
-        yield f"  and {len(config.groups) - MOST_GROUPS} more"
+    if len(config.settings.groups) > MOST_GROUPS:
+        yield f"  and {len(config.settings.groups) - MOST_GROUPS} more"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -144,7 +148,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def _least(config: Config, launch: Mapping[str, int], cost: int) -> str:
     bought = ", ".join(f"{count} {name}" for name, count in launch.items())
-    unpriced = sum(one.group.name in launch for one in config.groups if one.group.price is None)
+    unpriced = sum(one.group.name in launch for one in config.settings.groups if one.group.price is None)
     return f"{bought}: {_cost(cost, unpriced, len(launch))}" if bought else "nothing"
 
 
@@ -156,19 +160,19 @@ def _cost(cost: int, unpriced: int, of: int) -> str:
 
 
 def _most(config: Config) -> str:
-    slices = sum(one.group.max for one in config.groups)
-    nodes = sum(one.group.max * one.group.hosts for one in config.groups)
-    cost = sum(one.group.max * (one.group.price or 0) for one in config.groups)
-    if config.cluster.max_nodes is not None:
-        nodes = min(nodes, config.cluster.max_nodes)
-    if config.cluster.max_hourly_cost is not None:
-        cost = min(cost, config.cluster.max_hourly_cost)
-    unpriced = sum(one.group.price is None for one in config.groups)
-    return f"{plural(slices, 'slice')}, {plural(nodes, 'node')}: {_cost(cost, unpriced, len(config.groups))}"
+    slices = sum(one.group.max for one in config.settings.groups)
+    nodes = sum(one.group.max * one.group.hosts for one in config.settings.groups)
+    cost = sum(one.group.max * (one.group.price or 0) for one in config.settings.groups)
+    if config.settings.cluster.max_nodes is not None:
+        nodes = min(nodes, config.settings.cluster.max_nodes)
+    if config.settings.cluster.max_hourly_cost is not None:
+        cost = min(cost, config.settings.cluster.max_hourly_cost)
+    unpriced = sum(one.group.price is None for one in config.settings.groups)
+    return f"{plural(slices, 'slice')}, {plural(nodes, 'node')}: {_cost(cost, unpriced, len(config.settings.groups))}"
 
 
 def _ceilings(config: Config) -> str:
-    cluster, found = config.cluster, []
+    cluster, found = config.settings.cluster, []
     if cluster.max_nodes is not None:
         found.append(plural(cluster.max_nodes, "node"))
     if cluster.max_hourly_cost is not None:
@@ -197,16 +201,16 @@ def _without_password(location: str) -> str:
 
 
 def _notes(config: Config, bought: int) -> Iterator[str]:
-    wanted = sum(max(one.group.min, one.group.spare) for one in config.groups)
+    wanted = sum(max(one.group.min, one.group.spare) for one in config.settings.groups)
     if bought < wanted:
         yield f"note: min and spare ask for {plural(wanted, 'slice')}; the limits let {bought} be bought at first"
-    for one in config.groups:
+    for one in config.settings.groups:
         if not one.group.resources:
             yield f"note: groups.{one.group.name}.resources is empty: nothing fits there"
-    used = {one.provider for one in config.groups}
+    used = {one.provider for one in config.settings.groups}
     for name in config.providers:
         if name not in used:
             yield f"note: providers.{name} sells no group"
-    file = config.workload.settings.get("file")
+    file = config.workload.settings.get("demands")
     if isinstance(file, str) and not Path(file).is_file():
-        yield f"note: workload.file is not there yet: {file}"
+        yield f"note: workload.demands is not there yet: {file}"

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
+from windlass.control.policy import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.core.reasons import nearest_name
-from windlass.core.snapshot import Cluster, Group, Snapshot
+from windlass.core.snapshot import Group, Snapshot
 from windlass.scenario.groups import GroupReader
 from windlass.scenario.reading import FileError, FileKind, Form, Path, is_name, shown
 from windlass.scenario.text import plain_data
@@ -47,16 +48,11 @@ class ConfigError(FileError):
     """The configuration is wrong; ``mistakes`` has one message each, with its path."""
 
 
+_NOT_CONFIGURED: Final = {
+    "availability": "is what the controller finds out by itself; leave it out",
+    "frozen": "is what an operator says to a running controller: windlass freeze GROUP",
+}
 CONFIG_FILE: Final = FileKind("configuration", ConfigError, "it has at least groups, providers and a workload")
-
-
-@dataclass(frozen=True, slots=True)
-class ConfiguredGroup:
-    """A group, who sells it, and what the seller must know besides."""
-
-    group: Group
-    provider: str
-    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,66 +80,19 @@ class JournalConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    min: float
-    max: float
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    factor: float
-    window: float
-    heal: float
-    floor: float
-    quota_block: float
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How fast and how patiently the controller works. All times in seconds."""
-
-    evaluation_interval: Interval
-    observe_timeout: float
-    requesting_timeout: float
-    boot_timeout: float
-    initializing_timeout: float
-    cordon_timeout: float
-    drain_timeout: float
-    terminate_timeout: float
-    allow_eviction: bool
-    launch_concurrency: int
-    launch_rate: int
-    """Per minute."""
-    adoption_time: float
-    backoff: Backoff
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    lease: float
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
 class Config:
     """All that a controller is told before it starts."""
 
-    cluster: Cluster
-    groups: tuple[ConfiguredGroup, ...]
+    settings: Settings
+    """What the loop goes by."""
     providers: Mapping[str, ProviderConfig]
     workload: WorkloadConfig
     journal: JournalConfig
-    policy: Policy
-    leader: Leader
+    leader: Leadership
 
     def empty_snapshot(self) -> Snapshot:
         """The cluster before anything is bought and anything waits: what a plan holds at the least."""
-        return Snapshot(groups=tuple(one.group for one in self.groups), cluster=self.cluster)
-
-
-def default_policy() -> Policy:
-    """The policy of a configuration that says nothing about it."""
-    return _ConfigReader(FilePath()).policy(("policy",), None)
+        return Snapshot(groups=tuple(one.group for one in self.settings.groups), cluster=self.settings.cluster)
 
 
 def read_config(text: str | bytes, *, path: str | os.PathLike[str]) -> Config:
@@ -168,15 +117,17 @@ class _ConfigReader(GroupReader):
         groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)
         providers = self._providers(("providers",), fields.get("providers"))
         config = Config(
-            cluster=cluster,
-            groups=tuple(
-                self._configured(("groups", name), fields["groups"][name], group, providers)
-                for name, group in groups.items()
+            settings=Settings(
+                groups=tuple(
+                    self._sold(("groups", name), fields["groups"][name], group, providers)
+                    for name, group in groups.items()
+                ),
+                cluster=cluster,
+                policy=self._policy(("policy",), fields.get("policy")),
             ),
             providers=providers,
             workload=WorkloadConfig(*self._typed(("workload",), fields.get("workload"), WORKLOADS)),
             journal=JournalConfig(**self._section(("journal",), fields.get("journal"), JOURNAL)),
-            policy=self.policy(("policy",), fields.get("policy")),
             leader=self._leader(("leader",), fields.get("leader")),
         )
         self.finish()
@@ -189,20 +140,20 @@ class _ConfigReader(GroupReader):
         return default if value is None else self._duration(at, value, Duration(), default)
 
     def group(self, at: Path, name: str, value: object, form: Form = CONFIGURED_GROUP) -> Group:
-        if isinstance(value, Mapping) and value.get("availability") is not None:
-            self.wrong((*at, "availability"), "is what the controller finds out by itself; leave it out")
-            value = {key: one for key, one in value.items() if key != "availability"}
+        if isinstance(value, Mapping):
+            for key, remedy in _NOT_CONFIGURED.items():
+                if value.get(key) is not None:
+                    self.wrong((*at, key), remedy)
+            value = {key: one for key, one in value.items() if key not in _NOT_CONFIGURED}
         return super().group(at, name, value, form)
 
-    def _configured(
-        self, at: Path, value: object, group: Group, providers: Mapping[str, ProviderConfig]
-    ) -> ConfiguredGroup:
+    def _sold(self, at: Path, value: object, group: Group, providers: Mapping[str, ProviderConfig]) -> SoldGroup:
         fields = value if isinstance(value, Mapping) else {}
         settings = fields.get("settings")
         if settings is None:
             settings = {}
         self.mapping((*at, "settings"), settings, "a mapping of settings for the provider")
-        return ConfiguredGroup(
+        return SoldGroup(
             group=group,
             provider=self._seller((*at, "provider"), fields.get("provider"), providers),
             settings=self._untouched((*at, "settings"), settings) if isinstance(settings, Mapping) else {},
@@ -262,19 +213,26 @@ class _ConfigReader(GroupReader):
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
-    def policy(self, at: Path, value: object) -> Policy:
+    def _policy(self, at: Path, value: object) -> Policy:
         found = self._section(at, value, POLICY)
         interval = found.pop("evaluation_interval")
         least, most = interval["min"], interval["max"]
         if least is not None and most is not None and most < least:
             place = (*at, "evaluation_interval", "max")
             self.wrong(place, f"must be at least min ({format_duration(least)}), is {format_duration(most)}")
-        return Policy(evaluation_interval=Interval(**interval), backoff=Backoff(**found.pop("backoff")), **found)
+        backoff = BackOff(**found.pop("backoff"))
+        if None not in (backoff.window, backoff.heal) and backoff.heal < backoff.window:
+            place = (*at, "backoff", "heal")
+            self.wrong(
+                place,
+                f"must be at least window ({format_duration(backoff.window)}), is {format_duration(backoff.heal)}",
+            )
+        return Policy(evaluation_interval=Interval(**interval), backoff=backoff, **found)
 
-    def _leader(self, at: Path, value: object) -> Leader:
+    def _leader(self, at: Path, value: object) -> Leadership:
         found = self._section(at, value, LEADER)
         holder = found.pop("holder") or f"{socket.gethostname()}:{os.getpid()}"
-        return Leader(holder=holder, **found)
+        return Leadership(holder=holder, **found)
 
     def _section(self, at: Path, value: object, section: Section) -> dict[str, Any]:
         if section.short and isinstance(value, str):

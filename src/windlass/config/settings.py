@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from windlass.core.lifecycle import TABLE, State
+from windlass.control.policy import Leadership, Policy
 from windlass.scenario.forms import GROUP
 from windlass.scenario.reading import REQUIRED, Form, Key
 
@@ -127,22 +127,31 @@ class Part:
 
 # -- policy --------------------------------------------------------------------------------------------------------
 
+_POLICY = Policy()
+"""What holds when a file says nothing; the table below adds bounds, units and words."""
 
-def _limit(state: State, meaning: str, unit: str = "s") -> Setting:
-    """The time limit of a state; its default is the one in the table of states."""
-    facts = TABLE[state]
-    assert facts.limit is not None
-    name = {State.CORDONED: "cordon", State.DRAINING: "drain", State.TERMINATING: "terminate", State.BOOTING: "boot"}
-    return Setting(f"{name.get(state, state.value)}_timeout", Duration(low=1), facts.limit, unit, meaning)
+
+def _span(name: str, meaning: str, low: float = 1, high: float = YEARS) -> Setting:
+    return Setting(name, Duration(low, high), getattr(_POLICY, name), "s", meaning)
 
 
 INTERVAL: Final = Section(
     "evaluation_interval",
     (
         Setting(
-            "min", Duration(low=0.01, high=3600), 0.2, "s", "Between two plans at the least, however much happens."
+            "min",
+            Duration(low=0.01, high=3600),
+            _POLICY.evaluation_interval.min,
+            "s",
+            "Between two plans at the least, however much happens.",
         ),
-        Setting("max", Duration(low=0.01, high=3600), 5, "s", "Between two plans at the most, when nothing happens."),
+        Setting(
+            "max",
+            Duration(low=0.01, high=3600),
+            _POLICY.evaluation_interval.max,
+            "s",
+            "Between two plans at the most, when nothing happens.",
+        ),
     ),
 )
 BACKOFF: Final = Section(
@@ -151,17 +160,32 @@ BACKOFF: Final = Section(
         Setting(
             "factor",
             Share(below_one=True),
-            0.7,
+            _POLICY.backoff.factor,
             "",
-            "Each failed launch, failed boot or preemption in the window multiplies the health of its group by this.",
+            "Each failed launch, failed boot or preemption multiplies the health of its group by this.",
         ),
-        Setting("window", Duration(low=1), "15m", "s", "How long a failure counts."),
-        Setting("heal", Duration(low=1), "1h", "s", "How long it takes until a group without failures is well again."),
-        Setting("floor", Share(), 0.05, "", "The least health. Even there one launch at a time is tried."),
+        Setting("window", Duration(low=1), _POLICY.backoff.window, "s", "How long a failure counts in full."),
+        Setting(
+            "heal",
+            Duration(low=1),
+            _POLICY.backoff.heal,
+            "s",
+            "When it counts for nothing any more; in between for less and less. At least `window`.",
+        ),
+        Setting(
+            "floor", Share(), _POLICY.backoff.floor, "", "The least health. Even there one launch at a time is tried."
+        ),
+        Setting(
+            "pause",
+            Duration(low=0),
+            _POLICY.backoff.pause,
+            "s",
+            "Without a launch after a failure at full health; divided by the health.",
+        ),
         Setting(
             "quota_block",
             Duration(low=0),
-            "5m",
+            _POLICY.backoff.quota_block,
             "s",
             "How long nothing is launched after a quota error; the first success ends it.",
         ),
@@ -171,34 +195,47 @@ POLICY: Final = Section(
     "policy",
     (
         Part("evaluation_interval", INTERVAL, "How often a plan is made."),
-        Setting(
+        _span(
             "observe_timeout",
-            Duration(low=0.1, high=3600),
-            10,
-            "s",
-            "How long a workload or provider may take to show what it has; later, it is unknown in that round.",
+            "How long a workload or provider may take to show what it has, and how long an answer counts; later, it is "
+            "unknown.",
+            low=0.1,
+            high=3600,
         ),
-        _limit(State.REQUESTING, "How long a provider may show nothing after it was asked, before it is asked again."),
-        _limit(State.BOOTING, "How long a slice may boot before it is given up."),
-        _limit(State.INITIALIZING, "How long its hosts may take to join the workload before it is given up."),
-        _limit(State.CORDONED, "How long the workload may take to acknowledge a cordon before it is taken back."),
-        _limit(State.DRAINING, "How long running work is waited for; then the slice goes back to work, or see below."),
-        _limit(State.TERMINATING, "How long a slice may take to go before it is ended again."),
+        _span(
+            "call_timeout", "How long one outside call may take before it is given up; what it did is seen then.", 0.1
+        ),
+        _span("retry_pause", "Before an outside call that failed is made again.", 0.1, 3600),
+        _span("requesting_timeout", "How long a provider that was asked may show nothing; it is asked three times."),
+        _span("boot_timeout", "How long a slice may boot before it is given up."),
+        _span("initializing_timeout", "How long its hosts may take to join the workload before it is given up."),
+        _span("cordon_timeout", "How long the workload may take to acknowledge a cordon before it is taken back."),
+        _span("drain_timeout", "How long running work is waited for; then the slice goes back to work, or see below."),
+        _span("terminate_timeout", "How long a slice may take to go before it is ended again."),
+        _span(
+            "vanish_timeout", "How long a slice must be missing from its provider's list before it counts as gone.", 0
+        ),
+        _span("unhealthy_timeout", "How long a slice may be broken or unseen in the workload before it is replaced."),
         Setting(
             "allow_eviction",
             Flag(),
-            False,
+            _POLICY.allow_eviction,
             "",
             "Whether work that still runs after `drain_timeout` may be ended. Without it, running work is never ended.",
         ),
-        Setting("launch_concurrency", Whole(low=1, high=10_000), 20, "calls", "Launches that are asked for at once."),
-        Setting("launch_rate", Whole(low=1), 60, "per minute", "Launches of one group in a minute at full health."),
         Setting(
-            "adoption_time",
-            Duration(low=0),
-            "60s",
-            "s",
-            "Within how long a slice with our tag but without a record is adopted, or ended.",
+            "launch_concurrency",
+            Whole(low=1, high=10_000),
+            _POLICY.launch_concurrency,
+            "calls",
+            "Launches of one group that are asked for at once.",
+        ),
+        Setting(
+            "launch_rate",
+            Whole(low=1),
+            _POLICY.launch_rate,
+            "per minute",
+            "Launches of one group in a minute at full health.",
         ),
         Part("backoff", BACKOFF, "What failures of a group do to its launches."),
     ),
@@ -219,7 +256,13 @@ JOURNAL: Final = Section(
                 " Leave passwords to `PGPASSWORD` or a password file. `journal: PATH` is short for it."
             ),
         ),
-        Setting("retention", Duration(low=60), "30d", "s", "How long records are kept that no live slice needs."),
+        Setting(
+            "retention",
+            Duration(low=60),
+            "30d",
+            "s",
+            "How long records are kept that no live slice and no restart needs.",
+        ),
     ),
     short="location",
 )
@@ -229,7 +272,7 @@ LEADER: Final = Section(
         Setting(
             "lease",
             Duration(low=1, high=3600),
-            15,
+            Leadership().lease,
             "s",
             "How long a controller that is gone still counts as the leader.",
         ),
@@ -245,7 +288,7 @@ LEADER: Final = Section(
 )
 CONFIGURED_GROUP: Final = GROUP.but(
     "a group",
-    without=("availability",),
+    without=("availability", "frozen"),
     more={
         "provider": Key("the only provider", "Who sells it: a name in `providers`."),
         "settings": Key("none", "What the provider must know besides, such as an instance type. Passed on untouched."),

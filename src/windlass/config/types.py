@@ -11,7 +11,7 @@ from typing import Final
 
 from windlass.scenario.reading import REQUIRED, Form, Key
 
-from .settings import Duration, Place, Section, Setting, Whole
+from .settings import YEARS, Duration, Place, Section, Setting, Whole
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,33 @@ PROVIDERS: Final = Types(
 )
 WORKLOADS: Final = Types(
     "a workload",
-    "`static`: demand from a file. `simulated`: simulated work.",
+    "`queue`: commands in a queue on this machine. `simulated`: work that does not exist.",
     {
-        "simulated": Section("a simulated workload", (_SEED,)),
-        "static": Section(
-            "a static workload",
+        "queue": Section(
+            "a queue",
             (
                 Setting(
-                    "file",
+                    "directory",
                     Place(),
-                    REQUIRED,
+                    ".windlass/queue",
                     "",
-                    "A file with `demands` and `requests` as in a scenario. Read again in each round.",
+                    "Where the queue and the output of its tasks are. `windlass submit` puts commands in.",
                 ),
+            ),
+        ),
+        "simulated": Section(
+            "a simulated workload",
+            (
+                _SEED,
+                Setting(
+                    "demands",
+                    Place(),
+                    None,
+                    "",
+                    "A file with `demands` and `requests` as in a scenario: they arrive when the controller starts.",
+                    absent="none",
+                ),
+                Setting("duration", Duration(high=YEARS), "5m", "s", "How long one task runs."),
             ),
         ),
     },

@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from windlass.core.lifecycle import State
-from windlass.core.reasons import Code
-from windlass.core.snapshot import Group
+from windlass.core.reasons import Code, seconds
 from windlass.providers.protocol import (
+    AuthFailed,
     HostOrder,
     InsufficientCapacity,
+    InvalidRequest,
     LaunchOrder,
     Provider,
     ProviderError,
@@ -24,13 +25,19 @@ from windlass.providers.protocol import (
     StaleEpoch,
     Throttled,
 )
-from windlass.workloads.protocol import Workload, WorkloadError
+from windlass.workloads.protocol import Workload
 
 from .folding import Refused
+from .policy import Policy, Settings, SoldGroup
 from .records import Book, SliceRecord
 
 Key = tuple[str, str, int]
 """What is done, to which slice, under which fence or attempt: the same key is never under way twice."""
+
+Call = Callable[[], Awaitable[None]]
+
+LAUNCH_TRIES = 3
+"""Launch calls that fail without a clear no before the demand is passed on to another group."""
 
 
 @dataclass
@@ -39,33 +46,46 @@ class Actuator:
 
     providers: Mapping[str, Provider]
     workload: Workload
-    provider_of: Callable[[str], str]
     epoch: int
     may_act: Callable[[], bool]
     now: Callable[[], float]
-    pause: float = 5
-    """Seconds before a call that failed is made again."""
+    answered: Callable[[], None] = lambda: None
+    """Called when a call has come to its end, well or not."""
     refused: list[Refused] = field(default_factory=list)
-    errors: dict[str, str] = field(default_factory=dict)
-    """The last error of each slice whose call failed; for status."""
+    overtaken: str = ""
+    """What a provider said that knows a newer controller; empty while all is well."""
+    _troubles: dict[Key, str] = field(default_factory=dict)
     _under_way: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _done: set[Key] = field(default_factory=set)
     _not_before: dict[Key, float] = field(default_factory=dict)
+    _tried: dict[Key, int] = field(default_factory=dict)
 
-    def start(self, book: Book, groups: Mapping[str, Group]) -> None:
+    def start(self, book: Book, settings: Settings) -> None:
         """Start every call that the book asks for and that is not under way or done."""
-        wanted = {key: call for record in book.slices.values() for key, call in self._calls(record, groups)}
+        now, policy = self.now(), settings.policy
+        wanted = dict(self._calls(book, settings, now))
         self._done &= wanted.keys()
         self._not_before = {key: when for key, when in self._not_before.items() if key in wanted}
-        now = self.now()
-        for key, call in sorted(wanted.items(), key=lambda item: item[0]):
-            if key not in self._done and key not in self._under_way and now >= self._not_before.get(key, now):
-                task = asyncio.create_task(self._carry_out(key, call), name=" ".join(map(str, key)))
-                self._under_way[key] = task
+        self._tried = {key: times for key, times in self._tried.items() if key in wanted}
+        self._troubles = {key: text for key, text in self._troubles.items() if key in wanted}
+        for key in sorted(wanted.keys() - self._done - self._under_way.keys()):
+            if now >= self._not_before.get(key, now):
+                call = self._carry_out(key, wanted[key], policy)
+                self._under_way[key] = asyncio.create_task(call, name=" ".join(map(str, key)))
 
-    def launching(self, slice_id: str) -> bool:
-        """Whether a launch call for the slice is under way."""
-        return any(key[0] == "launch" and key[1] == slice_id for key in self._under_way)
+    @property
+    def launching(self) -> frozenset[str]:
+        """Slices whose launch call is under way."""
+        return frozenset(slice_id for kind, slice_id, _ in self._under_way if kind == "launch")
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Slices whose last call failed, and how."""
+        return {f"slice {key[1]}": f"{key[0]}: {text}" for key, text in sorted(self._troubles.items())}
+
+    def next_try(self) -> float | None:
+        """When the first of the calls that failed is made again."""
+        return min(self._not_before.values(), default=None)
 
     async def settle(self) -> None:
         """Wait until nothing is under way."""
@@ -74,34 +94,51 @@ class Actuator:
 
     async def close(self) -> None:
         """Give up what is under way; the next controller finds it in the book."""
-        for task in self._under_way.values():
+        tasks = list(self._under_way.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _calls(
-        self, record: SliceRecord, groups: Mapping[str, Group]
-    ) -> Iterator[tuple[Key, Callable[[], Awaitable[None]]]]:
-        if record.quarantine:
-            return
+    # -- what the book asks for ---------------------------------------------------------------------------------------
+
+    def _calls(self, book: Book, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
+        for record in book.slices.values():
+            if not record.quarantine:
+                yield from self._calls_for(record, settings, now)
+        for name in book.gone:
+            yield ("forget", name, 0), lambda name=name: self.workload.forget([name])  # type: ignore[misc]
+
+    def _calls_for(self, record: SliceRecord, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
         name, fence = record.id, record.fence
         match record.state:
             case State.REQUESTING:
-                group = groups.get(record.group)
-                if group is not None:
-                    yield ("launch", name, record.attempts), lambda: self._launch(record, group)
+                sold = settings.by_name.get(record.group)
+                if sold is not None:
+                    yield ("launch", name, record.attempts), lambda: self._launch(record, sold)
             case State.CORDONED:
                 yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case State.DRAINING:
-                yield ("drain", name, fence), lambda: self.workload.drain(name, fence)
+                late = now - record.since >= settings.policy.drain_timeout
+                evict = late and settings.policy.allow_eviction
+                yield (
+                    ("evict" if evict else "drain", name, fence),
+                    lambda: self.workload.drain(name, fence, evict=evict),
+                )
             case State.READY if fence:
                 yield ("uncordon", name, fence), lambda: self.workload.uncordon(name, fence)
             case State.TERMINATING:
-                provider = self.providers[self.provider_of(record.group)]
-                yield ("terminate", name, int(record.since)), lambda: provider.terminate(name, self.epoch)
+                if record.dead:
+                    yield ("forget", name, fence), lambda: self.workload.forget([name])
+                if record.dead or record.certified:
+                    provider = self.providers[record.provider]
+                    yield ("terminate", name, int(record.since)), lambda: provider.terminate(name, self.epoch)
+                else:
+                    yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case _:
                 return
 
-    async def _launch(self, record: SliceRecord, group: Group) -> None:
+    async def _launch(self, record: SliceRecord, sold: SoldGroup) -> None:
+        group = sold.group
         joins = [self.workload.join(record.id, record.group, host) for host in range(group.hosts)]
         order = LaunchOrder(
             slice_id=record.id,
@@ -109,36 +146,59 @@ class Actuator:
             hosts=tuple(HostOrder(join.command, join.environment) for join in joins),
             resources=group.resources,
             labels=group.node_labels(),
+            settings=sold.settings,
         )
-        await self.providers[self.provider_of(record.group)].launch(order, self.epoch)
+        await self.providers[record.provider].launch(order, self.epoch)
 
-    async def _carry_out(self, key: Key, call: Callable[[], Awaitable[None]]) -> None:
-        kind, slice_id, _ = key
+    # -- one call -----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, key: Key, call: Call, policy: Policy) -> None:
         try:
             if not self.may_act():
                 return
-            await call()
+            async with asyncio.timeout(policy.call_timeout):
+                await call()
             self._done.add(key)
-            self.errors.pop(slice_id, None)
+            self._troubles.pop(key, None)
         except StaleEpoch as error:
-            self.errors[slice_id] = str(error)
-        except (ProviderError, WorkloadError) as error:
-            self.errors[slice_id] = str(error)
-            self._not_before[key] = self.now() + self.pause
-            if kind == "launch" and isinstance(error, ProviderError):
-                self.refused.append(Refused(slice_id, _code_of(error), str(error)))
+            self.overtaken = str(error)
+        except TimeoutError:
+            # It may have worked all the same: the list will tell. A launch is asked for again in its own time.
+            self._failed(key, f"gave no answer within {seconds(policy.call_timeout)}", policy)
+            if key[0] == "launch":
                 self._done.add(key)
+        except Exception as error:  # noqa: BLE001  # whatever a provider or a workload raises is about this one call
+            self._failed(key, str(error) or type(error).__name__, policy)
+            if key[0] == "launch":
+                self._unlaunched(key, error)
         finally:
             del self._under_way[key]
+            self.answered()
+
+    def _unlaunched(self, key: Key, error: Exception) -> None:
+        """A clear no is handed on at once; anything else may have bought, and is tried again with the same token."""
+        refusal = _refusal(key[1], error)
+        self._tried[key] = self._tried.get(key, 0) + 1
+        if refusal.certain or self._tried[key] >= LAUNCH_TRIES:
+            self._done.add(key)
+            self.refused.append(refusal)
+
+    def _failed(self, key: Key, text: str, policy: Policy) -> None:
+        self._troubles[key] = text
+        self._not_before[key] = self.now() + policy.retry_pause
 
 
-def _code_of(error: ProviderError) -> Code:
+def _refusal(slice_id: str, error: Exception) -> Refused:
     match error:
         case InsufficientCapacity():
-            return Code.STOCKOUT
+            return Refused(slice_id, Code.STOCKOUT, str(error))
         case QuotaExceeded():
-            return Code.QUOTA
+            return Refused(slice_id, Code.QUOTA, str(error))
         case Throttled():
-            return Code.RATE_LIMITED
+            return Refused(slice_id, Code.RATE_LIMITED, str(error), error.retry_after)
+        case AuthFailed() | InvalidRequest():
+            return Refused(slice_id, Code.UNKNOWN_INPUT, str(error))
+        case ProviderError():
+            return Refused(slice_id, Code.UNKNOWN_INPUT, str(error), certain=False)
         case _:
-            return Code.UNKNOWN_INPUT
+            return Refused(slice_id, Code.UNKNOWN_INPUT, f"{type(error).__name__}: {error}", certain=False)

@@ -8,146 +8,161 @@ what grows or calls back is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from windlass.core.lifecycle import ENDED, State
-from windlass.core.plan import Change, Plan
-from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Availability, Cluster, Group, Slice, Snapshot
+from windlass.core.lifecycle import COSTLY, IN_FLIGHT, OFFERING, RECALLABLE, State
+from windlass.core.plan import Launch, Plan
+from windlass.core.reasons import Reason
+from windlass.core.snapshot import Cluster, Slice, Snapshot
 from windlass.workloads.protocol import WorkloadView
 
+from .luck import availability_of
+from .policy import Settings, SoldGroup
 from .records import Book, Luck, Moved, SliceRecord, moved
 
 
-@dataclass(frozen=True, slots=True)
-class BackOff:
-    """How bad luck with a provider slows a group down."""
-
-    window: float = 900
-    """A failure counts for so many seconds."""
-    factor: float = 0.7
-    """Each one that counts multiplies the group's health by this."""
-    floor: float = 0.05
-    """Health never falls below this: one launch at a time is always tried in the end."""
-    pause: float = 15
-    """Seconds without a launch after a failure, at full health; divided by the health."""
-
-
-def health(luck: Luck, rules: BackOff, now: float) -> float:
-    """Between the floor and 1: how well launches of a group went lately."""
-    recent = sum(now - failure.at < rules.window for failure in luck.failures)
-    return max(rules.floor, rules.factor**recent)
-
-
-def availability_of(luck: Luck, rules: BackOff, now: float) -> Availability:
-    """What the planner believes of a group's provider."""
-    if luck.quota_until is not None and now < luck.quota_until:
-        return Availability("quota_exceeded", luck.quota_until, luck.last_error)
-    recent = [failure for failure in luck.failures if now - failure.at < rules.window]
-    if not recent:
-        return Availability()
-    until = max(failure.at for failure in recent) + rules.pause / health(luck, rules, now)
-    return Availability("backoff", until, f"{len(recent)} failures lately, the last: {luck.last_error}")
-
-
-def snapshot_of(
-    book: Book, view: WorkloadView, groups: Iterable[Group], cluster: Cluster, rules: BackOff, now: float
-) -> Snapshot:
+def snapshot_of(book: Book, view: WorkloadView, settings: Settings, now: float) -> Snapshot:
     """All that the planner depends on."""
-    kinds = {group.name: group for group in groups}
-    slices = []
-    for record in book.slices.values():
-        marked = record.marked_until if record.state == State.READY else None
-        slices.append(Slice(record.id, record.group, record.state, record.since, marked, record.nodes))
-    held = {record.id for record in book.slices.values() if record.quarantine}
+    held = frozenset(record.id for record in book.slices.values() if record.quarantine)
+    rules = settings.policy.backoff
     return Snapshot(
         groups=tuple(
             replace(
-                group,
-                availability=availability_of(book.luck.get(name, Luck()), rules, now),
-                protected=group.protected | held,
+                sold.group,
+                availability=availability_of(book.luck.get(sold.group.name, Luck()), rules, now),
+                protected=sold.group.protected | held,
+                frozen=book.is_frozen(sold.group.name),
             )
-            for name, group in kinds.items()
+            for sold in settings.groups
         ),
-        slices=tuple(slices),
+        slices=tuple(_as_planned_with(record) for record in book.slices.values()),
         demands=view.demands,
         requests=view.requests,
-        cluster=cluster,
+        cluster=_ceilings(book, settings),
         now=now,
     )
 
 
+def _as_planned_with(record: SliceRecord) -> Slice:
+    """A slice that must leave offers nothing any more, whatever waits: to the planner it is as good as ending."""
+    leaving = record.leaving is not None and record.state in OFFERING | RECALLABLE
+    state = State.TERMINATING if leaving else record.state
+    marked = record.marked_until if record.state == State.READY else None
+    return Slice(record.id, record.group, state, record.since, marked, record.nodes)
+
+
+def _ceilings(book: Book, settings: Settings) -> Cluster:
+    """The cluster's limits, less what slices of removed groups still cost: the planner does not know their price."""
+    cluster, known = settings.cluster, settings.by_name
+    if cluster.max_hourly_cost is None:
+        return cluster
+    removed = (one for one in book.slices.values() if one.group not in known and one.state in COSTLY)
+    return replace(cluster, max_hourly_cost=max(0, cluster.max_hourly_cost - sum(one.price for one in removed)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """Slices that a plan launches for one reason, by their ids, and why no other group was taken."""
+
+    ids: tuple[str, ...]
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The book with a plan's changes in it, and what they are."""
+
+    book: Book
+    moves: tuple[Moved, ...]
+    bought: tuple[Bought, ...]
+
+
 def decide(
-    book: Book, plan: Plan, unknown: tuple[str, ...], new_id: Callable[[str], str], now: float
-) -> tuple[Book, tuple[Moved, ...]]:
-    """The book with the plan's changes in it."""
-    moves: list[Moved] = []
+    book: Book, plan: Plan, settings: Settings, unknown: tuple[str, ...], new_id: Callable[[str], str], now: float
+) -> Decision:
+    """What becomes of the book by a plan."""
+    deciding = _Deciding(book, settings.by_name, now)
     for launch in plan.launches:
-        for _ in range(launch.count):
-            record = SliceRecord(new_id(launch.group), launch.group, State.QUEUED, now, launch.reason, launch.reason)
-            book = book.with_records(record)
-            moves.append(Moved(record.id, None, State.QUEUED, now, launch.reason))
-    book = _move_all(book, plan.uncordon, lambda _: State.READY, now, moves)
+        deciding.buy(launch, new_id)
+    for change in plan.uncordon:
+        deciding.move(change.slice, State.READY, change.reason)
     for change in plan.unmark:
-        book = _marked(book, change.slice, None)
-    if unknown:
-        return book, tuple(moves)
-    book = _end_certified(book, now, moves)
-    book = _move_all(book, plan.cancel, _cancelled, now, moves)
-    book = _move_all(book, plan.drain, lambda _: State.CORDONED, now, moves)
-    for change in plan.mark:
-        book = _marked(book, change.slice, change.until)
-    return book, tuple(moves)
+        deciding.mark(change.slice, None)
+    if not unknown:
+        deciding.end_certified()
+        for change in plan.cancel:
+            deciding.cancel(change.slice, change.reason)
+        for change in plan.drain:
+            deciding.move(change.slice, State.CORDONED, change.reason)
+        for change in plan.mark:
+            deciding.mark(change.slice, change.until)
+        deciding.see_off()
+    return deciding.done()
 
 
-def _end_certified(book: Book, now: float, moves: list[Moved]) -> Book:
-    """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
-    for record in sorted(book.slices.values(), key=lambda one: one.id):
-        if record.state == State.DRAINING and record.certificate == record.fence and not record.quarantine:
-            reason = Reason(record.reason.code, f"acknowledged empty under fence {record.fence}")
-            following, move = moved(record, State.TERMINATING, now, reason)
-            moves += [move] if move is not None else []
-            book = book.with_records(following)
-    return book
+class _Deciding:
+    """A book under change."""
 
+    def __init__(self, book: Book, groups: Mapping[str, SoldGroup], now: float) -> None:
+        self.book, self.groups, self.now = book, groups, now
+        self.slices = dict(book.slices)
+        self.moves: list[Moved] = []
+        self.bought: list[Bought] = []
 
-def _cancelled(record: SliceRecord) -> State:
-    return State.TERMINATED if record.state == State.QUEUED else State.TERMINATING
+    def done(self) -> Decision:
+        return Decision(replace(self.book, slices=self.slices), tuple(self.moves), tuple(self.bought))
 
+    def buy(self, launch: Launch, new_id: Callable[[str], str]) -> None:
+        sold, ids = self.groups[launch.group], []
+        for _ in range(launch.count):
+            record = SliceRecord(
+                new_id(launch.group),
+                launch.group,
+                sold.provider,
+                State.QUEUED,
+                self.now,
+                launch.reason,
+                launch.reason,
+                sold.group.price or 0,
+            )
+            ids.append(record.id)
+            self.slices[record.id] = record
+            self.moves.append(Moved(record.id, None, State.QUEUED, self.now, launch.reason))
+        self.bought.append(Bought(tuple(ids), launch))
 
-def _move_all(
-    book: Book, changes: Iterable[Change], target: Callable[[SliceRecord], State], now: float, moves: list[Moved]
-) -> Book:
-    for change in changes:
-        record = book.slices.get(change.slice)
+    def move(self, slice_id: str, target: State, reason: Reason) -> None:
+        record = self.slices.get(slice_id)
         if record is None or record.quarantine:
-            continue
-        state = target(record)
-        if state == State.CORDONED:  # a new fence: what was acknowledged before is void
-            record = replace(record, fence=record.fence + 1)
-        record, move = moved(record, state, now, change.reason)
-        if move is not None:
-            moves.append(move)
-        book = book.with_records(record)
-    return book
+            return
+        self.slices[slice_id], move = moved(record, target, self.now, reason)
+        self.moves += [move] if move is not None else []
 
+    def cancel(self, slice_id: str, reason: Reason) -> None:
+        """A launch that is not needed any more; not while hosts of it are in the workload: they may hold work."""
+        record = self.slices.get(slice_id)
+        if record is None or (record.nodes and record.state != State.QUEUED):
+            return
+        self.move(slice_id, State.TERMINATED if record.state == State.QUEUED else State.TERMINATING, reason)
 
-def _marked(book: Book, slice_id: str, until: float | None) -> Book:
-    record = book.slices.get(slice_id)
-    return book if record is None else book.with_records(replace(record, marked_until=until))
+    def mark(self, slice_id: str, until: float | None) -> None:
+        record = self.slices.get(slice_id)
+        if record is not None:
+            self.slices[slice_id] = replace(record, marked_until=until)
 
+    def end_certified(self) -> None:
+        """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
+        for record in sorted(self.slices.values(), key=lambda one: one.id):
+            if record.state == State.DRAINING and record.certified and not self.book.is_frozen(record.group):
+                why = f"acknowledged empty under fence {record.fence}"
+                self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 
-def requested(book: Book, slice_id: str, now: float) -> tuple[Book, Moved | None]:
-    """The provider is about to be asked for a slice: for the first time, or again with the same token."""
-    record = book.slices[slice_id]
-    again = replace(record, attempts=record.attempts + 1)
-    if record.state == State.REQUESTING:
-        return book.with_records(again), None
-    again, move = moved(again, State.REQUESTING, now, Reason(Code.LAUNCHING, "its turn came: the provider is asked"))
-    return book.with_records(again), move
-
-
-def ended(book: Book) -> tuple[str, ...]:
-    """Slices that have come to their end and may be forgotten once that is in the journal."""
-    return tuple(sorted(record.id for record in book.slices.values() if record.state in ENDED))
+    def see_off(self) -> None:
+        """Slices that must leave, whatever the plan says."""
+        for record in sorted(self.slices.values(), key=lambda one: one.id):
+            if record.leaving is None:
+                continue
+            if record.state == State.READY:
+                self.move(record.id, State.CORDONED, record.leaving)
+            elif record.state in IN_FLIGHT:
+                self.cancel(record.id, record.leaving)

@@ -7,37 +7,22 @@ from here or from a plan, is legal by the table, and says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from windlass.core.lifecycle import ENDING, State
+from windlass.core.lifecycle import ENDED, ENDING, State
 from windlass.core.quantities import ACCELERATORS
 from windlass.core.reasons import Code, Reason, plural, seconds
 from windlass.core.snapshot import Group, Node
 from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import WorkloadView, WorkNode
 
-from .records import Book, Failure, Luck, Moved, SliceRecord, moved
+from .luck import held_off, over_quota, succeeded, unlucky
+from .policy import Policy, Settings
+from .records import Book, Failure, Gone, Luck, Moved, SliceRecord, moved
 
-
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """How long each state may last, in seconds."""
-
-    requesting: float = 600
-    booting: float = 900
-    initializing: float = 900
-    cordon: float = 60
-    drain: float = 3600
-    terminate: float = 300
-    retry_terminate: float = 60
-    missing: float = 300
-    """A running slice none of whose nodes shows in the workload for so long is lost. Not at once: a heartbeat may be
-    lost while the work goes on."""
-    quota_block: float = 300
-    tries: int = 3
-    """How often a provider is asked for one slice, with the same token, before it counts as failed."""
-    allow_eviction: bool = False
+REMEMBERED = 3600.0
+"""Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +33,10 @@ class Refused:
     code: Code
     """STOCKOUT, QUOTA, RATE_LIMITED (throttled: asked again later), or UNKNOWN_INPUT for anything else."""
     why: str
+    retry_after: float = 0
+    """Seconds that the provider wants to be left alone."""
+    certain: bool = True
+    """False: it may have been bought all the same, so what may come is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,40 +59,151 @@ class Fold:
     """Sources that did not answer; nothing shrinks while there are any."""
 
 
-def fold(
-    book: Book,
-    seen: Seen,
-    groups: Mapping[str, Group],
-    provider_of: Callable[[str], str],
-    limits: TimeLimits,
-    now: float,
-) -> Fold:
+def fold(book: Book, seen: Seen, settings: Settings, now: float) -> Fold:
     """The next book."""
-    moves: list[Moved] = []
-    listed = {one.slice_id: one for instances in seen.instances.values() for one in instances or ()}
-    nodes: dict[str, list[WorkNode]] = {}
-    for node in seen.view.nodes if seen.view else ():
-        nodes.setdefault(node.slice_id, []).append(node)
-    for refusal in sorted(seen.refused, key=lambda one: one.slice_id):
-        book = _refused(book, refusal, limits, now, moves)
-    for record in sorted(book.slices.values(), key=lambda one: one.id):
-        known = seen.instances.get(provider_of(record.group)) is not None
-        sight = _Sight(listed.get(record.id), known, tuple(nodes.get(record.id, ())), seen.view)
-        following = _certified(_next(record, sight, groups.get(record.group), limits, now, moves), sight)
-        if following is not record:
-            book = book.with_records(following)
-        if following.state != record.state and following.state in _BAD_LUCK:
-            book = _unlucky(book, record.group, Failure(now, _BAD_LUCK[following.state]), following.reason.why)
-    for instance in sorted(listed.values(), key=lambda one: one.slice_id):
-        if instance.slice_id not in book.slices:
-            book = _adopted(book, instance, groups, now, moves)
-    unknown = [f"provider {name}" for name, instances in sorted(seen.instances.items()) if instances is None]
-    return Fold(book, tuple(moves), (*unknown, *(() if seen.view else ("workload",))))
+    return _Folding(book, seen, settings, now).done()
+
+
+class _Folding:
+    """One fold under way: the records and the luck as they become."""
+
+    def __init__(self, book: Book, seen: Seen, settings: Settings, now: float) -> None:
+        self.book, self.seen, self.policy, self.now = book, seen, settings.policy, now
+        self.groups = {name: sold.group for name, sold in settings.by_name.items()}
+        self.slices = dict(book.slices)
+        self.luck = dict(book.luck)
+        self.gone = {name: one for name, one in book.gone.items() if now - one.at < REMEMBERED}
+        self.moves: list[Moved] = []
+        self.listed = {one.slice_id: (one, provider) for provider, many in seen.instances.items() for one in many or ()}
+        self.nodes: dict[str, list[WorkNode]] = {}
+        self.words: dict[tuple[str, int], int] = {}
+        for node in seen.view.nodes if seen.view else ():
+            self.nodes.setdefault(node.slice_id, []).append(node)
+        for word in seen.view.acknowledged if seen.view else ():  # said twice: the more running, the truer
+            key = (word.slice_id, word.epoch)
+            self.words[key] = max(word.running, self.words.get(key, 0))
+
+    def done(self) -> Fold:
+        for refusal in sorted(self.seen.refused, key=lambda one: one.slice_id):
+            self._refuse(refusal)
+        for name in sorted(self.slices):
+            record = self.slices[name]
+            following = self._certified(self._next(record))
+            if following is not record:
+                self.slices[name] = following
+                if following.state != record.state:
+                    self._learn(record, following)
+        for name in sorted(self.listed.keys() - self.slices.keys()):
+            self._adopt(*self.listed[name])
+        unknown = [f"provider {name}" for name, many in sorted(self.seen.instances.items()) if many is None]
+        unknown += [] if self.seen.view else ["workload"]
+        book = replace(self.book, slices=self.slices, luck=self.luck, gone=self.gone)
+        return Fold(book, tuple(self.moves), tuple(unknown))
+
+    # -- one record ---------------------------------------------------------------------------------------------------
+
+    def _sight(self, record: SliceRecord) -> _Sight:
+        found = self.listed.get(record.id)
+        return _Sight(
+            instance=found[0] if found else None,
+            provider_known=self.seen.instances.get(record.provider) is not None,
+            nodes=tuple(self.nodes.get(record.id, ())),
+            workload_known=self.seen.view is not None,
+            running=self.words.get((record.id, record.fence)),
+        )
+
+    def _next(self, record: SliceRecord) -> SliceRecord:
+        """The record after what was seen of it, state by state as far as that goes."""
+        if record.quarantine:
+            return record
+        sight, group = self._sight(record), self.groups.get(record.group)
+        record = _looked_at(record, sight, group, self.policy, self.now)
+        for _ in State:  # no life has more steps than there are states
+            step = _step(record, sight, group, self.policy, self.now)
+            if step is None:
+                return record
+            record, move = moved(record, step[0], self.now, step[1])
+            if move is None:
+                return record
+            self.moves.append(move)
+            if record.state == State.LOST:
+                record = replace(record, dead=True)
+            elif record.state == State.READY:
+                record = replace(record, dead=False, joined_at=record.joined_at or self.now)
+        return record
+
+    def _certified(self, record: SliceRecord) -> SliceRecord:
+        """With the certificate that the workload gives now; whether the slice ends is decided after the plan.
+
+        Once an ending has it, it stays, for whoever asks who said that the slice was empty.
+        """
+        if record.state == State.TERMINATING and record.certified:
+            return record
+        empty = self.words.get((record.id, record.fence)) == 0
+        waits = record.state in (State.DRAINING, State.TERMINATING)
+        certificate = record.fence if waits and empty else None
+        if record.state in ENDING - {State.TERMINATING}:
+            certificate = record.certificate
+        return record if certificate == record.certificate else replace(record, certificate=certificate)
+
+    # -- luck ---------------------------------------------------------------------------------------------------------
+
+    def _learn(self, before: SliceRecord, after: SliceRecord) -> None:
+        """What a record's new state says about its group's provider."""
+        through = [move.target for move in self.moves if move.slice_id == after.id]
+        luck, rules = self.luck.get(after.group, Luck()), self.policy.backoff
+        for state, code in _BAD_LUCK.items():
+            if state in through:
+                cause = next(move.reason for move in self.moves if move.slice_id == after.id and move.target == state)
+                code = Code.PREEMPTED if cause.code == Code.PREEMPTED else code
+                self.luck[after.group] = unlucky(luck, Failure(self.now, code), cause.why, rules)
+                return
+        if after.state == State.READY and before.joined_at is None:
+            boot = None if after.asked_at is None else max(0.0, self.now - after.asked_at)
+            self.luck[after.group] = succeeded(luck, self.now, boot)
+
+    def _refuse(self, refusal: Refused) -> None:
+        record = self.slices.get(refusal.slice_id)
+        if record is None or record.state != State.REQUESTING:
+            return
+        throttled = refusal.code == Code.RATE_LIMITED
+        target = State.QUEUED if throttled else State.LAUNCH_FAILED if refusal.certain else State.TERMINATING
+        record, move = moved(record, target, self.now, Reason(refusal.code, refusal.why))
+        if move is not None:
+            self.moves.append(move)
+        self.slices[record.id] = record
+        luck, rules = self.luck.get(record.group, Luck()), self.policy.backoff
+        if refusal.code == Code.QUOTA:
+            self.luck[record.group] = over_quota(luck, refusal.why, rules, self.now)
+        elif throttled:
+            self.luck[record.group] = held_off(luck, self.now + refusal.retry_after)
+        else:
+            self.luck[record.group] = unlucky(luck, Failure(self.now, refusal.code), refusal.why, rules)
+
+    # -- adoption -----------------------------------------------------------------------------------------------------
+
+    def _adopt(self, instance: Instance, provider: str) -> None:
+        """An instance with our tag and without a record: taken over, or ended once more if it was ended empty."""
+        before = self.gone.pop(instance.slice_id, None)
+        again = before is not None and before.certified
+        why = "found at the provider with our tag and without a record"
+        reason = Reason(Code.LEAKED, "shows again after it was ended" if again else why)
+        group = self.groups.get(instance.group)
+        price = instance.price if instance.price is not None else (group.price or 0) if group else 0
+        record = SliceRecord(
+            instance.slice_id, instance.group, provider, State.BOOTING, self.now, reason, reason, price, seen=True
+        )
+        self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
+        if again:
+            record, move = moved(record, State.TERMINATING, self.now, reason)
+            self.moves += [move] if move is not None else []
+        self.slices[record.id] = self._certified(self._next(record))
 
 
 _BAD_LUCK = {
     State.LAUNCH_TIMEOUT: Code.REPLACE_FAILED,
     State.INIT_FAILED: Code.REPLACE_FAILED,
+    State.LAUNCH_FAILED: Code.REPLACE_FAILED,
     State.LOST: Code.LOST,
 }
 
@@ -115,66 +215,86 @@ class _Sight:
     instance: Instance | None
     provider_known: bool
     nodes: tuple[WorkNode, ...]
-    view: WorkloadView | None
+    workload_known: bool
+    running: int | None
+    """Tasks that still run by the acknowledgement of the current fence; None: not acknowledged."""
 
     @property
-    def gone(self) -> bool:
+    def absent(self) -> bool:
         return self.provider_known and self.instance is None
 
-    def acknowledged(self, record: SliceRecord) -> int | None:
-        """Tasks that still run by the acknowledgement of the current fence; None: not acknowledged."""
-        words = [a for a in (self.view.acknowledged if self.view else ()) if a.slice_id == record.id]
-        current = [word.running for word in words if word.epoch == record.fence]
-        return max(current) if current else None
-
-
-def _next(
-    record: SliceRecord, sight: _Sight, group: Group | None, limits: TimeLimits, now: float, moves: list[Moved]
-) -> SliceRecord:
-    """The record after what was seen of it, state by state as far as that goes."""
-    if record.quarantine:
-        return record
-    record = _with_nodes(record, sight, now)
-    for _ in State:  # no life has more steps than there are states
-        step = _step(record, sight, group, limits, now)
-        if step is None:
-            return record
-        record, move = moved(record, step[0], now, step[1])
-        if move is None:
-            return record
-        moves.append(move)
-    return record
-
-
-def _certified(record: SliceRecord, sight: _Sight) -> SliceRecord:
-    """With the certificate that the workload gives now; whether the slice ends is decided after the plan.
-
-    It stays beside the record of a slice that is ended, for whoever asks who said that it was empty.
-    """
-    if record.state in ENDING:
-        return record
-    certificate = record.fence if record.state == State.DRAINING and sight.acknowledged(record) == 0 else None
-    return record if certificate == record.certificate else replace(record, certificate=certificate)
-
-
-def _with_nodes(record: SliceRecord, sight: _Sight, now: float) -> SliceRecord:
-    """The record with its nodes as they show; while none of them does, as they last did, and not healthy."""
-    following = replace(record, seen=record.seen or sight.instance is not None)
-    if sight.view is not None and sight.nodes:
-        nodes = tuple(
-            Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy)
-            for one in sorted(sight.nodes, key=lambda one: one.id)
+    def whole(self, group: Group | None) -> bool:
+        """Whether every host is in the workload, healthy, with the accelerators that its group promises."""
+        if self.instance is None:
+            return False
+        hosts = len(self.instance.hosts) if group is None else group.hosts
+        promised = [(name, amount) for name, amount in group.resources if name in ACCELERATORS] if group else []
+        return len({node.id for node in self.nodes}) >= max(1, hosts) and all(
+            node.healthy and (node.present is None or all(dict(node.present).get(k, 0) >= v for k, v in promised))
+            for node in self.nodes
         )
-        following = replace(following, nodes=nodes, missing_since=None)
-    elif sight.view is not None:
-        nodes = tuple(replace(node, healthy=False) for node in record.nodes)
-        missing_since = now if record.missing_since is None else record.missing_since
-        following = replace(following, nodes=nodes, missing_since=missing_since)
-    return record if following == record else following
+
+    @property
+    def dead_host(self) -> bool:
+        """Whether it is being taken away, or a host died; in a pending one a host that does not run is not up yet."""
+        if self.instance is None or self.instance.state == "pending":
+            return False
+        return self.instance.state == "ending" or not all(host.running for host in self.instance.hosts)
+
+
+def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float) -> SliceRecord:
+    """The record with what shows of it; nodes that do not show stay as they last did, and are not healthy."""
+    changes: dict[str, object] = {}
+    if sight.instance is not None:
+        if not record.seen:
+            changes["seen"] = True
+        if record.absent_since is not None:
+            changes["absent_since"] = None
+    elif sight.provider_known and record.absent_since is None and (record.seen or record.state in ENDING):
+        changes["absent_since"] = now
+    if sight.workload_known:
+        nodes = _nodes(record, sight)
+        if nodes != record.nodes:
+            changes["nodes"] = nodes
+        unwell = record.joined_at is not None and not sight.whole(group) and sight.instance is not None
+        if unwell != (record.unwell_since is not None):
+            changes["unwell_since"] = now if unwell else None
+            if not unwell and record.leaving is not None and record.leaving.code == Code.UNHEALTHY:
+                changes["leaving"] = None
+    if record.leaving is None and record.state not in ENDING:
+        leaving = _must_leave(record, sight, policy, now)
+        if leaving is not None:
+            changes["leaving"] = leaving
+    return replace(record, **changes) if changes else record  # type: ignore[arg-type]
+
+
+def _nodes(record: SliceRecord, sight: _Sight) -> tuple[Node, ...]:
+    here = {
+        one.id: Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy)
+        for one in sorted(sight.nodes, key=lambda one: one.id)
+    }
+    if len(here) < len(record.nodes):
+        for node in record.nodes:
+            here.setdefault(node.id, node if not node.healthy else replace(node, healthy=False))
+        return tuple(here[name] for name in sorted(here))
+    return tuple(here.values())
+
+
+def _must_leave(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> Reason | None:
+    """A slice that has joined and must go, although a machine is still there."""
+    if record.joined_at is None:
+        return None
+    taken_at = sight.instance.preempted_at if sight.instance is not None else None
+    if taken_at is not None:
+        return Reason(Code.PREEMPTED, f"the provider takes it in {seconds(max(0, round(taken_at - now)))}")
+    unwell = 0.0 if record.unwell_since is None else now - record.unwell_since
+    if unwell >= policy.unhealthy_timeout:
+        return Reason(Code.UNHEALTHY, f"not whole and healthy in the workload for {seconds(unwell)}")
+    return None
 
 
 def _step(
-    record: SliceRecord, sight: _Sight, group: Group | None, limits: TimeLimits, now: float
+    record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """The next state and why, or None when it stays."""
     age = now - record.since
@@ -182,137 +302,112 @@ def _step(
         case State.REQUESTING:
             if sight.instance is not None:
                 return State.BOOTING, Reason(Code.BOOTING, "the provider shows it")
-            if sight.provider_known and age >= limits.requesting and record.attempts >= limits.tries:
+            if sight.provider_known and age >= policy.requesting_timeout and record.attempts >= policy.tries:
                 why = f"asked {record.attempts} times in {seconds(age)}, and nothing came"
                 return State.LAUNCH_FAILED, Reason(Code.REPLACE_FAILED, why)
         case State.BOOTING | State.INITIALIZING:
-            return _coming_up(record, sight, group, limits, age)
+            return _coming_up(record, sight, group, policy, now)
         case State.READY:
-            return _lost(record, sight, limits, now)
+            return _lost(record, sight, group, policy, now)
         case State.CORDONED:
-            if lost := _lost(record, sight, limits, now):
+            if lost := _lost(record, sight, group, policy, now):
                 return lost
-            running = sight.acknowledged(record)
-            if running is not None:
-                return State.DRAINING, Reason(
-                    record.reason.code, f"acknowledged: {plural(running, 'task')} still running"
+            if sight.running is not None:
+                why = f"acknowledged: {plural(sight.running, 'task')} still running"
+                return State.DRAINING, Reason(record.reason.code, why)
+            if age >= policy.cordon_timeout:
+                return State.READY, Reason(
+                    Code.DRAIN_ABORTED, f"not acknowledged within {seconds(policy.cordon_timeout)}"
                 )
-            if age >= limits.cordon:
-                return State.READY, Reason(Code.DRAIN_ABORTED, f"not acknowledged within {seconds(limits.cordon)}")
         case State.DRAINING:
-            if lost := _lost(record, sight, limits, now):
+            if lost := _lost(record, sight, group, policy, now):
                 return lost
-            if age >= limits.drain and not limits.allow_eviction:
-                return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(limits.drain)}")
+            patient = policy.allow_eviction or record.leaving is not None
+            if age >= policy.drain_timeout and not patient and not record.certified:
+                return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(policy.drain_timeout)}")
         case State.LAUNCH_TIMEOUT | State.INIT_FAILED:
             return State.TERMINATING, record.reason
         case State.LOST:
-            if sight.gone:
-                return State.TERMINATED, Reason(Code.LOST, "confirmed gone by the provider's list")
-            if sight.instance is not None and _all_joined(sight, group) and not _dead_host(sight.instance):
+            if _gone(record, sight, policy, now):
+                return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
+            if sight.whole(group) and not sight.dead_host:
                 return State.READY, Reason(Code.BUSY, "it came back with its work")
             if sight.instance is not None:
-                return State.TERMINATING, Reason(Code.LOST, "what is left of it is ended")
-        case State.TERMINATING:
-            if sight.gone:
+                return State.TERMINATING, Reason(record.reason.code, "what is left of it is ended")
+        case State.TERMINATING | State.TERMINATE_FAILED:
+            if _gone(record, sight, policy, now):
                 return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
-            if age >= limits.terminate:
+            if record.state == State.TERMINATING and age >= policy.terminate_timeout:
                 return State.TERMINATE_FAILED, Reason(record.reason.code, f"not gone after {seconds(age)}")
-        case State.TERMINATE_FAILED:
-            if sight.gone:
-                return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
-            if age >= limits.retry_terminate:
+            if record.state == State.TERMINATE_FAILED and age >= _TERMINATE_AGAIN:
                 return State.TERMINATING, Reason(record.reason.code, "asked to end once more")
         case _:
             return None
     return None
 
 
+_TERMINATE_AGAIN = 60.0
+
+
+def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
+    """Missing from the list for long enough. One look is not enough: a page may be lost, a replica may lag."""
+    absent = sight.absent and record.absent_since is not None
+    return absent and now - (record.absent_since or 0) >= policy.vanish_timeout
+
+
 def _coming_up(
-    record: SliceRecord, sight: _Sight, group: Group | None, limits: TimeLimits, age: float
+    record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """BOOTING and INITIALIZING: joined, up, gone, or too late."""
-    if sight.gone and record.seen:
+    age = now - record.since
+    if sight.absent and record.seen and _gone(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, f"vanished from the provider's list while {record.state}")
-    if sight.instance is not None and _all_joined(sight, group):
-        return State.READY, Reason(Code.NOT_IDLE_LONG_ENOUGH, "all hosts joined with their accelerators")
+    if sight.whole(group):
+        return State.READY, Reason(record.started_for.code, "all hosts joined with their accelerators")
     if record.state == State.BOOTING:
         up = sight.instance is not None and sight.instance.state == "running"
         if up and sight.instance is not None and all(host.running for host in sight.instance.hosts):
             return State.INITIALIZING, Reason(Code.LAUNCHING, "the machine is up; its hosts have not all joined")
-        if sight.provider_known and age >= limits.booting:
+        if up and sight.dead_host:
+            return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
+        if sight.provider_known and age >= policy.boot_timeout:
             return State.LAUNCH_TIMEOUT, Reason(Code.REPLACE_FAILED, f"not up after {seconds(age)}")
-    elif sight.view is not None and age >= limits.initializing:
+    elif sight.dead_host:
+        return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
+    elif sight.workload_known and age >= policy.initializing_timeout:
         joined = len({node.id for node in sight.nodes})
         return State.INIT_FAILED, Reason(Code.REPLACE_FAILED, f"{plural(joined, 'host')} joined after {seconds(age)}")
     return None
 
 
-def _all_joined(sight: _Sight, group: Group | None) -> bool:
-    """Whether every host is in the workload, healthy, with the accelerators that its group promises."""
-    if group is None or len({node.id for node in sight.nodes}) < group.hosts:
-        return False
-    promised = {name: amount for name, amount in group.resources if name in ACCELERATORS}
-    return all(
-        node.healthy and (node.present is None or all(dict(node.present).get(k, 0) >= v for k, v in promised.items()))
-        for node in sight.nodes
-    )
-
-
-def _dead_host(instance: Instance) -> bool:
-    """Whether it is being taken away, or a host died; in a pending one a host that does not run is not up yet."""
-    if instance.state == "pending":
-        return False
-    return instance.state == "ending" or not all(host.running for host in instance.hosts)
-
-
-def _lost(record: SliceRecord, sight: _Sight, limits: TimeLimits, now: float) -> tuple[State, Reason] | None:
+def _lost(
+    record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
+) -> tuple[State, Reason] | None:
     """READY and after: gone or dead without our asking. One dead host of a slice takes all of it."""
-    if sight.gone:
+    if _gone(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, "vanished from the provider's list without our asking")
-    if sight.instance is not None and _dead_host(sight.instance):
+    if sight.dead_host and sight.instance is not None:
         preempted = sight.instance.preempted_at is not None
         code = Code.PREEMPTED if preempted else Code.LOST
         return State.LOST, Reason(code, "the provider takes it away" if preempted else "a host of it is dead")
-    missing = 0.0 if record.missing_since is None else now - record.missing_since
-    if sight.instance is not None and missing >= limits.missing:
-        return State.LOST, Reason(Code.LOST, f"none of its hosts has been in the workload for {seconds(missing)}")
+    hosts = 1 if group is None else group.hosts
+    unwell = 0.0 if record.unwell_since is None else now - record.unwell_since
+    if unwell >= policy.unhealthy_timeout and len({node.id for node in sight.nodes}) < hosts and sight.workload_known:
+        why = f"not all of its hosts have been in the workload for {seconds(unwell)}"
+        return State.LOST, Reason(Code.LOST, why)
     return None
 
 
-# -- refusals, luck, adoption --------------------------------------------------------------------------------------
+def ended(book: Book) -> tuple[str, ...]:
+    """Slices that have come to their end and may be forgotten once that is in the journal."""
+    return tuple(sorted(record.id for record in book.slices.values() if record.state in ENDED))
 
 
-def _refused(book: Book, refusal: Refused, limits: TimeLimits, now: float, moves: list[Moved]) -> Book:
-    record = book.slices.get(refusal.slice_id)
-    if record is None or record.state != State.REQUESTING:
+def forgotten(book: Book, now: float) -> Book:
+    """The book without the slices that have come to their end; that they did is remembered for a while."""
+    over = ended(book)
+    if not over:
         return book
-    target = State.QUEUED if refusal.code == Code.RATE_LIMITED else State.LAUNCH_FAILED
-    record, move = moved(record, target, now, Reason(refusal.code, refusal.why))
-    if move is not None:
-        moves.append(move)
-    book = book.with_records(record)
-    if refusal.code == Code.RATE_LIMITED:
-        return book
-    if refusal.code == Code.QUOTA:
-        luck = book.luck.get(record.group, Luck())
-        blocked = replace(luck, quota_until=now + limits.quota_block, last_error=refusal.why)
-        return book.with_luck(record.group, blocked)
-    return _unlucky(book, record.group, Failure(now, refusal.code), refusal.why)
-
-
-def _unlucky(book: Book, group: str, failure: Failure, why: str) -> Book:
-    luck = book.luck.get(group, Luck())
-    return book.with_luck(group, replace(luck, failures=(*luck.failures, failure), last_error=why))
-
-
-def _adopted(book: Book, instance: Instance, groups: Mapping[str, Group], now: float, moves: list[Moved]) -> Book:
-    """An instance with our tag and without a record: taken over if its group exists, else on its way out."""
-    reason = Reason(Code.LEAKED, "found at the provider with our tag and without a record")
-    record = SliceRecord(instance.slice_id, instance.group, State.BOOTING, now, reason, reason, seen=True)
-    moves.append(Moved(record.id, None, State.BOOTING, now, reason))
-    if instance.group not in groups:
-        gone = Reason(Code.GROUP_REMOVED, f"its group {instance.group} is not configured any more")
-        record, move = moved(record, State.TERMINATING, now, gone)
-        moves += [move] if move is not None else []
-    return book.with_records(record)
+    gone = {name: Gone(now, book.slices[name].certified) for name in over}
+    kept = {name: record for name, record in book.slices.items() if name not in gone}
+    return replace(book, slices=kept, gone={**book.gone, **gone})

@@ -1,69 +1,68 @@
 """The loop: observe, fold, plan, decide, commit, act.
 
-One tick reads the workload and every provider at once, each within its time limit; folds what was seen into the book;
-plans; writes the changes to the journal in one transaction, before anything is done; and starts the outside calls that
-the new book asks for, without waiting for them. The lease is renewed before each commit: a controller that has lost it
-writes nothing, starts no call, and stops.
+One pass reads the workload and every provider at once; folds what was seen into the book; plans; writes what changed to
+the journal in one transaction, before anything is done; and starts the outside calls that the new book asks for,
+without waiting for them. A controller whose lease has run out starts no call; one whose lease is another's writes
+nothing, and stops.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import TypeVar
 
 from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
-from windlass.core.snapshot import Cluster, Group
-from windlass.journal import Fenced, Journal, Lease, LeaseLost
-from windlass.providers.protocol import Provider, ProviderError
-from windlass.workloads.protocol import Workload, WorkloadError
+from windlass.core.snapshot import Snapshot
+from windlass.journal import Entry, Fenced, Journal, Lease, LeaseLost
+from windlass.providers.protocol import Provider
+from windlass.workloads.protocol import Workload
 
+from .accounts import charged
 from .acting import Actuator
-from .bookkeeping import book_data, entries_between, recovered
-from .deciding import BackOff, decide, ended, requested, snapshot_of
-from .folding import Fold, Seen, TimeLimits, fold
-from .records import Book
+from .asking import ask
+from .chronicle import (
+    SETTINGS,
+    Chronicle,
+    entries_between,
+    recovered,
+    saved,
+    sighted_after,
+    stays_after,
+    told,
+    waiting_after,
+)
+from .deadlines import next_deadline
+from .deciding import Bought, decide, snapshot_of
+from .folding import Fold, Seen, fold, forgotten
+from .observing import Look, Observer
+from .orders import obeyed, orders_after
+from .policy import Leadership, Settings
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a controller is told."""
-
-    groups: tuple[Group, ...]
-    provider_of: Mapping[str, str]
-    """The provider of each group."""
-    default_provider: str
-    """Where slices of a group that is not configured any more are looked for."""
-    cluster: Cluster = field(default_factory=Cluster)
-    limits: TimeLimits = field(default_factory=TimeLimits)
-    back_off: BackOff = field(default_factory=BackOff)
-    observe_timeout: float = 10
-    launches_at_once: int = 20
-    """Launch calls under way at the same time."""
-    lease: float = 15
-    holder: str = "controller"
-    save_every: int = 100
-    """Ticks between saved states: a restart reads no more than what came after the last one."""
+ORDERS = "orders"
+SAVE_AFTER = 1000
+"""Entries between two saved states at the least, so that a restart reads no more than about so many."""
 
 
 class NotLeading(Exception):
     """Another controller has the lease."""
 
 
+class Misfit(Exception):
+    """The settings do not fit what is there; the text says what to change."""
+
+
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """What one pass of the loop saw and did; for status and for tests."""
+class Pass:
+    """What one pass of the loop saw and did; for the log and for tests."""
 
     fold: Fold
     plan: Plan | None
     """None: the workload did not answer, and without it nothing can be planned."""
-    book: Book
+    entries: tuple[Entry, ...]
+    """What went into the journal."""
 
 
 class Controller:
@@ -75,103 +74,171 @@ class Controller:
         providers: Mapping[str, Provider],
         workload: Workload,
         journal: Journal,
+        *,
         now: Callable[[], float],
+        steady: Callable[[], float] | None = None,
+        leadership: Leadership | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self.settings = settings
-        self.providers, self.workload, self.journal, self.now = providers, workload, journal, now
-        self._groups = {group.name: group for group in settings.groups}
-        self._ticks = count(1)
+        """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
+        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back."""
+        self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
+        self.now, self.steady = now, steady or now
+        self.leadership, self._wake = leadership or Leadership(), wake
+        self.chronicle = Chronicle()
+        self._entries_since_saved = 0
+        self._mistakes: frozenset[str] = frozenset()
+        self._observer = self._new_observer()
+
+    # -- leading ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take the lease and read the book; ``NotLeading`` while another controller leads."""
-        lease = self.journal.acquire(self.settings.holder, self.settings.lease, self.now())
+        """Take the lease and read the chronicle; ``NotLeading`` while another controller leads."""
+        asked_at = self.steady()
+        lease = self.journal.acquire(self.leadership.holder, self.leadership.lease, self._lease_time())
         if lease is None:
             raise NotLeading(f"another controller leads: {self.journal.lease()}")
         self.lease: Lease = lease
-        self.book = recovered(self.journal)
+        self._leads_until = asked_at + lease.ttl
+        self._renew_at = asked_at + lease.ttl / 3
+        self.chronicle = recovered(self.journal)
         self._numbers = count(self.journal.last_seq() + 1)
-        self.actuator = Actuator(self.providers, self.workload, self._provider_of, lease.epoch, self._leads, self.now)
+        self.actuator = Actuator(self.providers, self.workload, lease.epoch, self.leads, self.now, self._wake)
+        self.check(self.providers)
 
-    def _provider_of(self, group: str) -> str:
-        return self.settings.provider_of.get(group, self.settings.default_provider)
+    def leads(self) -> bool:
+        """Whether the lease has not run out: asked before every outside call. By the steady clock, counted from before
+        the lease was asked for, so that neither a clock that is set nor a slow database makes it longer."""
+        return self.steady() < self._leads_until
 
-    def _leads(self) -> bool:
-        """Whether the lease has not run out: asked before every outside call."""
-        return self.now() < self.lease.expires_at
+    def renew(self) -> None:
+        """Keep the lease, if it is time to; ``NotLeading`` when it is another's."""
+        asked_at = self.steady()
+        if asked_at < self._renew_at:
+            return
+        try:
+            self.lease = self.journal.renew(self.lease, self._lease_time())
+        except LeaseLost as error:
+            raise NotLeading(str(error)) from error
+        self._leads_until, self._renew_at = asked_at + self.lease.ttl, asked_at + self.lease.ttl / 3
+
+    @property
+    def renews_in(self) -> float:
+        """Seconds until the lease is to be renewed."""
+        return max(0.0, self._renew_at - self.steady())
+
+    def _lease_time(self) -> float | None:
+        return None if self.journal.own_clock else self.now()
 
     def _new_id(self, group: str) -> str:
         """Unique for ever: no two epochs are the same, and no number is used twice in one."""
         return f"{group}-{self.lease.epoch}-{next(self._numbers)}"
 
-    async def tick(self) -> Tick:
-        """One pass: observe, fold, plan, decide, commit, act."""
-        seen = await self._observe()
-        now = self.now()
-        folded = fold(self.book, seen, self._groups, self._provider_of, self.settings.limits, now)
-        book, planned = folded.book, None
-        if seen.view is not None:
-            snapshot = snapshot_of(
-                book, seen.view, self.settings.groups, self.settings.cluster, self.settings.back_off, now
-            )
-            planned = plan(snapshot)
-            book, _ = decide(book, planned, folded.unknown, self._new_id, now)
-        book = self._ask(book, now)
-        self._commit(book, now)
-        self.actuator.start(book, self._groups)
-        return Tick(folded, planned, book)
-
-    # -- observe -----------------------------------------------------------------------------------------------------
-
-    async def _observe(self) -> Seen:
-        names = sorted(self.providers)
-        lists = asyncio.gather(*(self._within_limit(self.providers[name].list()) for name in names))
-        view, instances = await asyncio.gather(self._within_limit(self.workload.observe()), lists)
-        refused, self.actuator.refused = tuple(self.actuator.refused), []
-        return Seen(dict(zip(names, instances, strict=True)), view, refused)
-
-    async def _within_limit(self, call: Awaitable[T]) -> T | None:
-        """The answer, or None for "unknown"."""
-        try:
-            async with asyncio.timeout(self.settings.observe_timeout):
-                return await call
-        except (ProviderError, WorkloadError, TimeoutError):
-            return None
-
-    # -- decide and commit -------------------------------------------------------------------------------------------
-
-    def _ask(self, book: Book, now: float) -> Book:
-        """Queued launches whose turn has come are asked for; unanswered ones again, with the same token."""
-        asking = [record for record in book.slices.values() if record.state == State.REQUESTING]
-        room = self.settings.launches_at_once - sum(self.actuator.launching(record.id) for record in asking)
-        limits = self.settings.limits
-        for record in sorted(asking, key=lambda one: (one.since, one.id)):
-            due = record.since + limits.requesting * record.attempts / limits.tries
-            if now >= due and record.attempts < limits.tries and not self.actuator.launching(record.id):
-                book, _ = requested(book, record.id, now)
-                room -= 1
-        queued = (record for record in book.slices.values() if record.state == State.QUEUED)
-        for record in sorted(queued, key=lambda one: (one.since, one.id))[: max(0, room)]:
-            if record.group in self._groups:
-                book, _ = requested(book, record.id, now)
-        return book
-
-    def _commit(self, book: Book, now: float) -> None:
-        """Write what changed, in one transaction, under the lease. ``NotLeading`` when it is another's."""
-        try:
-            self.lease = self.journal.renew(self.lease, now)
-            seq = self.journal.append(list(entries_between(self.book, book, now)), epoch=self.lease.epoch)
-            gone = ended(book)
-            if gone:
-                kept = replace(book, slices={name: r for name, r in book.slices.items() if name not in gone})
-                seq = self.journal.append(list(entries_between(book, kept, now)), epoch=self.lease.epoch)
-                book = kept
-            if next(self._ticks) % self.settings.save_every == 0:
-                self.journal.save_state(seq, book_data(book), epoch=self.lease.epoch)
-        except (Fenced, LeaseLost) as error:
-            raise NotLeading(str(error)) from error
-        self.book = book
-
     async def stop(self) -> None:
-        """Stop acting and give the lease back. Slices live on."""
+        """Stop looking and acting, and give the lease back. Slices live on."""
+        await self._observer.close()
         await self.actuator.close()
         self.journal.release(self.lease)
+
+    # -- settings -----------------------------------------------------------------------------------------------------
+
+    def check(self, providers: Mapping[str, Provider]) -> None:
+        """``Misfit`` if slices would be left without the provider that sold them."""
+        left: dict[str, int] = {}
+        for record in self.chronicle.book.slices.values():
+            if record.provider not in providers and record.state != State.QUEUED:
+                left[record.provider] = left.get(record.provider, 0) + 1
+        for provider, slices in sorted(left.items()):
+            raise Misfit(
+                f"providers.{provider}: it still has {slices} of our slices, and cannot be left out: keep it, without "
+                "groups if you like, until windlass status shows none of them"
+            )
+
+    async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
+        """Go on with other settings. Slices of groups that are gone are drained. ``Misfit`` changes nothing."""
+        self.check(providers)
+        await self._observer.close()
+        self.settings, self.providers, self.workload = settings, dict(providers), workload
+        self.actuator.providers, self.actuator.workload = self.providers, workload
+        self._observer = self._new_observer()
+
+    def _new_observer(self) -> Observer:
+        return Observer(
+            self.providers,
+            self.workload,
+            lambda: self.settings.policy.observe_timeout,
+            self.steady,
+            self._wake,
+        )
+
+    # -- one pass -----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> Pass:
+        """Observe, fold, plan, decide, commit, act."""
+        look = await self._observer.look()
+        if self.actuator.overtaken:
+            raise NotLeading(self.actuator.overtaken)
+        self.renew()
+        before, now, settings = self.chronicle, self.now(), self.settings
+        orders = orders_after(self.journal, before.heard.get(ORDERS, 0))
+        refused = tuple(self.actuator.refused)
+        book = obeyed(before.book, (order for _, order in orders))
+        folded = fold(book, Seen(look.instances, look.view, refused), settings, now)
+        after = replace(
+            before,
+            book=folded.book,
+            sighted=sighted_after(before.sighted, look, self.actuator.troubles),
+            settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
+            heard={ORDERS: orders[-1][0]} if orders else before.heard,
+        )
+        planned, bought = None, tuple[Bought, ...]()
+        if look.view is not None:
+            planned = plan(self._snapshot(after, look))
+            decision = decide(after.book, planned, settings, folded.unknown, self._new_id, now)
+            bought = decision.bought
+            after = replace(
+                after,
+                book=decision.book,
+                waiting=waiting_after(before.waiting, planned),
+                stay=stays_after(before.stay, planned),
+            )
+        after = replace(after, book=ask(after.book, settings, self.actuator.launching, now))
+        once = told(bought, refused, sorted(set(look.mistakes) - self._mistakes), now)
+        entries = self._commit(before, after, tuple(once), now)
+        self.actuator.refused = self.actuator.refused[len(refused) :]
+        self._mistakes = frozenset(look.mistakes)
+        self.actuator.start(self.chronicle.book, settings)
+        return Pass(folded, planned, entries)
+
+    def _snapshot(self, chronicle: Chronicle, look: Look) -> Snapshot:
+        assert look.view is not None
+        return snapshot_of(chronicle.book, look.view, self.settings, self.now())
+
+    def _commit(self, before: Chronicle, after: Chronicle, once: tuple[Entry, ...], now: float) -> tuple[Entry, ...]:
+        """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
+        changes = list(entries_between(before, after, now))
+        kept = replace(after, book=forgotten(after.book, now))
+        if kept.book is not after.book:
+            changes += entries_between(after, kept, now)
+        if not changes and not once:
+            return ()
+        # Time is charged to what was the case until now, and only when something changes: in between nothing does.
+        charged_now = replace(kept, account=charged(before.account, before.book, before.stay, now))
+        entries = (*changes, *once, *entries_between(kept, charged_now, now))
+        try:
+            seq = self.journal.append(entries, epoch=self.lease.epoch)
+            self.chronicle = replace(charged_now, at=now, seq=seq)
+            self._entries_since_saved += len(entries)
+            if self._entries_since_saved > max(SAVE_AFTER, len(kept.book.slices)):
+                self.journal.save_state(seq, saved(self.chronicle), epoch=self.lease.epoch)
+                self._entries_since_saved = 0
+        except Fenced as error:
+            raise NotLeading(str(error)) from error
+        return entries
+
+    def next_deadline(self) -> float | None:
+        """When a pass would do something although nothing new is seen, by the clock ``now``."""
+        demands = self.chronicle.sighted.demand.values()
+        due = next_deadline(self.chronicle.book, demands, self.settings, self.now())
+        again = self.actuator.next_try()
+        return min((at for at in (due, again) if at is not None), default=None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from windlass.core.lifecycle import State, is_legal
 from windlass.core.reasons import Code, Reason
@@ -22,6 +21,8 @@ class SliceRecord:
     id: str
     """Unique for ever: the token of its launch and its tag at the provider."""
     group: str
+    provider: str
+    """Who sold it."""
     state: State
     since: float
     """When it entered the state."""
@@ -29,6 +30,10 @@ class SliceRecord:
     """Why it was launched, or adopted."""
     reason: Reason
     """Why it is in this state."""
+    price: int = 0
+    """Nanodollars per hour, when it was bought."""
+    asked_at: float | None = None
+    """When the provider was first asked for it."""
     attempts: int = 0
     """How often the provider was asked for it."""
     seen: bool = False
@@ -37,13 +42,27 @@ class SliceRecord:
     fence: int = 0
     """Number of its current cordon; acknowledgements of older ones are void."""
     certificate: int | None = None
-    """The fence for which the workload says that nothing runs there: without it a slice that was READY never ends."""
-    nodes: tuple[Node, ...] = ()
-    """Its nodes as last seen in the workload."""
-    missing_since: float | None = None
-    """Since when none of its nodes shows in the workload, although the provider shows the slice."""
+    """The fence for which the workload says that nothing runs there: without it no machine that lives is ended."""
+    joined_at: float | None = None
+    """When all of its hosts were first in the workload."""
+    absent_since: float | None = None
+    """Since when its provider's list does not show it, although it did."""
+    unwell_since: float | None = None
+    """Since when the workload has not seen all of its hosts healthy, although it had."""
+    dead: bool = False
+    """A host of it is gone, so nothing that runs there can be saved: it is ended without a certificate."""
+    leaving: Reason | None = None
+    """Why it must go whatever waits: the operator says so, the provider takes it soon, it is unhealthy. No demand calls
+    it back, and its work is waited for without a limit."""
     quarantine: str = ""
     """Why nobody touches it any more; empty when all is well."""
+    nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
+    """Its nodes as last seen in the workload; seen again after a restart, so not kept."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether the workload's word for the current fence is that nothing runs there."""
+        return self.certificate is not None and self.certificate == self.fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +78,48 @@ class Luck:
     """What is remembered of a group's provider."""
 
     failures: tuple[Failure, ...] = ()
+    succeeded_at: float | None = None
+    """When a machine of it came up last."""
     quota_until: float | None = None
     last_error: str = ""
+    paced_until: float = 0
+    """By when the launches that were asked for would be spread evenly at the launch rate."""
+    boots: tuple[float, ...] = ()
+    """How long the last few took from the call to READY, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A slice that was confirmed gone a while ago, in case a list that lags shows it again."""
+
+    at: float
+    certified: bool
+    """We ended it, empty; what shows again is ended again. Else it may hold work, and is taken over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
     """Every record, and the luck of every group. Values are replaced, never changed."""
 
-    slices: Mapping[str, SliceRecord] = field(default_factory=lambda: MappingProxyType({}))
-    luck: Mapping[str, Luck] = field(default_factory=lambda: MappingProxyType({}))
+    slices: Mapping[str, SliceRecord] = field(default_factory=dict)
+    luck: Mapping[str, Luck] = field(default_factory=dict)
+    gone: Mapping[str, Gone] = field(default_factory=dict)
+    frozen: Mapping[str, str] = field(default_factory=dict)
+    """Groups in which nothing is launched or released, each with who said so; ``*`` stands for all."""
+
+    def is_frozen(self, group: str) -> bool:
+        return group in self.frozen or EVERY_GROUP in self.frozen
 
     def with_records(self, *records: SliceRecord) -> Book:
         return replace(self, slices={**self.slices, **{record.id: record for record in records}})
 
-    def with_luck(self, group: str, luck: Luck) -> Book:
-        return replace(self, luck={**self.luck, group: luck})
+
+EVERY_GROUP = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A change of state, as it goes into the journal."""
+    """A change of state, and why."""
 
     slice_id: str
     source: State | None
@@ -97,4 +137,11 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
     following = replace(record, state=target, since=at, reason=reason)
     if target == State.READY:
         following = replace(following, marked_until=None)
+    elif target == State.TERMINATING and not record.certified:
+        # Whatever the workload has placed there, or will when a host joins after all, must be told of the end first.
+        following = replace(following, fence=record.fence + 1, certificate=None, absent_since=None)
+    elif target == State.TERMINATING:
+        following = replace(following, absent_since=None)
+    elif target == State.CORDONED:
+        following = replace(following, fence=record.fence + 1, certificate=None)
     return following, Moved(record.id, record.state, target, at, reason)

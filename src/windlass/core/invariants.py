@@ -36,6 +36,7 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         _limits_hold(snapshot, plan),
         _floors_hold(snapshot, plan),
         _launch_or_release(snapshot, plan),
+        _frozen_stays(snapshot, plan),
         _reasons_answer_their_question(snapshot, plan),
     )
 
@@ -175,6 +176,17 @@ def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for change in (*plan.cancel, *plan.drain, *plan.mark):
         if group[change.slice] in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
             yield f"{group[change.slice]} is launched, and {change.slice} goes ({change.reason.code})"
+
+
+def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Nothing is launched in a frozen group, nothing of it goes, and only demand takes a mark off."""
+    frozen = {group.name for group in snapshot.groups if group.frozen}
+    yield from (f"{name} is frozen and launched" for name in plan.launch if name in frozen)
+    group = {item.id: item.group for item in snapshot.slices}
+    rules = [change for change in plan.unmark if change.reason.code != Code.DEMAND]
+    for change in (*plan.cancel, *plan.drain, *plan.mark, *rules):
+        if group[change.slice] in frozen:
+            yield f"{group[change.slice]} is frozen, and {change.slice} is changed ({change.reason.code})"
 
 
 def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

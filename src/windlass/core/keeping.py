@@ -27,6 +27,8 @@ def reason_to_stay(release: Release, position: int) -> Reason:
         return Reason(Code.GANG_HELD, f"held for gang {release.held[position]}, which cannot start whole yet")
     if position in draft.requested:
         return Reason(Code.REQUESTED_CAPACITY, "a standing request needs its room")
+    if kind.frozen:
+        return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing of it is released until it is resumed")
     if item.marked_until is not None and position not in release.unmarks:
         return Reason(Code.MARKED, f"marked for release at {item.marked_until:g}")
     if item.state in IN_FLIGHT:

@@ -107,7 +107,9 @@ class Ledger:
         return UNBOUNDED
 
     def own_headroom(self, group: int, gang: bool = False) -> int:
-        """Slices that the group's own limits and its provider allow."""
+        """Slices that the group's own limits, its operator and its provider allow."""
+        if self.groups[group].frozen:
+            return 0
         return min(self.under_max(group), self.under_rate(group, gang), self.available(group))
 
     def headroom(self, group: int, gang: bool = False) -> int:
@@ -127,6 +129,8 @@ class Ledger:
         kind = self.groups[group]
         have = self.counted[group] + self.new[group]
         many = "" if slices == 1 else f" ({slices} more are needed)"
+        if kind.frozen:
+            return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing is launched in it until it is resumed")
         if self.under_max(group) < slices:
             at = f"is at its max of {kind.max}" if have >= kind.max else f"has {have} of at most {kind.max}"
             return Reason(Code.AT_MAX, f"{kind.name} {at} {'slice' if kind.max == 1 else 'slices'}{many}")

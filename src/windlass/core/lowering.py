@@ -2,8 +2,9 @@
 
 Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
 First each group's ``max``, then ``max_nodes`` over all groups, then the cost ceiling, where the dearer goes first among
-equals. What is on its way out already frees its place by itself. Protected slices are never victims, and the limits
-over all groups never undercut a group's ``min``. Victims take no demand in this plan.
+equals. What is on its way out already frees its place by itself. Protected slices and those of a frozen
+group are never victims, and the limits over all groups never undercut a group's ``min``. Victims take no demand in this
+plan.
 """
 
 from __future__ import annotations
@@ -69,7 +70,13 @@ def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, 
 
 
 def _open_to_release(draft: Draft, positions: list[int]) -> list[int]:
-    return [p for p in positions if draft.slices[p].id not in draft.groups[draft.group_of[p] or 0].protected]
+    """Those that may be victims, of positions that all belong to some group."""
+    kinds = [draft.groups[draft.group_of[p] or 0] for p in positions]
+    return [
+        p
+        for p, kind in zip(positions, kinds, strict=True)
+        if not kind.frozen and draft.slices[p].id not in kind.protected
+    ]
 
 
 def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int], tuple[object, ...]]:

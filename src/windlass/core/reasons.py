@@ -87,8 +87,8 @@ WHY_DEMAND_WAITS: Final = _codes(
     "QUOTA BACKOFF BUDGET RATE_LIMITED UNKNOWN_INPUT INVALID_DEMAND FROZEN"
 )
 WHY_GROUP_PASSED_OVER: Final = _codes(
-    "RATE_LIMITED TOO_SMALL NO_LABEL_MATCH NOT_TOLERATED GANG_SHAPE AT_MAX MAX_NODES STOCKOUT QUOTA BACKOFF BUDGET "
-    "WORSE_SCORE DEARER LOWER_RANK"
+    "FROZEN RATE_LIMITED TOO_SMALL NO_LABEL_MATCH NOT_TOLERATED GANG_SHAPE AT_MAX MAX_NODES STOCKOUT QUOTA BACKOFF "
+    "BUDGET WORSE_SCORE DEARER LOWER_RANK"
 )
 WHY_SLICE_STARTS: Final = _codes("DEMAND MIN SPARE REQUEST REPLACE_LOST REPLACE_FAILED PROBE CONSOLIDATE MANUAL")
 WHY_SLICE_STOPS: Final = _codes(
@@ -101,6 +101,7 @@ WHY_SLICE_STAYS: Final = _codes(
 )
 
 NEAREST: Final = (
+    Code.FROZEN,
     Code.RATE_LIMITED,
     Code.BACKOFF,
     Code.STOCKOUT,
@@ -113,10 +114,13 @@ NEAREST: Final = (
     Code.NO_LABEL_MATCH,
     Code.TOO_SMALL,
 )
-"""Hindrances of groups, the one nearest to being lifted first: a demand waits with the first that any group has."""
+"""Hindrances of groups, the one nearest to being lifted first: a demand waits with the first that any group has.
+
+What an operator has frozen is one word away, so it comes before what only time or the provider can lift.
+"""
 
 TRANSIENT: Final = frozenset({Code.RATE_LIMITED, Code.BACKOFF, Code.STOCKOUT, Code.QUOTA})
-"""Hindrances that pass by themselves."""
+"""Hindrances that pass by themselves; what is frozen waits for its operator."""
 
 IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
 """Hindrances that hold even on an empty cluster with every limit lifted."""
@@ -147,9 +151,8 @@ def plural(count: int, noun: str) -> str:
 
 def seconds(amount: float) -> str:
     """A span as people say it: ``45 s``, ``6 min``, ``2 h 5 min``; short spans keep their seconds."""
-    whole = int(amount) if amount == int(amount) else amount
     if amount < 300:
-        return f"{whole:g} s" if isinstance(whole, float) else f"{whole} s"
+        return f"{round(amount, 1 if amount >= 1 else 3):g} s"
     minutes = int(amount // 60)
     if minutes < 120:
         return f"{minutes} min"

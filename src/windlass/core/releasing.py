@@ -1,9 +1,9 @@
 """Giving back: surplus launches, idle slices, slices above a utilization target.
 
 In this order, never below ``min`` slices and ``spare`` free ones, never a slice that got a placement in this plan or
-holds requested room, never a protected one, never one of a group that this plan launches: surplus in flight,
-``idle_timeout``, ``low_utilization``, ``utilization`` with marks. Consolidation has its own file. A slice with an
-unhealthy node is left alone here: replacing it is the loop's business.
+holds requested room, never a protected one, never one of a group that is frozen or that this plan launches: surplus in
+flight, ``idle_timeout``, ``low_utilization``, ``utilization`` with marks. Consolidation has its own file. A slice with
+an unhealthy node is left alone here: replacing it is the loop's business.
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ class Release:
         held: dict[int, str] = {}
         was: dict[int, tuple[str, Seconds]] = {}
         for gang in (*self.draft.waiting_gangs, *self.draft.late_gangs):
-            code = waiting[gang.id].reason.code
+            code, groups = waiting[gang.id].reason.code, waiting[gang.id].groups
             if code in IMPOSSIBLE or code == Code.NO_SHAPE_FITS:
                 continue
             positions = serve_partly(self.draft, gang)
             if code == Code.GANG_FORMING and gang.deadline is not None:
                 was.update({p: (gang.id, gang.deadline) for p in positions if p not in was})
-            elif gang.deadline is not None or code in TRANSIENT:
+            elif gang.deadline is not None or any(reason.code in TRANSIENT for reason in groups.values()):
+                # Of any group, not of the nearest hindrance: a frozen group beside it must not make the gang give up
+                # what it waits with.
                 held.update({p: gang.id for p in positions if p not in held})
         return held, was
 
@@ -87,6 +89,7 @@ class Release:
             or position in self.held
             or group is None
             or self.launching[group]
+            or draft.groups[group].frozen
             or draft.slices[position].id in draft.groups[group].protected
             or not draft.slices[position].healthy
         )
@@ -221,16 +224,16 @@ def _note(release: Release, positions: list[int], reason: Reason) -> None:
 
 
 def release_by_utilization(release: Release) -> None:
-    """Unmark busy, unmark surplus, drain the expired, mark."""
+    """Unmark busy, unmark surplus, drain the expired, mark. In a frozen group only demand takes a mark off."""
     for group, kind in enumerate(release.draft.groups):
         rule = kind.scale_down.utilization if kind.scale_down else None
-        if rule is not None:
+        if rule is not None and not kind.frozen:
             _steer(release, group, rule)
             continue
         for position in _marked(release, group):
             if release.placed[position]:
                 release.unmarks[position] = Reason(Code.DEMAND, "demand is placed on it")
-            else:
+            elif not kind.frozen:
                 release.unmarks[position] = Reason(Code.NO_RULE, f"{kind.name} has no utilization rule any more")
 
 

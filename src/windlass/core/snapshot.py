@@ -100,6 +100,8 @@ class Group:
     protected: frozenset[str] = frozenset()
     boot_seconds: Seconds = 300
     """What a new slice costs before it is of use; consolidation counts it."""
+    frozen: bool = False
+    """By an operator's order nothing is launched in it and nothing of it is released, until it is resumed."""
 
     def node_labels(self) -> dict[str, str]:
         """What its nodes will carry; ``preemptible`` is a label like any other."""

@@ -85,6 +85,8 @@ class Unblocker:
                 if len(found) == MOST_TOLD:
                     break
             if not found:
+                found = {unblock.change: unblock for unblock in self._all_resumed(demand, waiting)}
+            if not found:
                 found = {unblock.change: unblock for unblock in self._together(demand, waiting)}
         except _Spent:
             pass
@@ -118,13 +120,15 @@ class Unblocker:
     # -- candidates, the smallest change first ----------------------------------------------------------------------
 
     def _edits(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
-        """Single changes that might help: the typing error first, then what passes by itself, then limits."""
+        """Single changes that might help: the typing error, what is frozen, what passes by itself, limits."""
         by_code = self._groups_by_code(waiting)
         if waiting.reason.code == Code.GANG_FORMING and demand.deadline is not None:
             without = _on_demand(demand, lambda d: replace(d, deadline=None))
             yield Edit("no deadline", ("demands", demand.id, "deadline"), None, without)
         if Code.NO_LABEL_MATCH in by_code:
             yield from self._mended_conditions(demand)
+        for group in by_code.get(Code.FROZEN, ()):
+            yield _resumed(group)
         for code in sorted(TRANSIENT - {Code.RATE_LIMITED}):
             for group in by_code.get(code, ()):
                 yield _available(group)
@@ -204,6 +208,14 @@ class Unblocker:
                 where = (*demand.where[:index], mended, *demand.where[index + 1 :])
                 yield _where(demand, where, f"{condition} -> {mended}")
 
+    def _all_resumed(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
+        """Every frozen group at once: an operator may have frozen them all with one word."""
+        frozen = self._groups_by_code(waiting).get(Code.FROZEN, [])
+        if len(frozen) > 1:
+            unblock = self._if_true(demand, tuple(_resumed(group) for group in frozen))
+            if unblock is not None:
+                yield unblock
+
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
         """Every limit that one group needs, raised at once, if need be beside a change of the demand itself."""
         for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
@@ -217,7 +229,7 @@ class Unblocker:
 
     def _with_limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> Unblock | None:
         """The change with the limits of one group, and those of the cluster, raised as far as it needs them."""
-        free = replace(group, max=LIFTED, max_launching=None, availability=Availability())
+        free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
         snapshot = _set_cluster(
             _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
         )
@@ -233,6 +245,8 @@ class Unblocker:
             yield _new_max(group, lifted.counted[group.name])
         if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
             yield _new_rate(group, lifted.flying[group.name])
+        if group.frozen:
+            yield _resumed(group)
         if group.availability.state != "available":
             yield _available(group)
         if cluster.max_launching is not None and flying > cluster.max_launching:
@@ -300,6 +314,15 @@ def _available(group: Group) -> Edit:
         ("groups", group.name, "availability"),
         {"state": "available"},
         lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), availability=Availability())),
+    )
+
+
+def _resumed(group: Group) -> Edit:
+    return Edit(
+        f"resume {group.name}",
+        ("groups", group.name, "frozen"),
+        False,
+        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), frozen=False)),
     )
 
 

@@ -32,8 +32,8 @@ def stock_of(draft: Draft) -> dict[int, list[int]]:
     stock: dict[int, list[int]] = {}
     for position, item in enumerate(draft.slices):
         group = draft.group_of[position]
-        if group is None or position in draft.released:
-            continue
+        if group is None or position in draft.released or draft.groups[group].frozen:
+            continue  # what is frozen could not be bought again: it is there, and stays what it is
         idle = item.state == State.READY and item.marked_until is None and not draft.busy[position] and item.healthy
         if item.state in IN_FLIGHT or (idle and _looks_like_its_group(draft, position, group)):
             stock.setdefault(group, []).append(position)

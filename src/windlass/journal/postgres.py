@@ -16,7 +16,8 @@ import psycopg
 from psycopg import conninfo, errors
 
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
-from .rules import Migration, Session, SqlJournal
+from .rules import SqlJournal
+from .tables import Migration, Session
 
 PATIENCE: Final = 10
 """Seconds to wait for a connection, and for another controller's transaction."""

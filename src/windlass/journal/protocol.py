@@ -75,7 +75,7 @@ class Record:
     seq: int
     """Its number: 1, 2, 3 and so on, in the order of commits, without a gap."""
     epoch: int
-    """The epoch of the controller that wrote it."""
+    """The epoch of the controller that wrote it; for an operator's order, the one that stood at that moment."""
     kind: str
     subject: str
     at: float
@@ -124,7 +124,7 @@ class JournalHealth:
 
 @runtime_checkable
 class Journal(Protocol):
-    """An append-only record with one writer at a time. Every method may be called from any thread."""
+    """An append-only record in which one controller at a time decides. Every method may be called from any thread."""
 
     @property
     def own_clock(self) -> bool:
@@ -134,7 +134,7 @@ class Journal(Protocol):
         """
         ...
 
-    def append(self, entries: Sequence[Entry], *, epoch: int) -> int:
+    def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         """Write all entries in one transaction and return the number of the last one.
 
         When it returns, they survive ``kill -9`` and a power cut. Numbers increase by one, also over restarts and a
@@ -143,6 +143,11 @@ class Journal(Protocol):
         ``Fenced``: the epoch is not the one that was granted last. A lower one has been overtaken. A higher one was
         never granted here: the journal is an older copy of the one that granted it, and going on would grant it a
         second time. An expired or released lease that nobody took over does not fence: nobody else can have acted.
+
+        ``epoch`` None is for one who does not lead and only wishes: an operator who freezes a group or drains a slice.
+        It is never fenced, and the records carry the epoch that stands. All else is the same: one transaction, the next
+        numbers, durable when it returns, beside a leader that appends at the same time. It has no default, for a leader
+        that forgot its epoch would write past the fence.
         """
         ...
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
-from .rules import Migration, Session, SqlJournal
+from .rules import SqlJournal
+from .tables import Migration, Session
 
 MEMORY: Final = ":memory:"
 PATIENCE: Final = 10.0

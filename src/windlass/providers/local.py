@@ -8,7 +8,11 @@ however it ends.
 The record comes first (`local_files`). An order whose record is there has been taken, and whoever looks next carries
 it out: ``launch`` and ``list`` start every host that no supervisor has taken yet, and finish every end that was begun.
 So a controller may be killed between any two lines, and what follows is the same: all hosts, or none. Two that do so at
-once do no harm, for a host lets itself be taken only once.
+once do no harm, for a host lets itself be taken only once. One that was made with ``repair=False`` only looks: its list
+changes nothing, and shows what was left undone as it is.
+
+An id buys once. The ids of slices that have ended are kept for a month, so that an order that comes late, or comes
+again, does not bring back what was ended.
 
 Needs Linux: processes are told apart by /proc and signalled by handle.
 """
@@ -67,12 +71,17 @@ class LocalProvider:
         now: Callable[[], float] = time.time,
         tie_to: int | None = None,
         grace: float = 5.0,
+        repair: bool = True,
     ) -> None:
         """``tie_to``: the number of a process with which all slices launched here end; None: they live on.
 
         ``grace``: seconds between SIGTERM and SIGKILL.
+
+        ``repair``: whether ``list`` does what a controller that died has left undone. With False it only reads: it
+        starts, ends, makes and removes nothing, and a directory that is not there is an empty list.
         """
-        self._files = Files(Path(directory))
+        self._files = Files(Path(directory), make=repair)
+        self._repair = repair
         self._boot_delay = boot_delay
         self._faults = LocalFaults(faults or (), now)
         self._now = now
@@ -149,22 +158,31 @@ class LocalProvider:
 
     def _known(self, home: Path, epoch: int) -> bool:
         with self._files.changing(epoch):
-            return _is_slice(home)
+            spent = self._is_spent(home)
+        if spent and not _is_slice(home):
+            log.warning("%s starts nothing: a slice of that id has ended already, and an id buys once", home.name)
+        return spent
+
+    def _is_spent(self, home: Path) -> bool:
+        """Whether this id has bought already, be it here or gone. Under ``changing``."""
+        return _is_slice(home) or self._files.has_ended(home.name)
 
     def _buy(self, home: Path, record: Record, epoch: int) -> None:
         """Take the order and carry it out, in one piece: a caller that goes away meanwhile leaves nothing half done."""
         self._starting.add(home.name)
         try:
             with self._files.changing(epoch):  # asked again: a fault may have held us up
-                taken = not _is_slice(home)
+                taken = not self._is_spent(home)
                 if taken:
                     self._files.add(record)
             try:
                 self._carry_out(home)
             except ProviderError:
                 if taken:
+                    # Refused: the same order may come again, unless some of its hosts have run.
+                    ran = any(life.taken for life in _lives(home))
                     self._begin_end(home, None)
-                    self._finish_end(home, force=True)
+                    self._finish_end(home, force=True, spent=ran)
                 raise
         finally:
             self._starting.discard(home.name)
@@ -212,8 +230,8 @@ class LocalProvider:
     def _forced(self, began: float) -> bool:
         return time.monotonic() - began > self._grace + _PATIENCE
 
-    def _finish_end(self, home: Path, force: bool) -> bool:
-        """Remove the slice once nothing of it runs; True when it is gone."""
+    def _finish_end(self, home: Path, force: bool, *, spent: bool = True) -> bool:
+        """Remove the slice once nothing of it runs; True when it is gone. ``spent``: its id never buys again."""
         if not home.exists():
             return True
         supervisors = [life.supervisor for life in _lives(home) if life.supervisor is not None]
@@ -226,6 +244,8 @@ class LocalProvider:
                 return True
             if _kill_marked(home):
                 return False
+            if spent:
+                self._files.remember(home.name, self._now())
             self._files.remove(home)
         return True
 
@@ -235,7 +255,7 @@ class LocalProvider:
         found, mistakes = [], []
         for home in self._files.homes():
             try:
-                record = self._looked_after(home)
+                record = self._looked_after(home) if self._repair else _looked_at(home)
                 if record is not None:
                     found.append(_instance(home, record))
             except FileNotFoundError:
@@ -250,18 +270,31 @@ class LocalProvider:
 
     def _looked_after(self, home: Path) -> Record | None:
         """The record of a slice, after what a controller that died has left undone is done."""
-        record = Record.read(home)
-        orphaned = record.tie_to is not None and not record.tie_to.alive
-        lives = _lives(home)
-        if record.ending or (orphaned and not any(life.taken for life in lives)):
+        record, lives = Record.read(home), _lives(home)
+        if record.ending or _is_abandoned(record, lives):
             if not any(life.supervised for life in lives) and self._finish_end(home, force=False):
                 return None
-        elif home.name not in self._starting and any(not life.taken for life in lives) and not orphaned:
+        elif home.name not in self._starting and any(not life.taken for life in lives) and not _is_orphaned(record):
             try:
                 self._start_missing(home)
             except OSError as error:
                 log.warning("%s waits to be started: %s", home.name, error)
         return Record.read(home)
+
+
+def _looked_at(home: Path) -> Record:
+    """The record of a slice as it is; one that the next controller will end counts as ending."""
+    record = Record.read(home)
+    return replace(record, ending=True) if _is_abandoned(record, _lives(home)) else record
+
+
+def _is_orphaned(record: Record) -> bool:
+    return record.tie_to is not None and not record.tie_to.alive
+
+
+def _is_abandoned(record: Record, lives: Sequence[Life]) -> bool:
+    """Tied to a process that died before any host was taken: there is no supervisor that could end it."""
+    return _is_orphaned(record) and not any(life.taken for life in lives)
 
 
 def _is_slice(home: Path) -> bool:

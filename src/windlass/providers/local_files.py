@@ -1,7 +1,8 @@
-"""What a local provider keeps on disk: the record of each slice, its lock, and the highest epoch seen.
+"""What a local provider keeps on disk: the record of each slice, the ids that have ended, and the highest epoch seen.
 
     DIRECTORY/.lock                   held for the moment of a change
     DIRECTORY/.epoch                  the highest fencing epoch seen
+    DIRECTORY/.ended/DAY/SLICE        empty: a slice of this name has ended on that day
     DIRECTORY/SLICE/record.json       the order, as it was taken
     DIRECTORY/SLICE/host-N/           where host N runs: stdout.log, stderr.log, lock, process.json
 
@@ -22,10 +23,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .local_host import LOCK, PROCESS, RECORD, Process, take_lock, write_json
+from .local_host import ENDED, LOCK, PROCESS, RECORD, Process, day_of, remember_end, take_lock, write_json
 from .protocol import InvalidRequest, ProviderError, StaleEpoch
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+REMEMBERED: Final = 30 * 86400.0
+"""Seconds for which the id of an ended slice is kept. An order is repeated within minutes, while its answer is missing;
+or by a controller that was down and still has it in its journal, at the worst after a month of holidays. A thousand
+slices a day are then 30,000 empty files, and a day of them is forgotten at once."""
 
 
 class Garbage(Exception):
@@ -130,10 +136,17 @@ class Life:
 class Files:
     """The directory of one local provider. Everything here blocks, for moments."""
 
-    def __init__(self, root: Path) -> None:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, root: Path, *, make: bool = True) -> None:
+        """Without ``make`` the directory is made by the first change, and until then may be missing."""
         self.root = root.resolve()
+        self._made = False
+        if make:
+            self._make()
+
+    def _make(self) -> None:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.root / ".lock").touch(mode=0o600)
+        self._made = True
 
     def home(self, slice_id: str) -> Path:
         if not _NAME.fullmatch(slice_id):
@@ -144,11 +157,20 @@ class Files:
         return self.root / slice_id
 
     def homes(self) -> list[Path]:
-        return sorted(path for path in self.root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir())
+        """Every directory that may be a slice's. One that was made and has vanished is an error, not an empty list."""
+        try:
+            found = list(self.root.iterdir())
+        except FileNotFoundError:
+            if self._made:
+                raise
+            return []
+        return sorted(path for path in found if _NAME.fullmatch(path.name) and path.is_dir())
 
     @contextmanager
     def changing(self, epoch: int | None) -> Iterator[None]:
         """One change at a time, over all processes on this directory, and none for a controller of the past."""
+        if not self._made:
+            self._make()
         handle = take_lock(self.root / ".lock", wait=True)
         assert handle is not None
         try:
@@ -189,6 +211,21 @@ class Files:
         except FileNotFoundError:
             return
         shutil.rmtree(gone, ignore_errors=True)
+
+    def remember(self, slice_id: str, at: float) -> None:
+        """Keep the id of a slice that ends, and forget those of long ago. Under ``changing``."""
+        remember_end(self.root, slice_id, at)
+        oldest = day_of(at - REMEMBERED)
+        for day in (self.root / ENDED).iterdir():
+            if day.name < oldest:
+                shutil.rmtree(day, ignore_errors=True)
+
+    def has_ended(self, slice_id: str) -> bool:
+        try:
+            days = list((self.root / ENDED).iterdir())
+        except FileNotFoundError:
+            return False
+        return any((day / slice_id).exists() for day in days)
 
     def sweep(self) -> None:
         """Remove what a crash in the middle of ``add`` or ``remove`` has left. Under ``changing``."""

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple
 RECORD: Final = "record.json"
 PROCESS: Final = "process.json"
 LOCK: Final = "lock"
+ENDED: Final = ".ended"
 
 TICK: Final = 0.2
 """Seconds between two looks at the owner, and between two sweeps of what must end."""
@@ -105,6 +106,18 @@ def write_json(path: Path, value: object) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def day_of(at: float) -> str:
+    """The day of a time, so that days sort as text."""
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
+
+
+def remember_end(root: Path, slice_id: str, at: float) -> None:
+    """Leave an empty file that says that this id has had its slice: it never buys again."""
+    day = root / ENDED / day_of(at)
+    day.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (day / slice_id).touch(mode=0o600)
 
 
 def take_lock(path: Path, *, wait: bool) -> int | None:
@@ -266,6 +279,8 @@ def _end_all(child: int | None, grace: float) -> None:
 
 def _remove(home: Path, directory: Path) -> None:
     """The owner is gone for good: take the host's directory away, and with the last host the slice's."""
+    with suppress(OSError):  # no room for a name is no reason to stay
+        remember_end(home.parent, home.name, time.time())
     shutil.rmtree(directory, ignore_errors=True)
     if not any(home.glob("host-*")):
         shutil.rmtree(home, ignore_errors=True)

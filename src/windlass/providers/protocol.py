@@ -121,8 +121,9 @@ class Provider(Protocol):
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         """Ask for one slice, all of its hosts or none. Returns when the provider has taken the order.
 
-        Idempotent: with an id that is there or on its way it changes nothing and returns. Raises
-        ``InsufficientCapacity``, ``QuotaExceeded``, ``Throttled``, ``AuthFailed``, ``InvalidRequest``, ``StaleEpoch``.
+        Idempotent: with an id that is there, on its way, or has ended, it changes nothing and returns. An id that was
+        refused has bought nothing, and may be asked for again. Raises ``InsufficientCapacity``, ``QuotaExceeded``,
+        ``Throttled``, ``AuthFailed``, ``InvalidRequest``, ``StaleEpoch``.
         After a cancelled or timed-out call the slice may or may not come: the list tells.
         """
         ...

@@ -70,6 +70,7 @@ GROUP: Final = Form(
         "availability": Key("available", "What is believed about the provider's stock."),
         "protected": Key("none", "Ids of slices that are never released."),
         "boot_seconds": Key("300", "What a new slice takes before it is of use; consolidation counts it as cost.", "s"),
+        "frozen": Key("false", "By an operator's order nothing is launched in it and nothing of it is released."),
     },
 )
 SCALE_DOWN: Final = Form(

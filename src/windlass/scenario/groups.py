@@ -116,6 +116,7 @@ class GroupReader(Reader):
             else Availability(),
             protected=frozenset(self.name((*at, "protected", index), one) for index, one in enumerate(protected)),
             boot_seconds=self.seconds((*at, "boot_seconds"), fields.get("boot_seconds"), 300),
+            frozen=self.boolean((*at, "frozen"), fields.get("frozen"), False),
         )
 
     def _resources(self, at: Path, value: object) -> Amounts:

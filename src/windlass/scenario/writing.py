@@ -67,6 +67,7 @@ def _group(group: Group) -> dict[str, Any]:
         else _given(state=availability.state, until=availability.until, why=availability.why or None),
         protected=sorted(group.protected) or None,
         boot_seconds=_changed(group.boot_seconds, standard.boot_seconds),
+        frozen=_changed(group.frozen, standard.frozen),
     )
 
 

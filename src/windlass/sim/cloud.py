@@ -55,6 +55,10 @@ class SimulatedProvider:
         self.history: dict[str, Ending] = {}
         """How each machine that is gone came to its end."""
 
+    def sell(self, kinds: Iterable[MachineKind]) -> None:
+        """From now on it sells these kinds; machines that are there stay."""
+        self._kinds = {kind.offering.name: kind for kind in kinds}
+
     # -- the contract -----------------------------------------------------------------------------------------------
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:

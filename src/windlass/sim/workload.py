@@ -7,6 +7,7 @@ against.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -64,6 +65,10 @@ class SimulatedWorkload:
         """When the last task of each job ended."""
         self.interrupted: list[Interrupted] = []
 
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """From now on hosts are of these groups."""
+        self._groups = {group.name: group for group in groups}
+
     # -- the contract -----------------------------------------------------------------------------------------------
 
     async def observe(self) -> WorkloadView:
@@ -81,6 +86,9 @@ class SimulatedWorkload:
                 if cordon.acknowledged_from <= self._now()
             ),
         )
+
+    async def changed(self) -> None:
+        await asyncio.Event().wait()  # what changes here changes with the clock alone: ``next_event`` tells
 
     def join(self, slice_id: str, group: str, host: int) -> Join:
         return Join(("simulated-agent", f"{slice_id}/{host}"), {"SIMULATED_GROUP": group})

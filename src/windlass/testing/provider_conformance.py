@@ -46,6 +46,13 @@ class ProviderConformance:
         """A provider. Called again in the same test it must reach the same account, as after a restart."""
         raise NotImplementedError("give a provider() that returns the provider under test")
 
+    def onlooker(self) -> Provider:
+        """A provider on the same account that only looks, as for a plan of what is live. Default: one like the others.
+
+        For a provider whose list repairs what was left undone: one that does not.
+        """
+        return self.provider()
+
     def order(
         self,
         slice_id: str,
@@ -165,6 +172,38 @@ class ProviderConformance:
                 await self._gone(provider, "c-1")
                 await self.pass_time()
                 assert await self._shown(provider, "c-1") is None, "a second one was there"
+
+        self._run(test())
+
+    def test_an_id_that_has_ended_buys_nothing_any_more(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                await self._up(provider, "c-1")
+                await self._gone(provider, "c-1")
+                await provider.launch(self.order("c-2", self.most_hosts), EPOCH)
+                await self._gone(provider, "c-2")
+                # Late, twice, at once, and by a controller that has just started: an order of the past stays one.
+                for one in (provider, self.provider()):
+                    await asyncio.gather(*(one.launch(self.order("c-1"), EPOCH) for _ in range(2)))
+                    await one.launch(self.order("c-2", self.most_hosts), EPOCH)
+                await self._up(provider, "c-3")
+                assert [one.slice_id for one in await provider.list()] == ["c-3"]
+                for name in ("c-1", "c-2"):
+                    assert list(await self.leftovers(name)) == []
+
+        self._run(test())
+
+    def test_who_only_looks_sees_what_is_there_and_changes_nothing(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                onlooker = self.onlooker()
+                assert list(await onlooker.list()) == []
+                up = await self._up(provider, "c-1")
+                for one in (onlooker, onlooker, provider):
+                    assert await self._shown(one, "c-1") == up
+                await self._gone(provider, "c-1")
+                await self._until(onlooker, "c-1", None)
+                await onlooker.close()
 
         self._run(test())
 

@@ -10,6 +10,7 @@ the workload under test, and the few things that a test must be able to do to it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -57,6 +58,8 @@ class WorkloadConformance:
     """How often a test looks for what must not happen."""
     evicts: bool = True
     """Whether it can end running work on request."""
+    tells_changes: bool = True
+    """Whether it can tell that there is something new; one that cannot is looked at by the clock."""
 
     def stage(self) -> Stage:
         """A fresh workload on its stage."""
@@ -152,6 +155,63 @@ class WorkloadConformance:
             await stage.submit(1)
             assert workload.join("w-1", "g", 0) == first
             assert workload.join("w-1", "g", 1) != first or workload.join("w-2", "g", 0) != first
+
+        self._on_stage(test)
+
+    # -- what it tells without being asked --------------------------------------------------------------------------
+
+    async def _told(self, stage: Stage, wanted: Callable[[WorkloadView], object]) -> None:
+        """Seen by looking only when something new was told, never by the clock."""
+        async with asyncio.timeout(self.patience):
+            while not wanted(await stage.workload.observe()):
+                await stage.workload.changed()
+
+    def test_new_work_is_told(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await workload.observe()
+            told = asyncio.create_task(workload.changed())
+            await stage.submit(1)
+            async with asyncio.timeout(self.patience):
+                await told
+            await self._told(stage, _waiting)
+
+        if self.tells_changes:
+            self._on_stage(test)
+
+    def test_what_came_between_a_look_and_the_question_is_told_too(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            assert not _waiting(await workload.observe())
+            await stage.submit(1)
+            await self._told(stage, _waiting)
+
+        if self.tells_changes:
+            self._on_stage(test)
+
+    def test_a_node_that_joins_and_work_that_starts_and_ends_are_told(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await workload.observe()
+            await stage.join_slice("w-1")
+            await self._told(stage, lambda view: view.nodes)
+            await stage.submit(1)
+            await self._told(stage, _running)
+            await stage.finish()
+            await self._told(stage, lambda view: not _running(view))
+
+        if self.tells_changes:
+            self._on_stage(test)
+
+    def test_whoever_waits_for_news_may_give_up_and_ask_again(self) -> None:
+        async def test(stage: Stage, workload: Workload) -> None:
+            await workload.observe()
+            waiting = asyncio.create_task(workload.changed())
+            await stage.pass_time()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await stage.submit(1)
+            if self.tells_changes:
+                await self._told(stage, _waiting)
+            else:
+                await self._seen(stage, _waiting)
 
         self._on_stage(test)
 

@@ -72,6 +72,14 @@ class Workload(Protocol):
         """All of it at one instant. Raises ``WorkloadError`` when it cannot be had whole; never a part of it."""
         ...
 
+    async def changed(self) -> None:
+        """Return when there is something new to observe since the last look: demand, a node, work that ended.
+
+        It may return too often, and it may be cancelled. A workload that cannot tell never returns; it is looked at by
+        the clock then.
+        """
+        ...
+
     def join(self, slice_id: str, group: str, host: int) -> Join:
         """What host number ``host`` of a slice must run to join. Pure: the same answer for the same slice."""
         ...

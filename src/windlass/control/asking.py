@@ -1,0 +1,68 @@
+"""Asking: which queued launches have their turn now, by the launch rate of their group and the calls under way. Pure.
+
+A queue per group, served in turn: a group whose calls hang or whose rate is spent holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from windlass.core.lifecycle import State
+from windlass.core.reasons import Code, Reason, plural
+
+from .luck import asked, health, may_ask
+from .policy import Settings
+from .records import Book, Luck, SliceRecord, moved
+
+
+def ask(book: Book, settings: Settings, calling: Collection[str], now: float) -> Book:
+    """Queued launches whose turn has come, and unanswered ones again with the same token, are asked for.
+
+    ``calling``: slices whose launch call is under way.
+    """
+    policy, slices, luck = settings.policy, dict(book.slices), dict(book.luck)
+    for record in _in_order(book, State.REQUESTING):
+        due = record.since + policy.requesting_timeout * record.attempts / policy.tries
+        if now >= due and record.attempts < policy.tries and record.id not in calling:
+            slices[record.id] = replace(record, attempts=record.attempts + 1)
+    busy: dict[str, int] = {}
+    for record in _in_order(book, State.REQUESTING):
+        if record.id in calling or slices[record.id].attempts > record.attempts:
+            busy[record.group] = busy.get(record.group, 0) + 1
+    for group, records in _by_group(book).items():
+        if group not in settings.by_name or book.is_frozen(group):
+            continue
+        for record in records:
+            mine = luck.get(group, Luck())
+            if busy.get(group, 0) >= policy.launch_concurrency:
+                why = f"{plural(policy.launch_concurrency, 'launch call')} of {group} are under way"
+            elif not may_ask(mine, policy.launch_rate, policy.backoff, now):
+                well = health(mine, policy.backoff, now)
+                why = f"{group} may launch {policy.launch_rate} a minute, at a health of {well:.2f}"
+            else:
+                busy[group] = busy.get(group, 0) + 1
+                luck[group] = asked(mine, policy.launch_rate, policy.backoff, now)
+                slices[record.id] = _requested(record, now)
+                continue
+            if record.reason.code != Code.RATE_LIMITED:
+                slices[record.id] = replace(record, reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
+    return replace(book, slices=slices, luck=luck)
+
+
+def _in_order(book: Book, state: State) -> list[SliceRecord]:
+    found = (record for record in book.slices.values() if record.state == state and not record.quarantine)
+    return sorted(found, key=lambda one: (one.since, one.id))
+
+
+def _by_group(book: Book) -> dict[str, list[SliceRecord]]:
+    found: dict[str, list[SliceRecord]] = {}
+    for record in _in_order(book, State.QUEUED):
+        found.setdefault(record.group, []).append(record)
+    return dict(sorted(found.items()))
+
+
+def _requested(record: SliceRecord, now: float) -> SliceRecord:
+    why = Reason(Code.LAUNCHING, "its turn came: the provider is asked")
+    following, _ = moved(record, State.REQUESTING, now, why)
+    return replace(following, attempts=record.attempts + 1, asked_at=record.asked_at or now)

@@ -1,0 +1,257 @@
+"""The chronicle: all that a controller remembers, as tables, and the journal that they are written to and read from.
+
+A table has a value for each subject: the record of each slice, what waits and why, what was last seen. What changed in
+a pass goes into the journal as one entry per change, whole, so that the newest entry about a subject is its value; a
+subject without data is gone. So the chronicle of now, or of any instant in the past, is what the entries up to then add
+up to, and everything that tells about it (``status``, ``why``, ``events``, ``replay``) reads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from windlass.core.plan import Plan, Waiting
+from windlass.core.reasons import Reason
+from windlass.core.snapshot import Demand
+from windlass.journal import Entry, Journal, Record
+from windlass.providers.protocol import Instance
+from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
+
+from .accounts import Account
+from .deciding import Bought
+from .folding import Refused
+from .observing import Look
+from .plain import from_plain, to_plain
+from .policy import Settings
+from .records import Book, Gone, Luck, SliceRecord
+
+IS: Final = "is"
+"""The key of a value in an entry; an entry without it says that the subject is gone."""
+
+LAUNCH: Final = "launch"
+REFUSED: Final = "refused"
+ORDER: Final = "order"
+MISTAKE: Final = "mistake"
+"""Kinds of entries that are no table: they tell what happened once."""
+
+SETTINGS: Final = "cluster"
+"""The one subject of the table ``settings``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """What was last seen, source by source; what an unknown source showed last stays."""
+
+    demand: Mapping[str, Demand] = field(default_factory=dict)
+    request: Mapping[str, Demand] = field(default_factory=dict)
+    node: Mapping[str, WorkNode] = field(default_factory=dict)
+    word: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    instance: Mapping[str, Instance] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+    """What is in trouble, by name: a source, or a slice whose calls fail; and what the trouble is."""
+
+    def view(self) -> WorkloadView:
+        """What the workload showed last."""
+        return WorkloadView(
+            tuple(self.demand.values()),
+            tuple(self.request.values()),
+            tuple(self.node.values()),
+            tuple(self.word.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chronicle:
+    """Everything that is remembered."""
+
+    book: Book = field(default_factory=Book)
+    sighted: Sighted = field(default_factory=Sighted)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    stay: Mapping[str, Reason] = field(default_factory=dict)
+    account: Mapping[str, Account] = field(default_factory=dict)
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    heard: Mapping[str, int] = field(default_factory=dict)
+    """Up to which number the operator's orders were heard."""
+    at: float = 0
+    """When it was last written to."""
+    seq: int = 0
+    """The number of the last record in it."""
+
+    def tables(self) -> dict[str, Mapping[str, Any]]:
+        """Every table by its name, which is the kind of its entries."""
+        book, sighted = self.book, self.sighted
+        return {
+            "settings": self.settings,
+            **{one.name: getattr(sighted, one.name) for one in fields(sighted)},
+            "slice": book.slices,
+            "luck": book.luck,
+            "gone": book.gone,
+            "frozen": book.frozen,
+            "waiting": self.waiting,
+            "stay": self.stay,
+            "account": self.account,
+            "heard": self.heard,
+        }
+
+
+KINDS: Final[Mapping[str, Any]] = {
+    "settings": Settings,
+    "demand": Demand,
+    "request": Demand,
+    "node": WorkNode,
+    "word": Acknowledgement,
+    "instance": Instance,
+    "trouble": str,
+    "slice": SliceRecord,
+    "luck": Luck,
+    "gone": Gone,
+    "frozen": str,
+    "waiting": Waiting,
+    "stay": Reason,
+    "account": Account,
+    "heard": int,
+}
+"""What a value of each table is."""
+
+
+# -- what a pass adds ----------------------------------------------------------------------------------------------
+
+
+def sighted_after(before: Sighted, look: Look, calls: Mapping[str, str]) -> Sighted:
+    """What is remembered of a look; ``calls`` are the troubles of outside calls."""
+    after = before
+    if look.view is not None:
+        view = look.view
+        after = replace(
+            after,
+            demand={one.id: one for one in view.demands},
+            request={one.id: one for one in view.requests},
+            node={one.id: one for one in view.nodes},
+            word={one.slice_id: one for one in view.acknowledged},
+        )
+    known = {name for name, many in look.instances.items() if many is not None}
+    shown = {one.slice_id: one for many in look.instances.values() for one in many or ()}
+    if known == set(look.instances):
+        after = replace(after, instance=shown)
+    elif known:
+        after = replace(after, instance={**before.instance, **shown})
+    return replace(after, trouble={**calls, **look.troubles})
+
+
+def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> dict[str, Waiting]:
+    """Who waits and why. A reason is news when it changes, not when only its numbers do."""
+    return {
+        one.demand: old if (old := before.get(one.demand)) is not None and _alike(old, one) else one
+        for one in plan.waiting
+    }
+
+
+def _alike(old: Waiting, new: Waiting) -> bool:
+    return (old.count, old.reason.code) == (new.count, new.reason.code) and {
+        name: reason.code for name, reason in old.groups.items()
+    } == {name: reason.code for name, reason in new.groups.items()}
+
+
+def stays_after(before: Mapping[str, Reason], plan: Plan) -> dict[str, Reason]:
+    """Why each slice stays, told anew when the code changes."""
+    return {
+        one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
+        for one in plan.keep
+    }
+
+
+def entries_between(before: Chronicle, after: Chronicle, at: float) -> Iterator[Entry]:
+    """What must be written so that the later chronicle is read back."""
+    old = before.tables()
+    for kind, table in after.tables().items():
+        was = old[kind]
+        if was is table:
+            continue
+        for subject in sorted(table):
+            value, earlier = table[subject], was.get(subject)
+            if value is not earlier and value != earlier:
+                yield Entry(kind, subject, at, {IS: to_plain(value)})
+        for subject in sorted(was.keys() - table.keys()):
+            yield Entry(kind, subject, at, {})
+
+
+def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], at: float) -> Iterator[Entry]:
+    """What happened once, as entries."""
+    for mistake in mistakes:
+        yield Entry(MISTAKE, "workload", at, {"why": mistake})
+    for one in refused:
+        yield Entry(REFUSED, one.slice_id, at, {"code": str(one.code), "why": one.why})
+    for purchase in bought:
+        yield Entry(LAUNCH, purchase.launch.group, at, {**purchase.launch.to_dict(), "slices": list(purchase.ids)})
+
+
+# -- what the journal says -----------------------------------------------------------------------------------------
+
+
+def saved(chronicle: Chronicle) -> dict[str, Any]:
+    """The whole chronicle as one saved state."""
+    tables = {
+        kind: {subject: to_plain(value) for subject, value in sorted(table.items())}
+        for kind, table in chronicle.tables().items()
+    }
+    return {"at": chronicle.at, "tables": tables}
+
+
+class Reader:
+    """Adds up records to a chronicle."""
+
+    def __init__(self, start: tuple[int, Mapping[str, Any]] | None = None) -> None:
+        self.seq, self.at = 0, 0.0
+        self.tables: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+        if start is not None:
+            self.seq, state = start
+            self.at = state["at"]
+            for kind, table in state["tables"].items():
+                if kind in KINDS:
+                    self.tables[kind] = {subject: from_plain(KINDS[kind], data) for subject, data in table.items()}
+
+    def add(self, record: Record) -> None:
+        self.seq, self.at = record.seq, max(self.at, record.at)
+        if record.kind not in KINDS:
+            return
+        if IS in record.data:
+            self.tables[record.kind][record.subject] = from_plain(KINDS[record.kind], record.data[IS])
+        else:
+            self.tables[record.kind].pop(record.subject, None)
+
+    def chronicle(self) -> Chronicle:
+        tables = self.tables
+        return Chronicle(
+            book=Book(tables["slice"], tables["luck"], tables["gone"], tables["frozen"]),
+            sighted=Sighted(**{one.name: tables[one.name] for one in fields(Sighted)}),
+            waiting=tables["waiting"],
+            stay=tables["stay"],
+            account=tables["account"],
+            settings=tables["settings"],
+            heard=tables["heard"],
+            at=self.at,
+            seq=self.seq,
+        )
+
+
+class TooOld(Exception):
+    """The journal does not reach back so far any more."""
+
+
+def recovered(journal: Journal, until: float | None = None) -> Chronicle:
+    """The chronicle as it was committed last, or as it was at an instant.
+
+    ``TooOld``: what happened before that instant has been compacted away.
+    """
+    start = journal.latest_state()
+    if until is not None and start is not None and start[1]["at"] >= until:
+        oldest = next(iter(journal.read(limit=1)), None)
+        if oldest is None or oldest.seq != 1:
+            raise TooOld("the journal does not reach back so far any more")
+        start = None
+    reader = Reader(start)
+    for record in journal.read(after=reader.seq, until=until):
+        reader.add(record)
+    return reader.chronicle()

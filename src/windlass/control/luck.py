@@ -1,0 +1,86 @@
+"""Luck: what is remembered of a group's provider, what the planner believes because of it, and how fast it is asked.
+
+Each failed launch, failed boot or preemption makes a group's health worse, and time heals it. The health makes the
+pause after a failure longer and the launch rate lower. Even at its worst one launch at a time is tried. A quota error
+is apart: a block for a fixed time, which the first success ends. All of it is in the journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from windlass.core.reasons import Code, plural
+from windlass.core.snapshot import Availability
+
+from .policy import BackOff
+from .records import Failure, Luck
+
+BOOTS_KEPT = 20
+"""Enough for a median that follows a change of season within a day."""
+
+
+def unlucky(luck: Luck, failure: Failure, why: str, rules: BackOff) -> Luck:
+    """One more failure. Those of one instant are one: a burst that meets an empty shelf is one piece of news."""
+    recent = tuple(one for one in luck.failures if failure.at - one.at < rules.heal and one.at != failure.at)
+    return replace(luck, failures=(*recent, failure), last_error=why)
+
+
+def over_quota(luck: Luck, why: str, rules: BackOff, now: float) -> Luck:
+    return replace(luck, quota_until=now + rules.quota_block, last_error=why)
+
+
+def succeeded(luck: Luck, now: float, boot: float | None) -> Luck:
+    """A machine came up, ``boot`` seconds after it was asked for."""
+    boots = luck.boots if boot is None else (*luck.boots, boot)[-BOOTS_KEPT:]
+    return replace(luck, succeeded_at=now, quota_until=None, boots=boots)
+
+
+def health(luck: Luck, rules: BackOff, now: float) -> float:
+    """Between the floor and 1: how well launches of a group went lately."""
+    fading = max(rules.heal - rules.window, 1e-9)
+    weight = sum(min(1.0, max(0.0, (rules.heal - (now - one.at)) / fading)) for one in luck.failures)
+    return max(rules.floor, rules.factor**weight)
+
+
+def availability_of(luck: Luck, rules: BackOff, now: float) -> Availability:
+    """What the planner believes of a group's provider."""
+    if luck.quota_until is not None and now < luck.quota_until:
+        return Availability("quota_exceeded", luck.quota_until, luck.last_error)
+    recent = [one for one in luck.failures if now - one.at < rules.heal]
+    if not recent or (luck.succeeded_at is not None and luck.succeeded_at > recent[-1].at):
+        return Availability()
+    until = recent[-1].at + rules.pause / health(luck, rules, recent[-1].at)
+    lost = all(one.code in (Code.LOST, Code.PREEMPTED) for one in recent)
+    if lost and now >= until:
+        return Availability()  # machines came up and went: nothing says that there is no stock
+    return Availability("backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {luck.last_error}")
+
+
+def may_ask(luck: Luck, rate: float, rules: BackOff, now: float) -> bool:
+    """Whether the launch rate lets one more launch out now: a minute's worth at once, then one by one."""
+    return max(luck.paced_until, now) + _spacing(luck, rate, rules, now) <= now + 60 + 1e-9
+
+
+def asked(luck: Luck, rate: float, rules: BackOff, now: float) -> Luck:
+    """One launch went out."""
+    return replace(luck, paced_until=max(luck.paced_until, now) + _spacing(luck, rate, rules, now))
+
+
+def held_off(luck: Luck, until: float) -> Luck:
+    """The provider wants to be left alone for a while."""
+    return replace(luck, paced_until=max(luck.paced_until, until + 60))
+
+
+def next_turn(luck: Luck, rate: float, rules: BackOff, now: float) -> float:
+    """When the launch rate lets the next launch out."""
+    return max(now, max(luck.paced_until, now) + _spacing(luck, rate, rules, now) - 60)
+
+
+def _spacing(luck: Luck, rate: float, rules: BackOff, now: float) -> float:
+    return min(60.0, 60 / (rate * health(luck, rules, now)))
+
+
+def boot_time(luck: Luck) -> float | None:
+    """How long a launch takes until it is of use, by the last few; None: not known yet."""
+    return median(luck.boots) if luck.boots else None

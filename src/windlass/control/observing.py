@@ -1,0 +1,135 @@
+"""Observing: every source is looked at by itself, and none is waited for longer than the others deserve.
+
+A look that is under way is let run, up to its time limit; the loop goes on without it. The last answer of a source
+counts for as long as a look may take; after that the source is unknown, and its trouble says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from windlass.core.reasons import seconds
+from windlass.providers.protocol import Instance, Provider
+from windlass.workloads.protocol import Workload, WorkloadView
+
+from .checking import Garbage, checked_list, checked_view
+
+T = TypeVar("T")
+
+PATIENCE = 0.5
+"""Seconds that the loop waits for a look that it has just begun. Most take milliseconds; one that hangs is not waited
+for a second time."""
+
+
+@dataclass
+class _Source(Generic[T]):
+    """One provider or the workload."""
+
+    look: Callable[[], Awaitable[object]]
+    check: Callable[[object], T]
+    limit: Callable[[], float]
+    steady: Callable[[], float]
+    answered: Callable[[], None]
+    answer: T | None = None
+    asked_at: float | None = None
+    """When the look began that gave the answer."""
+    trouble: str = ""
+    task: asyncio.Task[None] | None = None
+
+    def begin(self) -> asyncio.Task[None] | None:
+        """A look that has just begun; None while an older one is under way."""
+        if self.task is not None and not self.task.done():
+            return None
+        self.task = asyncio.create_task(self._look())
+        return self.task
+
+    async def _look(self) -> None:
+        asked_at, limit = self.steady(), self.limit()
+        try:
+            async with asyncio.timeout(limit):
+                found = self.check(await self.look())
+        except TimeoutError:
+            self.trouble = f"gave no answer within {seconds(limit)}"
+        except Garbage as error:
+            self.answer, self.trouble = None, f"gave garbage: {error}"
+        except Exception as error:  # noqa: BLE001  # whatever a source raises is that source's trouble, never the loop's
+            self.answer, self.trouble = None, f"{error}" or type(error).__name__
+        else:
+            self.answer, self.asked_at, self.trouble = found, asked_at, ""
+        self.answered()
+
+    def known(self) -> T | None:
+        """The last answer, while it counts."""
+        if self.answer is None or self.asked_at is None:
+            return None
+        if self.steady() - self.asked_at > self.limit():
+            self.trouble = self.trouble or f"gives no answer since {seconds(round(self.steady() - self.asked_at))}"
+            return None
+        return self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What all sources show now. None is "unknown"."""
+
+    instances: Mapping[str, tuple[Instance, ...] | None]
+    view: WorkloadView | None
+    mistakes: tuple[str, ...] = ()
+    """Demands that were left out, in words."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """Sources that are in trouble, by name, and what it is."""
+
+
+class Observer:
+    """Looks at the workload and at every provider."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        workload: Workload,
+        limit: Callable[[], float],
+        steady: Callable[[], float],
+        answered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``answered`` is called when a look comes to its end that nobody waits for any more."""
+        self._answered, self._waited_for = answered, False
+        self._workload = _Source(workload.observe, checked_view, limit, steady, self._late)
+        self._providers = {
+            name: _Source(provider.list, checked_list, limit, steady, self._late)
+            for name, provider in providers.items()
+        }
+
+    def _late(self) -> None:
+        if not self._waited_for:
+            self._answered()
+
+    async def look(self) -> Look:
+        """What shows now, without waiting for what is slow."""
+        begun = [self._workload.begin(), *(source.begin() for source in self._providers.values())]
+        fresh = [task for task in begun if task is not None]
+        if fresh:
+            self._waited_for = True
+            await asyncio.wait(fresh, timeout=PATIENCE)
+            self._waited_for = False
+        view = self._workload.known()
+        instances = {name: source.known() for name, source in sorted(self._providers.items())}
+        troubles = {f"provider {name}": source.trouble for name, source in self._providers.items() if source.trouble}
+        if self._workload.trouble:
+            troubles["workload"] = self._workload.trouble
+        for name, many in instances.items():
+            if many is None:
+                troubles.setdefault(f"provider {name}", "has not answered yet")
+        if view is None:
+            troubles.setdefault("workload", "has not answered yet")
+        return Look(instances, view[0] if view else None, view[1] if view else (), troubles)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        all_tasks = (self._workload.task, *(source.task for source in self._providers.values()))
+        tasks = [task for task in all_tasks if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

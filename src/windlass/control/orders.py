@@ -1,0 +1,67 @@
+"""Orders: what an operator asks of a running controller, through the journal.
+
+An order is an entry that anybody with access to the journal may append: no controller need run, and it is on record who
+asked for what and when. The leader hears it at its next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from windlass.core.lifecycle import ENDING
+from windlass.core.reasons import Code, Reason
+from windlass.journal import Entry, Journal, Record
+
+from .chronicle import ORDER
+from .records import Book
+
+What = Literal["freeze", "resume", "drain", "undrain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One wish: about a group (or ``*``, all of them), or about a slice."""
+
+    what: What
+    subject: str
+    by: str
+
+
+def give(journal: Journal, order: Order, now: float) -> int:
+    """Put an order into the journal; its number."""
+    return journal.append([Entry(ORDER, order.subject, now, {"what": order.what, "by": order.by})], epoch=None)
+
+
+def orders_after(journal: Journal, heard: int) -> list[tuple[int, Order]]:
+    """Orders that have not been heard, each with its number. One that makes no sense is passed over."""
+    return [(record.seq, order) for record in journal.read(heard, kinds=(ORDER,)) if (order := _order(record))]
+
+
+def _order(record: Record) -> Order | None:
+    data: Any = record.data
+    if data.get("what") not in ("freeze", "resume", "drain", "undrain"):
+        return None
+    return Order(data["what"], record.subject, str(data.get("by", "somebody")))
+
+
+def obeyed(book: Book, orders: Iterable[Order]) -> Book:
+    """The book after the orders."""
+    for order in orders:
+        frozen, record = dict(book.frozen), book.slices.get(order.subject)
+        match order.what:
+            case "freeze":
+                book = replace(book, frozen={**frozen, order.subject: order.by})
+            case "resume":
+                frozen.pop(order.subject, None)
+                book = replace(book, frozen=frozen)
+            case "drain" if record is not None and record.state not in ENDING:
+                leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
+                book = book.with_records(replace(record, leaving=leaving))
+            case "undrain" if record is not None and record.leaving is not None and record.state not in ENDING:
+                if record.leaving.code == Code.MANUAL:
+                    book = book.with_records(replace(record, leaving=None))
+            case _:
+                continue
+    return book

@@ -1,0 +1,113 @@
+"""Frozen types as plain JSON data, and back: what the journal keeps of them.
+
+Made from the types' own fields: a field that has its default is left out, so that a record is as small as what it
+tells, and a new field with a default reads old records. Reading gives the very same value again.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def to_plain(value: Any) -> Any:
+    """The value as JSON data."""
+    if value is None or isinstance(value, bool | int | float) or type(value) is str:
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Fraction):
+        return f"{value.numerator}/{value.denominator}"
+    if isinstance(value, Mapping):
+        return {key: to_plain(one) for key, one in sorted(value.items())}
+    if isinstance(value, frozenset):
+        return sorted(to_plain(one) for one in value)
+    if isinstance(value, tuple | list):
+        return [to_plain(one) for one in value]
+    return {
+        name: to_plain(one)
+        for name, default in _kept(cast(Hashable, type(value)))
+        if (one := getattr(value, name)) != default
+    }
+
+
+@cache
+def _kept(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """The fields that are written, each with its default, which no value equals where there is none.
+
+    A field with ``metadata={"kept": False}`` is not written.
+    """
+    if not is_dataclass(kind):
+        raise TypeError(f"{kind.__name__} has no plain form")
+    found = []
+    for one in fields(kind):
+        if not one.metadata.get("kept", True):
+            continue
+        default = one.default
+        if one.default_factory is not MISSING:
+            default = one.default_factory()
+        found.append((one.name, default))
+    return tuple(found)
+
+
+def from_plain(kind: type[T], data: Any) -> T:
+    """The value that ``to_plain`` wrote."""
+    result: T = _reader(cast(Hashable, kind))(data)
+    return result
+
+
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """How data of one type is read."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _optional([one for one in inner if one is not type(None)])
+    if origin is tuple:
+        return _tuple(inner)
+    if origin is frozenset:
+        member = _reader(inner[0])
+        return lambda data: frozenset(member(one) for one in data)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        of_value = _reader(inner[1])
+        return lambda data: {key: of_value(one) for key, one in data.items()}
+    if kind is Fraction:
+        return Fraction
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    if is_dataclass(kind):
+        return _record(kind)
+    return _as_it_is
+
+
+def _as_it_is(data: Any) -> Any:
+    return data
+
+
+def _optional(kinds: list[Any]) -> Callable[[Any], Any]:
+    """One type or None; several only where all of them are written as they are, such as a whole number or a float."""
+    plain = all(one in (int, float, str, bool, Any) or get_origin(one) is Literal for one in kinds)
+    read = _as_it_is if plain else _reader(kinds[0])
+    return lambda data: None if data is None else read(data)
+
+
+def _tuple(inner: tuple[Any, ...]) -> Callable[[Any], Any]:
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        member = _reader(inner[0])
+        if member is _as_it_is:
+            return tuple
+        return lambda data: tuple([member(one) for one in data])
+    members = [_reader(one) for one in inner]
+    return lambda data: tuple([read(one) for read, one in zip(members, data, strict=True)])
+
+
+def _record(kind: Any) -> Callable[[Any], Any]:
+    hints = get_type_hints(kind)
+    readers = {name: _reader(hints[name]) for name, _ in _kept(kind)}
+    return lambda data: kind(**{name: readers[name](one) for name, one in data.items() if name in readers})

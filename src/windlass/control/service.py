@@ -1,0 +1,178 @@
+"""The service: runs passes of the loop when something happens, and at the latest when the interval is over.
+
+What wakes it: the workload says that something changed, a look or a call comes back, a deadline is reached, an order is
+in the journal. A minimum interval keeps it from spinning. While another controller leads it stands by, and takes over
+when that one's lease has run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from windlass.journal import Journal, JournalError
+from windlass.providers.protocol import Provider
+from windlass.workloads.protocol import Workload
+
+from .loop import Controller, NotLeading, Pass
+from .policy import Leadership, Settings
+
+ORDERS_EVERY = 0.5
+"""Seconds between two looks for new orders: one row is read."""
+COMPACT_EVERY = 3600.0
+DEPENDABLE = ("settings",)
+"""Kinds of records that are never compacted: without them old decisions cannot be understood."""
+
+
+class Service:
+    """Keeps a controller running until it is told to stop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        providers: Mapping[str, Provider],
+        workload: Workload,
+        journal: Journal,
+        *,
+        leadership: Leadership,
+        retention: float,
+        now: Callable[[], float],
+        steady: Callable[[], float],
+        passed: Callable[[Pass], None] = lambda _: None,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """``passed`` is given every pass, ``told`` what else there is to say."""
+        self._wake, self._stop = asyncio.Event(), asyncio.Event()
+        self._passed, self._told = passed, told
+        self._retention, self._journal = retention, journal
+        self._said = ""
+        self._changed: asyncio.Task[None] | None = None
+        self._compacted_at = steady()
+        self.controller = Controller(
+            settings,
+            providers,
+            workload,
+            journal,
+            now=now,
+            steady=steady,
+            leadership=leadership,
+            wake=self._wake.set,
+        )
+        self.leading = False
+
+    def stop(self) -> None:
+        """Come to an end; slices live on."""
+        self._stop.set()
+        self._wake.set()
+
+    async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
+        """Go on with other settings; ``Misfit`` changes nothing."""
+        if self.leading:
+            await self.controller.reconfigure(settings, providers, workload)
+        else:
+            self.controller.settings, self.controller.providers = settings, dict(providers)
+            self.controller.workload = workload
+        self._forget_change()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Lead or stand by, until ``stop``."""
+        try:
+            while not self._stop.is_set():
+                try:
+                    self.controller.start()
+                except NotLeading as error:
+                    self._say(f"standing by: {error}")
+                    await self._sleep(self.controller.leadership.lease / 3)
+                except JournalError as error:
+                    self._say(f"the journal: {error}")
+                    await self._sleep(self.controller.settings.policy.evaluation_interval.max)
+                else:
+                    await self._lead()
+        finally:
+            self._forget_change()
+
+    async def _lead(self) -> None:
+        self.leading = True
+        self._say(f"leading as {self.controller.leadership.holder}, epoch {self.controller.lease.epoch}")
+        watching = asyncio.create_task(self._watch_orders())
+        try:
+            while not self._stop.is_set():
+                begun = self.controller.steady()
+                self._wake.clear()
+                try:
+                    self._passed(await self.controller.tick())
+                    self._say("")
+                except NotLeading as error:
+                    self._say(f"not leading any more: {error}")
+                    return
+                except JournalError as error:
+                    self._say(f"nothing is done, because the journal cannot be written: {error}")
+                await self._compact()
+                await self._pause(begun)
+        finally:
+            self.leading = False
+            watching.cancel()
+            with suppress(JournalError):
+                await self.controller.stop()
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def _pause(self, begun: float) -> None:
+        """Until something happens or is due; never shorter than the minimum interval."""
+        controller = self.controller
+        interval = controller.settings.policy.evaluation_interval
+        self._listen()
+        due = controller.next_deadline()
+        left = interval.max if due is None else min(interval.max, due - controller.now())
+        await self._sleep(max(0.001, min(left, controller.renews_in)))
+        least = begun + interval.min - controller.steady()
+        if least > 0 and not self._stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), least)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until somebody wakes it, or the time is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    def _listen(self) -> None:
+        """Be woken by the workload's next change. Asked anew after each look: it counts from the last one."""
+        if self._changed is None or self._changed.done():
+            self._changed = asyncio.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        with suppress(Exception):  # a workload that cannot tell is looked at by the clock
+            await self.controller.workload.changed()
+            self._wake.set()
+
+    def _forget_change(self) -> None:
+        if self._changed is not None:
+            self._changed.cancel()
+            self._changed = None
+
+    async def _watch_orders(self) -> None:
+        while True:
+            await asyncio.sleep(ORDERS_EVERY)
+            with suppress(JournalError):
+                if await asyncio.to_thread(self._journal.last_seq) > self.controller.chronicle.seq:
+                    self._wake.set()
+
+    async def _compact(self) -> None:
+        """Forget what nobody needs any more, now and then, beside the loop."""
+        controller = self.controller
+        if controller.steady() - self._compacted_at < COMPACT_EVERY:
+            return
+        self._compacted_at = controller.steady()
+        before, live = controller.now() - self._retention, frozenset(controller.chronicle.book.slices)
+        with suppress(JournalError):
+            await asyncio.to_thread(
+                self._journal.compact, before, keep_kinds=DEPENDABLE, keep_subjects=live, epoch=controller.lease.epoch
+            )
+
+    def _say(self, text: str) -> None:
+        """Once, however long it lasts."""
+        if text and text != self._said:
+            self._told(text)
+        self._said = text

@@ -1,0 +1,229 @@
+"""The file of the queue: opened, checked and changed in transactions; its errors put into words.
+
+SQLite with a write-ahead log: readers and the writer do not wait for each other. It is written with
+``synchronous=NORMAL``: a kill loses nothing, a power cut may lose the last moments, and then whatever ran is gone too.
+What the tables mean is told in `queue_store`, which has the rules.
+
+Agents import this, so it is made of light parts only (without dataclasses, which are 5 ms of a start).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+FILE: Final = "queue.db"
+VERSION: Final = 1
+MARK: Final = 0x57_4E_44_51
+"""``WNDQ``: SQLite's application id of a queue."""
+PATIENCE: Final = 5.0
+"""Seconds to wait for another process that writes; a transaction takes less than a millisecond."""
+
+Run = Callable[..., sqlite3.Cursor]
+"""Executes one statement of a transaction."""
+
+SCHEMA: Final = (
+    """CREATE TABLE jobs (
+        number INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        command TEXT NOT NULL,
+        directory TEXT NOT NULL,
+        needs TEXT NOT NULL,
+        count INTEGER NOT NULL,
+        retries INTEGER NOT NULL,
+        submitted REAL NOT NULL,
+        fresh INTEGER NOT NULL DEFAULT 0,
+        waiting INTEGER NOT NULL CHECK (waiting >= 0),
+        running INTEGER NOT NULL DEFAULT 0 CHECK (running >= 0),
+        done INTEGER NOT NULL DEFAULT 0,
+        failed INTEGER NOT NULL DEFAULT 0,
+        CHECK (waiting + running + done + failed = count)
+    ) STRICT""",
+    "CREATE INDEX jobs_waiting ON jobs (number) WHERE waiting > 0",
+    """CREATE TABLE tasks (
+        job INTEGER NOT NULL,
+        task INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        claim INTEGER NOT NULL,
+        node TEXT NOT NULL,
+        failures INTEGER NOT NULL DEFAULT 0,
+        exit_code INTEGER,
+        PRIMARY KEY (job, task)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX tasks_waiting ON tasks (job, task) WHERE state = 'waiting'",
+    "CREATE INDEX tasks_running ON tasks (node, claim) WHERE state = 'running'",
+    """CREATE TABLE nodes (
+        id TEXT PRIMARY KEY,
+        slice TEXT NOT NULL,
+        resources TEXT NOT NULL,
+        labels TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        joined INTEGER NOT NULL,
+        idle_since REAL NOT NULL,
+        heartbeat REAL NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX nodes_slice ON nodes (slice)",
+    """CREATE TABLE runs (
+        node TEXT NOT NULL,
+        job INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        PRIMARY KEY (node, job)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE fences (
+        slice TEXT PRIMARY KEY,
+        highest INTEGER NOT NULL DEFAULT -1,
+        cordon INTEGER,
+        evict INTEGER NOT NULL DEFAULT 0,
+        forgotten INTEGER NOT NULL DEFAULT 0
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX fences_raised ON fences (slice) WHERE cordon IS NOT NULL",
+    "CREATE TABLE numbers (last INTEGER NOT NULL) STRICT",
+    "INSERT INTO numbers VALUES (0)",
+)
+
+_NO_ROOM: Final = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+_BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_NO_QUEUE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_CLOSED_TO_US: Final = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+
+
+class QueueError(Exception):
+    """The queue cannot do this; the message says what, where and what to do."""
+
+
+class QueueGone(QueueError):
+    """The file is not there, or is not the one that was opened."""
+
+
+class Dismissed(QueueError):
+    """The node has no place in the queue: its slice was forgotten, or another agent has it."""
+
+
+class QueueFile:
+    """One connection to the file. It may be used from several threads; they take turns."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.directory = Path(directory).absolute()
+        self.path = self.directory / FILE
+        self._turn = threading.Lock()
+        with self._explained():
+            self._make_file(create=create)
+            # One opens at a time: two that turn on the write-ahead log at once refuse each other without waiting.
+            with _locked(self.directory):
+                self._identity = _identity(self.path)
+                self._connection = sqlite3.connect(
+                    self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+                )
+                try:
+                    self._configure()
+                except BaseException:
+                    self._connection.close()
+                    raise
+
+    def close(self) -> None:
+        with self._turn, suppress(sqlite3.Error):
+            self._connection.close()
+
+    def _make_file(self, *, create: bool) -> None:
+        if self.path.exists():
+            return
+        if not create:
+            raise QueueGone(f"there is no queue at {self.path}; check the directory, or submit a job there first")
+        # Who can write to the file can run commands on every node: nobody but its owner.
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+    def _configure(self) -> None:
+        run = self._connection.execute
+        [[mark]], [[version]] = run("PRAGMA application_id"), run("PRAGMA user_version")
+        if mark != MARK and run("SELECT 1 FROM sqlite_master").fetchone():
+            raise QueueError(f"{self.path} is an SQLite database, but no queue; give the queue a directory of its own")
+        if mark == MARK and version > VERSION:
+            raise QueueError(
+                f"the queue {self.path} is of version {version}, this program knows {VERSION}; use a newer windlass"
+            )
+        [[mode]] = run("PRAGMA journal_mode = WAL")
+        if mode != "wal":
+            raise QueueError(
+                f"the queue {self.path} cannot have a write-ahead log here (SQLite says {mode!r}); "
+                "put it on a local disk, not on a network file system"
+            )
+        run("PRAGMA synchronous = NORMAL")
+        if mark != MARK:
+            with self._changing():
+                for statement in (*SCHEMA, f"PRAGMA application_id = {MARK}", f"PRAGMA user_version = {VERSION}"):
+                    run(statement)
+
+    @contextmanager
+    def _changing(self) -> Iterator[Run]:
+        with self._transaction("BEGIN IMMEDIATE") as run:
+            yield run
+
+    @contextmanager
+    def _looking(self) -> Iterator[Run]:
+        with self._transaction("BEGIN") as run:
+            yield run
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Run]:
+        with self._explained(), self._turn:
+            # A file that was moved away would be written on happily, and nobody would see it.
+            if _identity(self.path) != self._identity:
+                raise QueueGone(f"the queue {self.path} was moved, deleted or replaced; put it back, or start again")
+            self._connection.execute(begin)
+            try:
+                yield self._connection.execute
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite ends it by itself after some errors
+                    with suppress(sqlite3.Error):
+                        self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            remedy = "give a directory that this user may write to"
+            raise QueueError(f"the queue {self.path} cannot be used: {error.strerror or error}; {remedy}") from error
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0)
+            raise QueueError(f"the queue {self.path}: {error}; {_remedy(code)}") from error
+
+
+def _remedy(code: int) -> str:
+    if code in _NO_ROOM:
+        return "the disk is full, over quota, or failing: nothing is lost, free some space and it goes on"
+    if code & 0xFF in _BUSY:
+        return f"another process held it for more than {PATIENCE:g} s: look for one that has the file open"
+    if code & 0xFF in _NO_QUEUE:
+        return "it is damaged, or no queue: restore it, or move it away and submit again"
+    if code & 0xFF in _CLOSED_TO_US:
+        return "this user needs the right to write to the file and to its directory"
+    return "check the disk, and whether the file is a queue"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,90 @@
+"""``windlass submit`` as a user meets it: status, streams, and what is in the queue afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from windlass.cli import submit
+from windlass.core.snapshot import amounts
+from windlass.workloads.queue_store import Queue
+
+CLUSTER = "groups: {a: {resources: {cpu: 1}, max: 1}}\nproviders: {here: {type: local}}\n"
+
+
+@pytest.fixture
+def queue_directory(tmp_path, monkeypatch):
+    config = tmp_path / "windlass.yaml"
+    config.write_text(CLUSTER + "workload: {type: queue, directory: queue}\n", encoding="utf-8")
+    monkeypatch.setenv("WINDLASS_CONFIG", str(config))
+    return tmp_path / "queue"
+
+
+def submitted(*words: str):
+    return CliRunner().invoke(submit.command, list(words))
+
+
+def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_told(queue_directory):
+    done = submitted("--", "python", "train.py", "--fast")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == "job-1: 1 task, 1 cpu\nnext: windlass status\n      windlass why job-1\n"
+    (job,) = Queue(queue_directory).jobs()
+    assert (job.command, job.tasks, job.needs) == (("python", "train.py", "--fast"), 1, amounts({"cpu": 1000}))
+
+
+def test_everything_about_a_job_can_be_said(queue_directory):
+    needs = "cpu=500m, memory=2Gi"
+    done = submitted("--name", "nightly", "--count", "30", "--needs", needs, "--retries", "2", "--json", "--", "make")
+    told = json.loads(done.stdout)
+    assert told["needs"] == {"cpu": "0.5", "memory": "2Gi"}
+    assert (told["schema"], told["name"], told["tasks"], told["retries"]) == ("windlass.job/v1", "nightly", 30, 2)
+    assert told["logs"] == str(queue_directory / "logs" / "nightly")
+    (job,) = Queue(queue_directory).jobs()
+    assert (job.needs, job.waiting) == (amounts({"cpu": 500, "memory": 2 * 2**30}), 30)
+
+
+def test_options_after_the_command_are_the_commands(queue_directory):
+    assert submitted("ls", "--count", "3").exit_code == 0
+    (job,) = Queue(queue_directory).jobs()
+    assert (job.command, job.tasks) == (("ls", "--count", "3"), 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--needs", "cpu", "--", "ls"), "'cpu' is no need; write resource=amount, such as cpu=1,memory=2Gi"),
+        (("--needs", "cpu=much", "--", "ls"), "cpu must be a number such as 4, 500m or 16Gi, is 'much'"),
+        (("--needs", "cpu=1,cpu=2", "--", "ls"), "cpu stands there twice"),
+        (("--needs", "gpu=1.5", "--", "ls"), "above 1 it must be a whole number of devices"),
+        (("--needs", "cpu=0", "--", "ls"), "a task must need something"),
+        (("--name", "a/b", "--", "ls"), "cannot be named 'a/b'"),
+        (("--count", "0", "--", "ls"), "--count"),
+        ((), "COMMAND"),
+    ],
+)
+def test_what_cannot_be_submitted_is_told_in_words(queue_directory, words, told):
+    done = submitted(*words)
+    assert done.exit_code != 0
+    assert told in done.stderr
+    assert done.stdout == ""
+    assert not queue_directory.exists() or Queue(queue_directory).jobs() == []
+
+
+def test_a_name_that_is_taken_is_told(queue_directory):
+    assert submitted("--name", "a", "--", "ls").exit_code == 0
+    done = submitted("--name", "a", "--", "ls")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "there is a job a already; give another name, or none and it gets one" in done.stderr
+
+
+def test_a_cluster_without_a_queue_is_told_how_to_get_one(tmp_path):
+    config = tmp_path / "windlass.yaml"
+    config.write_text(CLUSTER + "workload: {type: simulated}\n", encoding="utf-8")
+    done = submitted("-c", str(config), "--", "ls")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "workload.type is simulated" in done.stderr
+    assert "workload: {type: queue}" in done.stderr
+    assert [path.name for path in Path(tmp_path).iterdir()] == ["windlass.yaml"]
