@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from tests.applying import everything_done, launches_on_their_way
 from tests.snapshots import needs, slices, snapshots
+from windlass.core.conditions import Condition
 from windlass.core.invariants import broken_laws
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
 from windlass.core.reasons import Code
-from windlass.core.snapshot import Bundle, Cluster, Demand, Snapshot
+from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, Snapshot
 
 STRATEGIES = ("best-fit", "rank", "cheapest")
 
@@ -119,3 +120,24 @@ def test_lifting_a_limit_never_places_less_of_one_shape(limit: str, data: st.Dat
         case _:
             lifted = replace(snapshot, cluster=replace(cluster, max_launching=None))
     assert unserved(plan(lifted)) <= unserved(plan(snapshot))
+
+
+def test_a_request_that_nobody_can_meet_does_not_make_the_next_plan_buy_again() -> None:
+    big = (("cpu", 2000), ("gpu", 1000), ("memory", 4 << 30))
+    snapshot = Snapshot(
+        groups=(
+            Group("small", (("cpu", 2000),), 50, rank=0),
+            Group("trio", big, 50, hosts=3, rank=0),
+            Group("pair", (("cpu", 2000), ("gpu", 2000), ("memory", 4 << 30)), 50, rank=0),
+        ),
+        demands=(
+            Demand("anywhere", (Bundle((("cpu", 500), ("gpu", 2000)), 2),), Gang.ANY),
+            Demand("together", (Bundle((("cpu", 500), ("gpu", 300)), 2),), Gang.SAME_SLICE),
+        ),
+        requests=(Demand("nowhere", (Bundle((), 1),), where=(Condition("zone", "==", ("a",)),)),),
+        cluster=Cluster(choose="best-fit"),
+        now=1000,
+    )
+    first = plan(snapshot)
+    assert first.launch == {"trio": 1, "pair": 2}
+    assert plan(launches_on_their_way(snapshot, first)).launch == {}

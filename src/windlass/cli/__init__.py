@@ -15,9 +15,16 @@ import click
 from windlass import __version__
 
 COMMANDS = {
-    "plan": "What would be done about a scenario, and why.",
+    "plan": "What would be done about a scenario or a live cluster, and why.",
     "run": "Run the controller of a cluster.",
     "submit": "Put commands into the queue of a cluster.",
+    "status": "What the cluster is doing now.",
+    "why": "Why a slice, a demand or a group is as it is, now or at an earlier time.",
+    "events": "What happened, and why.",
+    "freeze": "Launch and release nothing, in a group or at all.",
+    "resume": "Go on after a freeze.",
+    "drain": "Empty a slice and give it back.",
+    "doctor": "Check that everything a cluster needs is well.",
     "config": "Check, explain or import a configuration.",
 }
 

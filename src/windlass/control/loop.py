@@ -103,6 +103,7 @@ class Controller:
         self._renew_at = asked_at + lease.ttl / 3
         self.chronicle = recovered(self.journal)
         self._numbers = count(self.journal.last_seq() + 1)
+        self._stamp = _letters(int(self.now()))
         self.actuator = Actuator(self.providers, self.workload, lease.epoch, self.leads, self.now, self._wake)
         self.check(self.providers)
 
@@ -131,8 +132,9 @@ class Controller:
         return None if self.journal.own_clock else self.now()
 
     def _new_id(self, group: str) -> str:
-        """Unique for ever: no two epochs are the same, and no number is used twice in one."""
-        return f"{group}-{self.lease.epoch}-{next(self._numbers)}"
+        """Unique for ever, also if the journal is lost: the second in which we came to lead, and a number that no
+        earlier leader of this journal has used."""
+        return f"{group}-{self._stamp}-{next(self._numbers)}"
 
     async def stop(self) -> None:
         """Stop looking and acting, and give the lease back. Slices live on."""
@@ -242,3 +244,13 @@ class Controller:
         due = next_deadline(self.chronicle.book, demands, self.settings, self.now())
         again = self.actuator.next_try()
         return min((at for at in (due, again) if at is not None), default=None)
+
+
+def _letters(number: int) -> str:
+    """A number as short as it gets in digits and lower-case letters, which every provider takes in a name."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = digits[digit] + text
+    return text or "0"

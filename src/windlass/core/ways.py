@@ -101,8 +101,6 @@ def _as_if_unbought(
     hidden = {position for positions in stock.values() for position in positions}
     bare = replace(snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
     other, _ = _first_draft(bare, served, Way(offer_all=True))
-    if other.waiting_requests:
-        return None
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
     place[: len(other.slices)] = [p for p in range(len(draft.slices)) if p not in hidden]
     left = {group: list(positions) for group, positions in stock.items()}
@@ -134,6 +132,7 @@ def _transplant(other: Draft, draft: Draft, place: Ints, hidden: set[int]) -> No
     draft.served_gangs = [(gang, moved(served)) for gang, served in other.served_gangs]
     draft.waiting_shapes, draft.waiting_gangs = other.waiting_shapes, other.waiting_gangs
     draft.late_gangs, draft.unserved = other.late_gangs, other.unserved
+    draft.waiting_requests, draft.requests_table = other.waiting_requests, other.requests_table
     draft.invalid = other.invalid
     draft.requested = {int(place[p]) for p in other.requested}
     draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
