@@ -21,7 +21,7 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo test lint format docs docs-write bench clean
+.PHONY: help setup demo plans test lint format docs docs-write prove bench clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -54,8 +54,11 @@ $(STAMPS)/bench: pyproject.toml | $(BIN)/python
 
 setup: $(STAMPS)/runtime ## Make .venv with the windlass command in it
 
-demo: $(STAMPS)/runtime ## Ask for a plan, three times: no cluster, no account, no network
-	@BIN=$(BIN) ./examples/demo.sh
+demo: $(STAMPS)/runtime ## See it work on this machine: a burst, machines for it, one killed, the bill
+	@$(BIN)/windlass demo
+
+plans: $(STAMPS)/runtime ## Ask for a plan, three times: no cluster, no account, no network
+	@BIN=$(BIN) ./examples/plans.sh
 
 test: lint ## Lint, types, layers and all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -75,6 +78,10 @@ docs: $(STAMPS)/runtime ## Check that the reference pages are what the code says
 
 docs-write: $(STAMPS)/runtime ## Write the reference pages from the code
 	$(BIN)/python tools/reference.py --write
+
+SEEDS ?= 10000
+prove: $(STAMPS)/runtime ## Run the controller in SEEDS made-up worlds full of faults, and check every promise
+	$(BIN)/windlass simulate swarm --seeds $(SEEDS) $(PROVE_ARGS)
 
 bench: $(STAMPS)/bench ## Measure speed and cost of plans
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)

@@ -21,6 +21,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "karpenter_mix": _karpenter_mix,
         "cost_bound": _cost_bound,
         "against_ray": _against_ray,
+        "loop": _loop,
     }
     written = []
     for name, drawer in drawers.items():
@@ -123,4 +124,18 @@ def _against_ray(rows: list[dict[str, Any]]) -> Any:
         axes.set(xscale="log", yscale="log", xlabel="demands", ylabel="CPU seconds")
         axes.set_title(f"{fill}{'-free' if fill == 'half' else ''} nodes; Ray ends at the line", fontsize=10)
     right.legend(frameon=False, fontsize=7, bbox_to_anchor=(1, 1), loc="upper left")
+    return figure
+
+
+def _loop(rows: list[dict[str, Any]]) -> Any:
+    figure, ((axes,),) = _figure(1)
+    places = range(len(rows))
+    for shift, (name, colour) in enumerate((("p50", BLUE), ("p99", ORANGE), ("longest", GREY))):
+        bars = axes.bar([place + 0.25 * shift for place in places], [1000 * row[name] for row in rows], 0.22)
+        for bar in bars:
+            bar.set_color(colour)
+        bars.set_label(name)
+    axes.set_xticks([place + 0.25 for place in places], [f"{row['slices']:,} slices" for row in rows])
+    axes.set(ylabel="ms for one pass")
+    axes.legend(frameon=False, fontsize=8)
     return figure

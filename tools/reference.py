@@ -15,11 +15,10 @@ from pathlib import Path
 from textwrap import wrap
 
 import click
+import reference_commands as commands
 import reference_texts as texts
 
 from windlass.cli import windlass as windlass_command
-from windlass.cli.config import command as config_command
-from windlass.cli.plan import command as plan_command
 from windlass.config.reference import pages as config_pages
 from windlass.core import quantities, reasons
 from windlass.core.lifecycle import TABLE, TRANSITIONS
@@ -66,15 +65,32 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 def _command_line() -> Iterator[str]:
     yield "# Command line"
     root = click.Context(windlass_command, info_name="windlass", **windlass_command.context_settings)
-    yield from _help(plan_command, root)
-    yield ""
-    yield "The answer is described in [The answer of `windlass plan --json`](answer.md), the file in"
-    yield "[Keys of a scenario file](scenario.md)."
-    with click.Context(config_command, info_name="config", parent=root) as parent:
-        for name in config_command.list_commands(parent):
-            yield from _help(config_command.commands[name], parent)
-    yield ""
-    yield "The file is described in [Settings of a configuration](configuration.md)."
+    for name in windlass_command.list_commands(root):
+        command = windlass_command.get_command(root, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            with click.Context(command, info_name=name, parent=root) as parent:
+                for inner in command.list_commands(parent):
+                    yield from _help(command.commands[inner], parent)
+        else:
+            yield from _help(command, root)
+        yield from _after_help(name)
+
+
+def _after_help(name: str) -> Iterator[str]:
+    """What a command's own help does not say."""
+    if name == "plan":
+        yield ""
+        yield "The answer is described in [The answer of `windlass plan --json`](answer.md), the file in"
+        yield "[Keys of a scenario file](scenario.md)."
+    elif name == "config":
+        yield ""
+        yield "The file is described in [Settings of a configuration](configuration.md)."
+    for schema, keys in commands.SCHEMAS.get(name, {}).items():
+        yield ""
+        yield f"With `--json`, `{schema}`. Keys may be added to it; none is taken away or changes its meaning."
+        yield ""
+        yield from _table(("key", "meaning"), ((f"`{key}`", meaning) for key, meaning in keys.items()))
 
 
 def _help(command: click.Command, parent: click.Context) -> Iterator[str]:
@@ -94,7 +110,7 @@ def _configuration() -> Iterator[str]:
     yield "mistakes, and all mistakes are told at once, each with its path: `windlass config check windlass.yaml`."
     yield "The same list as here is printed by `windlass config reference`."
     yield ""
-    yield "This version has no command that runs a configuration: it can be checked, and imported from other tools."
+    yield "`windlass run windlass.yaml` runs it. A change of the file is read while it runs."
     yield ""
     yield "```yaml"
     yield CONFIGURATION.read_text(encoding="utf-8").strip()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control.worlds import Crash, World
+from tests.control.worlds import World
 from windlass.control.chronicle import Reader, saved
 from windlass.control.loop import Controller, NotLeading
 from windlass.core.lifecycle import State
@@ -132,6 +132,7 @@ def test_an_orphan_is_adopted_and_used(world: World) -> None:
         for _ in range(3):
             await world.tick(first)
         orphan = world.cloud.bought[0]
+        assert world.path is not None
         world.path.unlink()  # the journal is lost, the machine is not
         for suffix in ("-wal", "-shm"):
             Path(f"{world.path}{suffix}").unlink(missing_ok=True)
@@ -173,50 +174,3 @@ def test_a_saved_state_is_the_book(world: World) -> None:
         assert Reader((controller.chronicle.seq, saved(controller.chronicle))).chronicle() == controller.chronicle
 
     asyncio.run(story())
-
-
-# -- killed anywhere -----------------------------------------------------------------------------------------------
-
-
-async def history(world: World) -> None:
-    """Two jobs, an idle time, one more job, an idle time; a controller that dies is started again at once."""
-    controller = world.controller()
-
-    async def tick(seconds: float = 1.0) -> None:
-        nonlocal controller
-        try:
-            await world.tick(controller, seconds)
-        except Crash:
-            controller = world.controller()
-
-    async def settled(until: object, seconds: float = 1.0) -> None:
-        for _ in range(40):
-            if callable(until) and until():
-                return
-            await tick(seconds)
-        raise AssertionError(f"not settled after 40 ticks: {controller.chronicle.book.slices}")
-
-    world.work.waiting = ["a", "b"]
-    await settled(lambda: len(world.work.running) == 2)
-    world.work.finish()
-    await settled(lambda: not world.cloud.instances and not controller.chronicle.book.slices, 20)
-    world.work.waiting = ["c"]
-    await settled(lambda: len(world.work.running) == 1)
-    world.work.finish()
-    await settled(lambda: not world.cloud.instances and not controller.chronicle.book.slices, 20)
-
-
-def test_killed_before_or_after_any_write_or_call_the_history_comes_to_the_same_end(tmp_path: Path) -> None:
-    calm = World(tmp_path / "calm.db")
-    asyncio.run(history(calm))
-    points = len(calm.calls)
-    assert points > 30
-    for point in range(1, points + 1):
-        world = World(tmp_path / f"{point}.db")
-        world.crash_at = point
-        asyncio.run(history(world))
-        at = f"killed at point {point}, {world.calls[point - 1]}"
-        assert sorted(world.work.finished) == sorted(calm.work.finished), at
-        assert world.work.killed == [], at
-        assert len(world.cloud.bought) == len(set(world.cloud.bought)) == len(calm.cloud.bought), at
-        assert world.cloud.instances == {}, at

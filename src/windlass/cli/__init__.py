@@ -16,6 +16,7 @@ from windlass import __version__
 
 COMMANDS = {
     "plan": "What would be done about a scenario or a live cluster, and why.",
+    "demo": "See it work on this machine, in less than a minute.",
     "run": "Run the controller of a cluster.",
     "submit": "Put commands into the queue of a cluster.",
     "status": "What the cluster is doing now.",
@@ -25,6 +26,8 @@ COMMANDS = {
     "resume": "Go on after a freeze.",
     "drain": "Empty a slice and give it back.",
     "doctor": "Check that everything a cluster needs is well.",
+    "shadow": "What a shadow would have done.",
+    "simulate": "Run the controller in a made-up world, with faults, and check every promise.",
     "config": "Check, explain or import a configuration.",
 }
 

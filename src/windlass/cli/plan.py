@@ -1,4 +1,4 @@
-"""``windlass plan``: read one scenario, print the plan."""
+"""``windlass plan``: read one scenario, or look at a live cluster, and print the plan."""
 
 from __future__ import annotations
 
@@ -7,22 +7,41 @@ import sys
 
 import click
 
+from windlass.core.plan import Plan
+from windlass.core.snapshot import Snapshot
 from windlass.scenario import ScenarioError, read_scenario
 
 from .output import content, write
+
+CONFIG = "windlass.yaml"
 
 
 @click.command(
     "plan", epilog="Exit status: 0 planned, 1 the file is wrong; with --detailed-exitcode: 2 there is something to do."
 )
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--live", is_flag=True, help="Look at the cluster of a configuration instead of reading FILE.")
+@click.option(
+    "-c",
+    "--config",
+    "config_file",
+    metavar="FILE",
+    default=CONFIG,
+    envvar="WINDLASS_CONFIG",
+    show_default=True,
+    show_envvar=True,
+    help="With --live: the configuration of the cluster.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if there is nothing to do, with 2 if there is.")
-def command(file: str, as_json: bool, detailed_exitcode: bool) -> None:
-    """Show what would be done about the scenario in FILE, and why.
+def command(file: str | None, live: bool, config_file: str, as_json: bool, detailed_exitcode: bool) -> None:
+    """Show what would be done about the scenario in FILE, or about a live cluster, and why.
 
     FILE is YAML or JSON, and - is standard input. Nothing is changed and nothing is asked: no cluster, no account and
     no network are needed.
+
+    With --live, the providers and the workload of a configuration are looked at, and the journal is read. Nothing is
+    changed or written then, either: it may be done beside a controller that runs, and before the first one does.
 
     \b
     Examples:
@@ -30,18 +49,22 @@ def command(file: str, as_json: bool, detailed_exitcode: bool) -> None:
       windlass plan cluster.yaml --json | jq .launch
       generate-scenario | windlass plan -
       windlass plan cluster.yaml --detailed-exitcode > /dev/null || echo changes
+      windlass plan --live
     """
+    if live == (file is not None):
+        raise click.UsageError("give the FILE of a scenario, or --live to look at the cluster of a configuration")
     gc.disable()  # a short life with little garbage: collecting costs more than it frees
-    try:
-        snapshot = read_scenario(content(file))
-    except ScenarioError as error:
-        for mistake in error.mistakes:
-            click.echo(mistake, err=True)
-        sys.exit(1)
+    snapshot = _live(config_file) if file is None else _read(file)
 
     from windlass.core.planner import plan
 
     answer = plan(snapshot)
+    _tell(answer, snapshot, _source(file, config_file), as_json)
+    if detailed_exitcode and answer.changes:
+        sys.exit(2)
+
+
+def _tell(answer: Plan, snapshot: Snapshot, source: str, as_json: bool) -> None:
     if as_json:
         import json
 
@@ -49,6 +72,50 @@ def command(file: str, as_json: bool, detailed_exitcode: bool) -> None:
     else:
         from .render import page
 
-        write(page(answer, snapshot, file))
-    if detailed_exitcode and answer.changes:
-        sys.exit(2)
+        write(page(answer, snapshot, source))
+
+
+def _source(file: str | None, config_file: str) -> str:
+    """The words of the command after ``windlass plan``, to be given again."""
+    if file is not None:
+        return file
+    return "--live" if config_file == CONFIG else f"--live -c {config_file}"
+
+
+def _read(file: str) -> Snapshot:
+    try:
+        return read_scenario(content(file))
+    except ScenarioError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+        sys.exit(1)
+
+
+def _live(config_file: str) -> Snapshot:
+    """What the planner sees of a cluster now. A provider in trouble is told; without a workload nothing is planned."""
+    from windlass.config import ConfigError
+    from windlass.control.deciding import snapshot_of
+    from windlass.journal import JournalError
+
+    from .configured import load
+    from .live import seen
+
+    config = load(config_file)
+    try:
+        sight = seen(config)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+        sys.exit(1)
+    except JournalError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    for name, trouble in sorted(sight.look.troubles.items()):
+        more = "" if name == "workload" else "; nothing is released while it is unknown"
+        click.echo(f"{name} is in trouble: {trouble}{more}", err=True)
+    for mistake in sight.look.mistakes:
+        click.echo(f"left out: {mistake}", err=True)
+    if sight.look.view is None:
+        click.echo("without its workload nothing can be planned; windlass doctor looks at all of it", err=True)
+        sys.exit(1)
+    return snapshot_of(sight.fold.book, sight.look.view, config.settings, sight.now)

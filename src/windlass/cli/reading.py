@@ -33,12 +33,18 @@ def why_closed(config: Config, error: JournalError) -> str:
     location = config.journal.location
     if location == ":memory:":
         return "journal: :memory: can be read by the controller alone; give it a path to ask about it from outside"
-    if "://" not in location and not Path(location).exists():
+    if is_missing(config):
         return (
             f"there is no journal at {location}: no controller has run with this configuration yet. "
             f"Start one with: windlass run {config_file()}"
         )
     return str(error)
+
+
+def is_missing(config: Config) -> bool:
+    """Whether the journal is a file that is not there."""
+    location = config.journal.location
+    return "://" not in location and location != ":memory:" and not Path(location).exists()
 
 
 def config_file() -> str:
@@ -62,7 +68,7 @@ class Leader:
 def leader_of(journal: Journal, now: float) -> Leader:
     """Who leads by the lease, as far as it can be seen by our clock."""
     lease = journal.lease()
-    written = next((one for one in journal.read(newest_first=True, limit=1000) if one.kind != ORDER), None)
+    written = next((one for one in journal.read(newest_first=True, limit=50) if one.kind != ORDER), None)
     seen = [] if written is None else [written.at]
     if lease is None:
         return Leader(None, 0 if written is None else written.epoch, False, max(seen, default=None))

@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from io import StringIO
 from itertools import groupby
 
-from rich.console import Console
 from rich.console import Group as Lines
 from rich.padding import Padding
 from rich.table import Table
@@ -24,8 +22,7 @@ from windlass.core.quantities import format_money
 from windlass.core.reasons import plural
 from windlass.core.snapshot import Snapshot
 
-PIPED_WIDTH = 100
-"""Columns where there is no terminal to ask."""
+from .printing import grid, plain, printed, section
 
 MOST_WAITS = 12
 """Folded waits that are shown in full; more than a screen of them is read by programs."""
@@ -45,45 +42,26 @@ _VERBS = (
 
 def page(plan: Plan, snapshot: Snapshot, source: str) -> str:
     """The plan as text for standard output."""
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        return plain_text(plan, snapshot, source)
-    with console.capture() as captured:
-        console.print(*rendered(plan, snapshot, source), sep="\n")
-    return captured.get()
+    return printed(rendered(plan, snapshot, source))
 
 
 def plain_text(plan: Plan, snapshot: Snapshot, source: str) -> str:
     """The same without colour, of a fixed width, without blanks at the ends of lines."""
-    text = StringIO()
-    console = Console(file=text, highlight=False, emoji=False, markup=False, width=PIPED_WIDTH, color_system=None)
-    console.print(*rendered(plan, snapshot, source), sep="\n")
-    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+    return plain(rendered(plan, snapshot, source))
 
 
 def rendered(plan: Plan, snapshot: Snapshot, source: str) -> Iterable[Lines | Text]:
     """The parts of the answer, top to bottom."""
     yield _headline(plan, snapshot)
     if plan.changes:
-        yield _section("Changes", _changes(plan, snapshot))
+        yield section("Changes", _changes(plan, snapshot))
     if candidates := _candidates(plan, snapshot):
-        yield _section("Why these groups", candidates)
+        yield section("Why these groups", candidates)
     if plan.waiting:
-        yield _section(_waiting_title(plan), _waits(plan))
+        yield section(_waiting_title(plan), _waits(plan))
     if plan.keep:
-        yield _section(_keep_title(plan), _keeps(plan, snapshot))
+        yield section(_keep_title(plan), _keeps(plan, snapshot))
     yield _hint(plan, source)
-
-
-def _section(title: str, content: Table | Lines) -> Lines:
-    return Lines(Text(), Text(title, style="bold"), Padding(content, (0, 0, 0, 2), expand=False))
-
-
-def _table(*columns: str) -> Table:
-    table = Table.grid(padding=(0, 2), expand=False)
-    for column in columns:
-        table.add_column(no_wrap=column == "-", overflow="fold")
-    return table
 
 
 # -- what changes and what it costs --------------------------------------------------------------------------------
@@ -107,7 +85,7 @@ def _headline(plan: Plan, snapshot: Snapshot) -> Text:
 
 
 def _changes(plan: Plan, snapshot: Snapshot) -> Table:
-    table = _table("-", "-", "fold", "-", "fold")
+    table = grid("-", "-", "fold", "-", "fold")
     for (group, _), launches in groupby(
         sorted(plan.launches, key=lambda one: (one.group, str(one.reason.code), one.first)),
         key=lambda one: (one.group, one.reason.code),
@@ -186,7 +164,7 @@ def _candidates(plan: Plan, snapshot: Snapshot) -> Table | None:
         for name in launch.passed_over:
             lost.setdefault(name, launch)
     price = {group.name: group.price for group in snapshot.groups}
-    table = _table("-", "-", "-", "-", "fold")
+    table = grid("-", "-", "-", "-", "fold")
     for name, count in plan.launch.items():
         table.add_row(
             Text("*", style="bold green"), Text(name, style="bold"), _price(price.get(name)), "taken", f"{count} x"
@@ -241,7 +219,7 @@ def _beyond_groups(waiting: Waiting) -> str:
 
 
 def _hindrances(waiting: Waiting, plan: Plan) -> Lines:
-    table = _table("-", "-", "fold")
+    table = grid("-", "-", "fold")
     same_why: dict[tuple[str, str], list[str]] = {}
     nearest_first = sorted(waiting.groups.items(), key=lambda item: (item[1].code != waiting.reason.code, item[0]))
     for name, reason in nearest_first:
@@ -269,7 +247,7 @@ def _keeps(plan: Plan, snapshot: Snapshot) -> Table:
     folded: dict[tuple[str, str], list[Change]] = {}
     for one in plan.keep:
         folded.setdefault((of_group.get(one.slice, ""), str(one.reason.code)), []).append(one)
-    table = _table("-", "-", "-", "fold")
+    table = grid("-", "-", "-", "fold")
     shown = sorted(folded.items(), key=lambda item: (-len(item[1]), item[0]))
     for (group, code), same in shown[: 2 * MOST_GROUPS]:
         table.add_row(group, str(len(same)), Text(code, style="cyan"), _first_why(same))

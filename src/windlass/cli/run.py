@@ -14,7 +14,7 @@ import click
 
 from windlass.config import Config, ConfigError, read_config
 from windlass.config.assembling import Plant, assembled
-from windlass.control.loop import Misfit, Pass
+from windlass.control.loop import Misfit, NotLeading, Pass
 from windlass.control.service import Service
 from windlass.control.story import Line, lines
 from windlass.journal import JournalError, open_journal
@@ -32,7 +32,8 @@ REPEATED = 60.0
 )
 @click.argument("file", metavar="CONFIG", default="windlass.yaml", envvar="WINDLASS_CONFIG")
 @click.option("--json", "as_json", is_flag=True, help="The log as JSON, one object per line.")
-def command(file: str, as_json: bool) -> None:
+@click.option("--shadow", is_flag=True, help="Only look, plan and note what it would do: windlass shadow tells.")
+def command(file: str, as_json: bool, shadow: bool) -> None:
     """Run the controller of the cluster in CONFIG.
 
     It watches the workload and the providers, plans, writes down what it decides and why, and does it. One line per
@@ -48,12 +49,16 @@ def command(file: str, as_json: bool) -> None:
     """
     config = load(file)
     try:
+        if shadow:
+            from .shadowing import run_shadow
+
+            sys.exit(asyncio.run(run_shadow(file, config, Log(as_json))))
         plant = assembled(config)
         sys.exit(asyncio.run(_run(file, config, plant, Log(as_json))))
     except ConfigError as error:
         for mistake in error.mistakes:
             click.echo(mistake, err=True)
-    except (JournalError, Misfit) as error:
+    except (JournalError, Misfit, NotLeading) as error:
         click.echo(f"{file}: {error}", err=True)
     sys.exit(1)
 
@@ -154,16 +159,16 @@ class Log:
 
     def passed(self, done: Pass) -> None:
         for line in lines(done.entries):
-            self._write(line)
+            self.write(line)
         self._tell_repeats(time.time())
 
     def told(self, text: str, *, alarm: bool = False) -> None:
-        self._write(Line(time.time(), "controller", "", text, (), alarm))
+        self.write(Line(time.time(), "controller", "", text, (), alarm))
 
     def close(self) -> None:
         self._tell_repeats(float("inf"))
 
-    def _write(self, line: Line) -> None:
+    def write(self, line: Line) -> None:
         first, count = self._counts.get(line.text, (line.at, 0))
         self._counts[line.text] = (first, count + 1)
         if count == 0:

@@ -54,10 +54,16 @@ def misfits(config: Config) -> list[str]:
 
 
 def assembled(
-    config: Config, *, look_only: bool = False, now: Callable[[], float] = time.time, like: Plant | None = None
+    config: Config,
+    *,
+    look_only: bool = False,
+    tie_to: int | None = None,
+    now: Callable[[], float] = time.time,
+    like: Plant | None = None,
 ) -> Plant:
     """The plant of a configuration; ``ConfigError`` if its parts do not fit together.
 
+    ``tie_to``: the number of a process with which machines that are bought on this computer end.
     ``like``: a plant whose parts go on where their part of the configuration is still the same.
     """
     if wrong := misfits(config):
@@ -66,7 +72,7 @@ def assembled(
     providers: dict[str, Provider] = {}
     for name, one in config.providers.items():
         same = like is not None and like.config.providers.get(name) == one
-        providers[name] = like.providers[name] if like and same else _provider(one, look_only, now)
+        providers[name] = like.providers[name] if like and same else _provider(one, look_only, tie_to, now)
         _tell_groups(providers[name], [sold.group for sold in config.settings.groups if sold.provider == name])
     if like is not None and like.config.workload == config.workload:
         workload = like.workload
@@ -83,7 +89,7 @@ def _tell_groups(part: Provider | Workload, groups: Iterable[Group]) -> None:
         regroup(groups)
 
 
-def _provider(one: ProviderConfig, look_only: bool, now: Callable[[], float]) -> Provider:
+def _provider(one: ProviderConfig, look_only: bool, tie_to: int | None, now: Callable[[], float]) -> Provider:
     settings = one.settings
     if one.type == "local":
         from windlass.providers.local import LocalProvider
@@ -93,6 +99,7 @@ def _provider(one: ProviderConfig, look_only: bool, now: Callable[[], float]) ->
             boot_delay=settings["boot_delay"],
             grace=settings["grace"],
             repair=not look_only,
+            tie_to=tie_to,
             now=now,
         )
     from windlass.sim.cloud import SimulatedProvider

@@ -45,6 +45,12 @@ class Account:
 KINDS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
 
 
+def opened(accounts: Mapping[str, Account], book: Book, now: float) -> dict[str, Account]:
+    """With an account for every group that has slices from ``now`` on, so that their first second is charged too."""
+    new = {record.group for record in book.slices.values()} - accounts.keys()
+    return {**accounts, **{group: Account(round(now * 10**6)) for group in sorted(new)}}
+
+
 def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Reason], now: float) -> dict[str, Account]:
     """The accounts with the time up to ``now`` charged, in which the book was as it is."""
     instant = round(now * 10**6)

@@ -85,7 +85,8 @@ class Actuator:
 
     def next_try(self) -> float | None:
         """When the first of the calls that failed is made again."""
-        return min(self._not_before.values(), default=None)
+        over = self._done | self._under_way.keys()
+        return min((when for key, when in self._not_before.items() if key not in over), default=None)
 
     async def settle(self) -> None:
         """Wait until nothing is under way."""

@@ -12,7 +12,7 @@ from windlass.core.lifecycle import State
 from windlass.core.reasons import Code, Reason, plural
 
 from .luck import asked, health, may_ask
-from .policy import Settings
+from .policy import Settings, SoldGroup
 from .records import Book, Luck, SliceRecord, moved
 
 
@@ -31,7 +31,8 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
         if record.id in calling or slices[record.id].attempts > record.attempts:
             busy[record.group] = busy.get(record.group, 0) + 1
     for group, records in _by_group(book).items():
-        if group not in settings.by_name or book.is_frozen(group):
+        sold = settings.by_name.get(group)
+        if sold is None or book.is_frozen(group):
             continue
         for record in records:
             mine = luck.get(group, Luck())
@@ -43,7 +44,7 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
             else:
                 busy[group] = busy.get(group, 0) + 1
                 luck[group] = asked(mine, policy.launch_rate, policy.backoff, now)
-                slices[record.id] = _requested(record, now)
+                slices[record.id] = _requested(record, sold, now)
                 continue
             if record.reason.code != Code.RATE_LIMITED:
                 slices[record.id] = replace(record, reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
@@ -62,7 +63,14 @@ def _by_group(book: Book) -> dict[str, list[SliceRecord]]:
     return dict(sorted(found.items()))
 
 
-def _requested(record: SliceRecord, now: float) -> SliceRecord:
+def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
+    """Asked of whoever sells the group now: while it was queued, that may have become another."""
     why = Reason(Code.LAUNCHING, "its turn came: the provider is asked")
     following, _ = moved(record, State.REQUESTING, now, why)
-    return replace(following, attempts=record.attempts + 1, asked_at=record.asked_at or now)
+    return replace(
+        following,
+        provider=sold.provider,
+        price=sold.group.price or 0,
+        attempts=record.attempts + 1,
+        asked_at=record.asked_at or now,
+    )

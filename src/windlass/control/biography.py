@@ -146,5 +146,5 @@ def refusals_of(journal: Journal, group: str, limit: int, until: float | None = 
 
 
 def group_in(slice_id: str) -> str:
-    """The group that stands in the id of a slice that a controller launched: ``GROUP-EPOCH-NUMBER``."""
+    """The group that stands in the id of a slice that a controller launched: ``GROUP-STAMP-NUMBER``."""
     return slice_id.rsplit("-", 2)[0]

@@ -6,11 +6,22 @@ makes no sense is left out alone, with a sentence for people: what is not unders
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from functools import lru_cache
 from math import isfinite
+from typing import Any, Final
 
-from windlass.core.snapshot import Demand
-from windlass.providers.protocol import Instance
+from windlass.core.snapshot import Demand, Gang
+from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
+
+from .plain import from_plain, to_plain
+
+MOST: Final = 2**60
+"""An amount from which on it is a mistake: a cluster's sums must fit into 64 bits."""
+MOST_MEMBERS: Final = 100_000
+"""Of a gang: planning for so many takes about a second."""
 
 
 class Garbage(Exception):
@@ -21,7 +32,7 @@ def checked_list(answer: object) -> tuple[Instance, ...]:
     """A provider's list; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
     found: dict[str, Instance] = {}
     for one in _many(answer, "instances"):
-        if not isinstance(one, Instance) or not _is_name(one.slice_id) or not _is_name(one.group):
+        if not isinstance(one, Instance) or not _is_whole_instance(one):
             raise Garbage(f"its list holds {_shown(one)}, which is no instance")
         if one.slice_id in found:
             raise Garbage(f"its list shows {one.slice_id} twice")
@@ -36,12 +47,12 @@ def checked_view(answer: object) -> tuple[WorkloadView, tuple[str, ...]]:
     nodes: object = answer.nodes
     words: object = answer.acknowledged
     for node in _many(nodes, "nodes"):
-        if not isinstance(node, WorkNode) or not _is_name(node.id) or not _is_name(node.slice_id):
+        if not isinstance(node, WorkNode) or not _is_whole_node(node):
             raise Garbage(f"its view holds {_shown(node)}, which is no node")
-        if not _is_time(node.idle_since) or not _is_count(node.tasks):
-            raise Garbage(f"its node {node.id} has {_shown(node.tasks)} tasks, idle since {_shown(node.idle_since)}")
     for word in _many(words, "acknowledgements"):
-        if not isinstance(word, Acknowledgement) or not _is_name(word.slice_id) or not _is_count(word.running):
+        if not isinstance(word, Acknowledgement) or not (
+            _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
+        ):
             raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
     mistakes: list[str] = []
     return (
@@ -62,17 +73,76 @@ def _checked_demands(demands: object, mistakes: list[str]) -> tuple[Demand, ...]
             mistakes.append(f"{_shown(demand)} is no demand")
         elif demand.id in found:
             mistakes.append(f"demand {demand.id} is there twice; the first counts")
-        elif not _is_time(demand.since) or not _is_time(demand.deadline) or not _has_whole_numbers(demand):
-            mistakes.append(f"demand {demand.id} has numbers that are none: {_shown(demand)}")
+        elif not _is_whole_demand(demand):
+            mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
         else:
             found[demand.id] = demand
     return tuple(found.values())
 
 
-def _has_whole_numbers(demand: Demand) -> bool:
-    numbers = [demand.priority, *(bundle.count for bundle in demand.bundles)]
-    numbers += [amount for bundle in demand.bundles for _, amount in bundle.needs]
-    return all(type(number) is int for number in numbers)
+def _is_whole_instance(one: Any) -> bool:
+    return (
+        _is_name(one.slice_id)
+        and _is_name(one.group)
+        and one.state in ("pending", "running", "ending")
+        and isinstance(one.hosts, tuple | list)
+        and all(isinstance(host, Host) and _is_name(host.id) and type(host.running) is bool for host in one.hosts)
+        and _is_time(one.preempted_at)
+        and (one.zone == "" or _is_name(one.zone))
+        and (one.price is None or _is_count(one.price))
+    )
+
+
+def _is_whole_node(node: Any) -> bool:
+    return (
+        _is_name(node.id)
+        and _is_name(node.slice_id)
+        and _are_amounts(node.used)
+        and _is_count(node.tasks)
+        and _is_time(node.idle_since)
+        and isinstance(node.labels, Mapping)
+        and all(_is_name(key) and (value == "" or _is_name(value)) for key, value in node.labels.items())
+        and type(node.healthy) is bool
+        and (node.present is None or _are_amounts(node.present))
+    )
+
+
+def _is_whole_demand(demand: Demand) -> bool:
+    try:
+        bundles = demand.bundles
+        return (
+            all(type(number) is int for number in (demand.priority, *(bundle.count for bundle in bundles)))
+            and all(_are_amounts(bundle.needs) for bundle in bundles)
+            and (demand.gang is None or _is_gang(demand))
+            and _is_time(demand.since)
+            and _is_time(demand.deadline)
+            and _are_conditions(demand.where, demand.prefer, demand.tolerates)
+        )
+    except Exception:  # noqa: BLE001  # whatever goes wrong with one demand is that demand's fault
+        return False
+
+
+def _is_gang(demand: Demand) -> bool:
+    """Its members are counted one by one, and their needs are added up: neither without end."""
+    total = sum(abs(amount) * bundle.count for bundle in demand.bundles for _, amount in bundle.needs)
+    return isinstance(demand.gang, Gang) and len(demand.bundles) > 0 and demand.count <= MOST_MEMBERS and total < MOST
+
+
+@lru_cache(maxsize=1000)
+def _are_conditions(where: object, prefer: object, tolerates: object) -> bool:
+    """What can be written down and read back as the same value has no part of a wrong kind in it. Few are different."""
+    if not where and not prefer and not tolerates:
+        return (where, prefer, tolerates) == ((), (), ())
+    some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]
+    plain = json.dumps(to_plain(some), ensure_ascii=False)
+    return _is_name(plain) and "\\u0000" not in plain and from_plain(Demand, json.loads(plain)) == some
+
+
+def _are_amounts(values: object) -> bool:
+    return isinstance(values, tuple) and all(
+        isinstance(one, tuple) and len(one) == 2 and _is_name(one[0]) and type(one[1]) is int and -MOST < one[1] < MOST
+        for one in values
+    )
 
 
 def _many(values: object, what: str) -> list[object] | tuple[object, ...]:
@@ -86,7 +156,13 @@ def _is_count(value: object) -> bool:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
+    """Text that the journal can keep: some, without NUL and without half characters."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_time(value: object) -> bool:

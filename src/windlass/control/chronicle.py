@@ -8,9 +8,9 @@ up to, and everything that tells about it (``status``, ``why``, ``events``, ``re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from windlass.core.plan import Plan, Waiting
 from windlass.core.reasons import Reason
@@ -25,7 +25,9 @@ from .folding import Refused
 from .observing import Look
 from .plain import from_plain, to_plain
 from .policy import Settings
-from .records import Book, Gone, Luck, SliceRecord
+from .records import Book, Gone, Luck, Moved, SliceRecord
+
+T = TypeVar("T")
 
 IS: Final = "is"
 """The key of a value in an entry; an entry without it says that the subject is gone."""
@@ -63,6 +65,28 @@ class Sighted:
 
 
 @dataclass(frozen=True, slots=True)
+class Would:
+    """Something that a shadow would do."""
+
+    verb: str
+    """launch, uncordon, cancel or drain."""
+    subject: str
+    """A group, or a slice."""
+    count: int
+    reason: Reason
+    hourly_cost: int = 0
+    """Nanodollars per hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Nanodollars per hour, as it is and as a plan would have it."""
+
+    now: int
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
 class Chronicle:
     """Everything that is remembered."""
 
@@ -72,6 +96,9 @@ class Chronicle:
     stay: Mapping[str, Reason] = field(default_factory=dict)
     account: Mapping[str, Account] = field(default_factory=dict)
     settings: Mapping[str, Settings] = field(default_factory=dict)
+    would: Mapping[str, Would] = field(default_factory=dict)
+    """For a shadow: what it would do."""
+    spending: Mapping[str, Spending] = field(default_factory=dict)
     heard: Mapping[str, int] = field(default_factory=dict)
     """Up to which number the operator's orders were heard."""
     at: float = 0
@@ -92,6 +119,8 @@ class Chronicle:
             "waiting": self.waiting,
             "stay": self.stay,
             "account": self.account,
+            "would": self.would,
+            "spending": self.spending,
             "heard": self.heard,
         }
 
@@ -111,12 +140,36 @@ KINDS: Final[Mapping[str, Any]] = {
     "waiting": Waiting,
     "stay": Reason,
     "account": Account,
+    "would": Would,
+    "spending": Spending,
     "heard": int,
 }
 """What a value of each table is."""
 
 
 # -- what a pass adds ----------------------------------------------------------------------------------------------
+
+
+def recognized(look: Look, before: Sighted) -> Look:
+    """The look with the very objects that showed before where they are equal: compared once, and from then on whoever
+    asks what is new needs no more than their identity."""
+    view = look.view
+    if view is not None:
+        view = WorkloadView(
+            _recognized(view.demands, before.demand, lambda one: one.id),
+            _recognized(view.requests, before.request, lambda one: one.id),
+            _recognized(view.nodes, before.node, lambda one: one.id),
+            _recognized(view.acknowledged, before.word, lambda one: one.slice_id),
+        )
+    instances = {
+        name: None if many is None else _recognized(many, before.instance, lambda one: one.slice_id)
+        for name, many in look.instances.items()
+    }
+    return replace(look, view=view, instances=instances)
+
+
+def _recognized(values: Iterable[T], before: Mapping[str, T], name: Callable[[T], str]) -> tuple[T, ...]:
+    return tuple([old if (old := before.get(name(value))) == value and old is not None else value for value in values])
 
 
 def sighted_after(before: Sighted, look: Look, calls: Mapping[str, str]) -> Sighted:
@@ -149,9 +202,9 @@ def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> dict[str, Waitin
 
 
 def _alike(old: Waiting, new: Waiting) -> bool:
-    return (old.count, old.reason.code) == (new.count, new.reason.code) and {
-        name: reason.code for name, reason in old.groups.items()
-    } == {name: reason.code for name, reason in new.groups.items()}
+    return old.reason.code == new.reason.code and {name: reason.code for name, reason in old.groups.items()} == {
+        name: reason.code for name, reason in new.groups.items()
+    }
 
 
 def stays_after(before: Mapping[str, Reason], plan: Plan) -> dict[str, Reason]:
@@ -175,6 +228,17 @@ def entries_between(before: Chronicle, after: Chronicle, at: float) -> Iterator[
                 yield Entry(kind, subject, at, {IS: to_plain(value)})
         for subject in sorted(was.keys() - table.keys()):
             yield Entry(kind, subject, at, {})
+
+
+def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
+    """The states that slices only passed through, for the story of their lives: a table keeps the last one alone."""
+    last: dict[str, Moved] = {}
+    for move in moves:
+        earlier = last.get(move.slice_id)
+        if earlier is not None and move.slice_id in book.slices:
+            record = replace(book.slices[move.slice_id], state=earlier.target, since=earlier.at, reason=earlier.reason)
+            yield Entry("slice", move.slice_id, earlier.at, {IS: to_plain(record)})
+        last[move.slice_id] = move
 
 
 def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], at: float) -> Iterator[Entry]:
@@ -230,6 +294,8 @@ class Reader:
             stay=tables["stay"],
             account=tables["account"],
             settings=tables["settings"],
+            would=tables["would"],
+            spending=tables["spending"],
             heard=tables["heard"],
             at=self.at,
             seq=self.seq,
@@ -247,11 +313,16 @@ def recovered(journal: Journal, until: float | None = None) -> Chronicle:
     """
     start = journal.latest_state()
     if until is not None and start is not None and start[1]["at"] >= until:
-        oldest = next(iter(journal.read(limit=1)), None)
-        if oldest is None or oldest.seq != 1:
-            raise TooOld("the journal does not reach back so far any more")
+        _check_whole(journal, start[0])
         start = None
     reader = Reader(start)
     for record in journal.read(after=reader.seq, until=until):
         reader.add(record)
     return reader.chronicle()
+
+
+def _check_whole(journal: Journal, upto: int) -> None:
+    """``TooOld`` if any record is missing: a part of the story adds up to a state that never was. That the first one is
+    there says nothing: some kinds are never compacted."""
+    if sum(1 for _ in journal.read(upto=upto)) < upto:
+        raise TooOld("the journal does not reach back so far any more")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from windlass.core.lifecycle import State
 from windlass.core.snapshot import Demand
 
+from .folding import unseen_until
 from .luck import availability_of, next_turn
 from .policy import Settings
 from .records import Book, Luck, SliceRecord
@@ -38,7 +39,7 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
 def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
     policy = settings.policy
     if record.absent_since is not None:
-        yield record.absent_since + policy.vanish_timeout
+        yield max(record.absent_since + policy.vanish_timeout, unseen_until(record, policy))
     match record.state:
         case State.REQUESTING:
             yield record.since + policy.requesting_timeout * min(record.attempts, policy.tries) / policy.tries

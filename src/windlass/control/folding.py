@@ -59,15 +59,27 @@ class Fold:
     """Sources that did not answer; nothing shrinks while there are any."""
 
 
-def fold(book: Book, seen: Seen, settings: Settings, now: float) -> Fold:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What showed at the last fold, by id; what shows again as the very same object need not be looked at."""
+
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    nodes: Mapping[str, WorkNode] = field(default_factory=dict)
+
+
+NOTHING_KNOWN = Known()
+
+
+def fold(book: Book, seen: Seen, settings: Settings, now: float, known: Known = NOTHING_KNOWN) -> Fold:
     """The next book."""
-    return _Folding(book, seen, settings, now).done()
+    return _Folding(book, seen, settings, now, known).done()
 
 
 class _Folding:
     """One fold under way: the records and the luck as they become."""
 
-    def __init__(self, book: Book, seen: Seen, settings: Settings, now: float) -> None:
+    def __init__(self, book: Book, seen: Seen, settings: Settings, now: float, known: Known) -> None:
+        self.known = known
         self.book, self.seen, self.policy, self.now = book, seen, settings.policy, now
         self.groups = {name: sold.group for name, sold in settings.by_name.items()}
         self.slices = dict(book.slices)
@@ -88,17 +100,32 @@ class _Folding:
             self._refuse(refusal)
         for name in sorted(self.slices):
             record = self.slices[name]
+            if record.state == State.READY and self._steady(record):
+                continue
+            before = len(self.moves)
             following = self._certified(self._next(record))
             if following is not record:
                 self.slices[name] = following
                 if following.state != record.state:
-                    self._learn(record, following)
+                    self._learn(record, following, self.moves[before:])
         for name in sorted(self.listed.keys() - self.slices.keys()):
             self._adopt(*self.listed[name])
         unknown = [f"provider {name}" for name, many in sorted(self.seen.instances.items()) if many is None]
         unknown += [] if self.seen.view else ["workload"]
         book = replace(self.book, slices=self.slices, luck=self.luck, gone=self.gone)
         return Fold(book, tuple(self.moves), tuple(unknown))
+
+    def _steady(self, record: SliceRecord) -> bool:
+        """Whether a ready slice shows exactly as it did and no clock runs for it: then nothing can come of it."""
+        if record.absent_since is not None or record.unwell_since is not None or record.leaving is not None:
+            return False
+        found, nodes = self.listed.get(record.id), self.nodes.get(record.id, ())
+        return (
+            found is not None
+            and self.known.instances.get(record.id) is found[0]
+            and len(nodes) == len(record.nodes)
+            and all(self.known.nodes.get(node.id) is node for node in nodes)
+        )
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
@@ -148,15 +175,14 @@ class _Folding:
 
     # -- luck ---------------------------------------------------------------------------------------------------------
 
-    def _learn(self, before: SliceRecord, after: SliceRecord) -> None:
-        """What a record's new state says about its group's provider."""
-        through = [move.target for move in self.moves if move.slice_id == after.id]
+    def _learn(self, before: SliceRecord, after: SliceRecord, moves: list[Moved]) -> None:
+        """What the moves of a record say about its group's provider. A machine that crashes says nothing about it."""
         luck, rules = self.luck.get(after.group, Luck()), self.policy.backoff
-        for state, code in _BAD_LUCK.items():
-            if state in through:
-                cause = next(move.reason for move in self.moves if move.slice_id == after.id and move.target == state)
-                code = Code.PREEMPTED if cause.code == Code.PREEMPTED else code
-                self.luck[after.group] = unlucky(luck, Failure(self.now, code), cause.why, rules)
+        for move in moves:
+            taken = move.reason.code == Code.PREEMPTED
+            if move.target in _FAILED or (move.target == State.LOST and (taken or before.joined_at is None)):
+                code = Code.PREEMPTED if taken else Code.REPLACE_FAILED
+                self.luck[after.group] = unlucky(luck, Failure(self.now, code), move.reason.why, rules)
                 return
         if after.state == State.READY and before.joined_at is None:
             boot = None if after.asked_at is None else max(0.0, self.now - after.asked_at)
@@ -200,12 +226,8 @@ class _Folding:
         self.slices[record.id] = self._certified(self._next(record))
 
 
-_BAD_LUCK = {
-    State.LAUNCH_TIMEOUT: Code.REPLACE_FAILED,
-    State.INIT_FAILED: Code.REPLACE_FAILED,
-    State.LAUNCH_FAILED: Code.REPLACE_FAILED,
-    State.LOST: Code.LOST,
-}
+_FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
+"""States that a launch or a boot goes wrong to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +344,7 @@ def _step(
         case State.DRAINING:
             if lost := _lost(record, sight, group, policy, now):
                 return lost
-            patient = policy.allow_eviction or record.leaving is not None
+            patient = policy.allow_eviction or record.leaving is not None or group is None
             if age >= policy.drain_timeout and not patient and not record.certified:
                 return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(policy.drain_timeout)}")
         case State.LAUNCH_TIMEOUT | State.INIT_FAILED:
@@ -351,8 +373,17 @@ _TERMINATE_AGAIN = 60.0
 
 def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
     """Missing from the list for long enough. One look is not enough: a page may be lost, a replica may lag."""
-    absent = sight.absent and record.absent_since is not None
-    return absent and now - (record.absent_since or 0) >= policy.vanish_timeout
+    if not sight.absent or record.absent_since is None or now < unseen_until(record, policy):
+        return False
+    return now - record.absent_since >= policy.vanish_timeout
+
+
+def unseen_until(record: SliceRecord, policy: Policy) -> float:
+    """Until when a slice that was asked for and never showed may still come: a list may lag behind a launch for longer
+    than it loses what it had shown, and a place that is given away too soon is bought twice."""
+    if record.seen or record.asked_at is None:
+        return 0.0
+    return record.asked_at + policy.requesting_timeout / policy.tries
 
 
 def _coming_up(

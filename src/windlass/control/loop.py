@@ -20,13 +20,15 @@ from windlass.journal import Entry, Fenced, Journal, Lease, LeaseLost
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
-from .accounts import charged
+from .accounts import charged, opened
 from .acting import Actuator
 from .asking import ask
 from .chronicle import (
     SETTINGS,
     Chronicle,
     entries_between,
+    passed_through,
+    recognized,
     recovered,
     saved,
     sighted_after,
@@ -36,14 +38,16 @@ from .chronicle import (
 )
 from .deadlines import next_deadline
 from .deciding import Bought, decide, snapshot_of
-from .folding import Fold, Seen, fold, forgotten
+from .folding import Fold, Known, Seen, fold, forgotten
 from .observing import Look, Observer
 from .orders import obeyed, orders_after
+from .picture import with_nodes
 from .policy import Leadership, Settings
 
 ORDERS = "orders"
 SAVE_AFTER = 1000
-"""Entries between two saved states at the least, so that a restart reads no more than about so many."""
+"""Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
+saving costs no more than writing; a restart reads no more than that."""
 
 
 class NotLeading(Exception):
@@ -101,7 +105,7 @@ class Controller:
         self.lease: Lease = lease
         self._leads_until = asked_at + lease.ttl
         self._renew_at = asked_at + lease.ttl / 3
-        self.chronicle = recovered(self.journal)
+        self.chronicle = with_nodes(recovered(self.journal))
         self._numbers = count(self.journal.last_seq() + 1)
         self._stamp = _letters(int(self.now()))
         self.actuator = Actuator(self.providers, self.workload, lease.epoch, self.leads, self.now, self._wake)
@@ -177,27 +181,29 @@ class Controller:
 
     async def tick(self) -> Pass:
         """Observe, fold, plan, decide, commit, act."""
-        look = await self._observer.look()
+        look = recognized(await self._observer.look(), self.chronicle.sighted)
         if self.actuator.overtaken:
             raise NotLeading(self.actuator.overtaken)
         self.renew()
         before, now, settings = self.chronicle, self.now(), self.settings
         orders = orders_after(self.journal, before.heard.get(ORDERS, 0))
         refused = tuple(self.actuator.refused)
-        book = obeyed(before.book, (order for _, order in orders))
-        folded = fold(book, Seen(look.instances, look.view, refused), settings, now)
+        book = obeyed(before.book, (order for _, order in orders), now)
+        sighted = sighted_after(before.sighted, look, self.actuator.troubles)
+        known = Known(before.sighted.instance, before.sighted.node)
+        folded = fold(book, Seen(look.instances, look.view, refused), settings, now, known)
         after = replace(
             before,
             book=folded.book,
-            sighted=sighted_after(before.sighted, look, self.actuator.troubles),
+            sighted=sighted,
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
             heard={ORDERS: orders[-1][0]} if orders else before.heard,
         )
-        planned, bought = None, tuple[Bought, ...]()
+        planned, bought, moves = None, tuple[Bought, ...](), folded.moves
         if look.view is not None:
             planned = plan(self._snapshot(after, look))
             decision = decide(after.book, planned, settings, folded.unknown, self._new_id, now)
-            bought = decision.bought
+            bought, moves = decision.bought, (*moves, *decision.moves)
             after = replace(
                 after,
                 book=decision.book,
@@ -206,10 +212,12 @@ class Controller:
             )
         after = replace(after, book=ask(after.book, settings, self.actuator.launching, now))
         once = told(bought, refused, sorted(set(look.mistakes) - self._mistakes), now)
-        entries = self._commit(before, after, tuple(once), now)
+        through = passed_through(moves, after.book)
+        entries = self._commit(before, after, (*through, *once), now)
         self.actuator.refused = self.actuator.refused[len(refused) :]
         self._mistakes = frozenset(look.mistakes)
         self.actuator.start(self.chronicle.book, settings)
+        self._save()
         return Pass(folded, planned, entries)
 
     def _snapshot(self, chronicle: Chronicle, look: Look) -> Snapshot:
@@ -225,18 +233,26 @@ class Controller:
         if not changes and not once:
             return ()
         # Time is charged to what was the case until now, and only when something changes: in between nothing does.
-        charged_now = replace(kept, account=charged(before.account, before.book, before.stay, now))
-        entries = (*changes, *once, *entries_between(kept, charged_now, now))
+        account = charged(before.account, before.book, before.stay, now)
+        charged_now = replace(kept, account=opened(account, kept.book, now))
+        entries = (*once, *changes, *entries_between(kept, charged_now, now))
         try:
             seq = self.journal.append(entries, epoch=self.lease.epoch)
             self.chronicle = replace(charged_now, at=now, seq=seq)
             self._entries_since_saved += len(entries)
-            if self._entries_since_saved > max(SAVE_AFTER, len(kept.book.slices)):
-                self.journal.save_state(seq, saved(self.chronicle), epoch=self.lease.epoch)
-                self._entries_since_saved = 0
         except Fenced as error:
             raise NotLeading(str(error)) from error
         return entries
+
+    def _save(self) -> None:
+        """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
+        if self._entries_since_saved <= max(SAVE_AFTER, 2 * sum(map(len, self.chronicle.tables().values()))):
+            return
+        try:
+            self.journal.save_state(self.chronicle.seq, saved(self.chronicle), epoch=self.lease.epoch)
+        except Fenced as error:
+            raise NotLeading(str(error)) from error
+        self._entries_since_saved = 0
 
     def next_deadline(self) -> float | None:
         """When a pass would do something although nothing new is seen, by the clock ``now``."""

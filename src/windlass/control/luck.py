@@ -51,9 +51,8 @@ def availability_of(luck: Luck, rules: BackOff, now: float) -> Availability:
     if not recent or (luck.succeeded_at is not None and luck.succeeded_at > recent[-1].at):
         return Availability()
     until = recent[-1].at + rules.pause / health(luck, rules, recent[-1].at)
-    lost = all(one.code in (Code.LOST, Code.PREEMPTED) for one in recent)
-    if lost and now >= until:
-        return Availability()  # machines came up and went: nothing says that there is no stock
+    if now >= until and all(one.code == Code.PREEMPTED for one in recent):
+        return Availability()  # machines came up and were taken: nothing says that there is no stock
     return Availability("backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {luck.last_error}")
 
 

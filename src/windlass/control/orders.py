@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from windlass.core.lifecycle import ENDING
+from windlass.core.lifecycle import ENDING, RECALLABLE, State
 from windlass.core.reasons import Code, Reason
 from windlass.journal import Entry, Journal, Record
 
 from .chronicle import ORDER
-from .records import Book
+from .records import Book, SliceRecord, moved
 
 What = Literal["freeze", "resume", "drain", "undrain"]
 
@@ -46,7 +46,15 @@ def _order(record: Record) -> Order | None:
     return Order(data["what"], record.subject, str(data.get("by", "somebody")))
 
 
-def obeyed(book: Book, orders: Iterable[Order]) -> Book:
+def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
+    """Back to work, if it was on its way out."""
+    if record.state not in RECALLABLE:
+        return record
+    following, _ = moved(record, State.READY, now, Reason(Code.MANUAL, f"{by} took the drain back"))
+    return following
+
+
+def obeyed(book: Book, orders: Iterable[Order], now: float) -> Book:
     """The book after the orders."""
     for order in orders:
         frozen, record = dict(book.frozen), book.slices.get(order.subject)
@@ -61,7 +69,7 @@ def obeyed(book: Book, orders: Iterable[Order]) -> Book:
                 book = book.with_records(replace(record, leaving=leaving))
             case "undrain" if record is not None and record.leaving is not None and record.state not in ENDING:
                 if record.leaving.code == Code.MANUAL:
-                    book = book.with_records(replace(record, leaving=None))
+                    book = book.with_records(_called_back(replace(record, leaving=None), order.by, now))
             case _:
                 continue
     return book

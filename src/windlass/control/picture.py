@@ -19,7 +19,7 @@ from windlass.core.snapshot import Demand, Node, Snapshot
 from windlass.journal import Journal
 from windlass.workloads.protocol import WorkNode
 
-from .chronicle import SETTINGS, Chronicle, TooOld, recovered
+from .chronicle import SETTINGS, Chronicle, recovered
 from .deciding import snapshot_of
 from .luck import boot_time
 from .policy import Settings
@@ -30,18 +30,8 @@ NAMED = 3
 
 
 def chronicle_of(journal: Journal, until: float | None = None) -> Chronicle:
-    """The chronicle of now, or of an instant, with the nodes of its slices.
-
-    ``TooOld`` also when some of what happened before that instant is compacted away: a part of the story adds up to a
-    state that never was.
-    """
-    found = recovered(journal, until)
-    if until is not None:
-        state = journal.latest_state()
-        began_at_first = state is not None and state[1]["at"] >= until
-        if began_at_first and sum(1 for _ in journal.read(upto=found.seq)) < found.seq:
-            raise TooOld("the journal does not reach back so far any more")
-    return with_nodes(found)
+    """The chronicle of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
+    return with_nodes(recovered(journal, until))
 
 
 def with_nodes(chronicle: Chronicle) -> Chronicle:
@@ -192,11 +182,17 @@ def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
         State.BOOTING: policy.boot_timeout,
         State.INITIALIZING: policy.initializing_timeout,
         State.CORDONED: policy.cordon_timeout,
-        State.DRAINING: inf if record.leaving is not None or policy.allow_eviction else policy.drain_timeout,
+        State.DRAINING: inf if _waited_for(record, settings) else policy.drain_timeout,
         State.TERMINATING: policy.terminate_timeout,
     }
     limit = limits.get(record.state, inf)
     return None if limit == inf or after is None else (record.since + limit, after)
+
+
+def _waited_for(record: SliceRecord, settings: Settings) -> bool:
+    """Whether the work of a draining slice is waited for without a limit."""
+    removed = record.group not in settings.by_name
+    return removed or record.leaving is not None or settings.policy.allow_eviction
 
 
 def about(left: float) -> str:

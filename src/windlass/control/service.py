@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from windlass.journal import Journal, JournalError
+from windlass.journal import Journal, JournalError, JournalUnavailable
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
@@ -80,6 +80,7 @@ class Service:
         """Lead or stand by, until ``stop``."""
         try:
             while not self._stop.is_set():
+                self._wake.clear()  # what woke it as a leader must not keep it from standing by
                 try:
                     self.controller.start()
                 except NotLeading as error:
@@ -107,8 +108,13 @@ class Service:
                 except NotLeading as error:
                     self._say(f"not leading any more: {error}")
                     return
+                except JournalUnavailable as error:
+                    self._say(f"nothing is done, because it is not known what the journal has: {error}")
+                    return  # and the chronicle is read anew, with what was written or without
                 except JournalError as error:
                     self._say(f"nothing is done, because the journal cannot be written: {error}")
+                except Exception as error:  # noqa: BLE001  # nothing was committed in it; the next may go better
+                    self._say(f"a pass came to nothing, please report it: {type(error).__name__}: {error}")
                 await self._compact()
                 await self._pause(begun)
         finally:

@@ -55,14 +55,17 @@ def lines(entries: Iterable[Entry | Record]) -> Iterator[Line]:
 
 def _pass(entries: list[Entry | Record]) -> Iterator[Line]:
     moves: dict[tuple[str, str, str, str], list[str]] = {}
+    others = []
     for one in entries:
         if one.kind == "slice":
             _collect(one, moves)
         elif (line := _line(one)) is not None:
-            yield line
+            others.append(line)
+    yield from (line for line in others if line.kind != "waiting")
     for (group, state, code, why), names in moves.items():
         alarm = state in ALARMS or state == State.TERMINATE_FAILED
         yield Line(entries[0].at, "slice", code, f"{_named(group, names)} {state}: {why}", tuple(names), alarm)
+    yield from (line for line in others if line.kind == "waiting")
 
 
 def _collect(one: Entry | Record, moves: dict[tuple[str, str, str, str], list[str]]) -> None:
@@ -118,4 +121,5 @@ def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> Line:
         return Line(one.at, "waiting", "", f"{one.subject} waits no more", (one.subject,))
     tasks = f" ({plural(data['count'], 'task')})" if data["count"] > 1 else ""
     reason = data["reason"]
-    return Line(one.at, "waiting", reason["code"], f"{one.subject}{tasks} waits: {reason['why']}", (one.subject,))
+    why = reason["why"] if reason["why"].startswith("waits") else f"waits: {reason['why']}"
+    return Line(one.at, "waiting", reason["code"], f"{one.subject}{tasks} {why}", (one.subject,))

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .choosing import Choice, choose
-from .eligibility import Eligibility
+from .layout import Layout
 from .ledger import Ledger
-from .lifecycle import IN_FLIGHT, OFFERING, State
+from .lifecycle import IN_FLIGHT, OFFERING
 from .market import Market, filled_slice
-from .offers import RECALL_TIER, Offers, Taken, free_rows
+from .offers import RECALL_TIER, Offers, Taken
 from .reasons import Code, Reason
-from .room import Bools, Ints, Kinds, Need, Room, amounts_matrix
-from .shapes import Selector, Shape, largest_nodes
-from .snapshot import Choose, Demand, Node, Snapshot
+from .room import Bools, Ints, Need, Room
+from .shapes import Selector, Shape
+from .snapshot import Choose, Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +80,18 @@ class Checkpoint:
 class Draft:
     """A plan in the making."""
 
-    def __init__(self, snapshot: Snapshot, way: Way) -> None:
-        self.snapshot = snapshot
+    def __init__(self, layout: Layout, way: Way) -> None:
+        self.layout = layout
+        self.snapshot = snapshot = layout.snapshot
         self.way = way
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
-        self.groups = tuple(sorted(snapshot.groups, key=lambda group: group.name))
-        self.slices = tuple(sorted(snapshot.slices, key=lambda item: item.id))
-        index = {group.name: position for position, group in enumerate(self.groups)}
-        self.group_of = tuple(index.get(item.group) for item in self.slices)
-        self.members: list[list[int]] = [[] for _ in self.groups]
-        for position, of in enumerate(self.group_of):
-            if of is not None:
-                self.members[of].append(position)
-        self.kinds = Kinds.of(name for group in self.groups for name, _ in group.resources)
-        self.totals = amounts_matrix([dict(group.resources) for group in self.groups], self.kinds)
-        self.largest = largest_nodes(self.groups)
-        self.hosts = np.array([group.hosts for group in self.groups], np.int64)
-        self.price = np.array([group.price or 0 for group in self.groups], np.int64)
-        self.rank = np.array([group.rank for group in self.groups], np.int64)
-        self.eligibility = Eligibility((*snapshot.demands, *snapshot.requests))
-        self.profiles = [self.eligibility.group_profile(group) for group in self.groups]
-        self.profile_index = np.array(self.profiles, np.int64)
-        self.busy = tuple(item.state not in IN_FLIGHT and item.busy for item in self.slices)
+        self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
+        self.members, self.busy, self.row_nodes = layout.members, layout.busy, layout.row_nodes
+        self.kinds, self.totals, self.largest = layout.kinds, layout.totals, layout.largest
+        self.hosts, self.price, self.rank = layout.hosts, layout.price, layout.rank
+        self.eligibility, self.profiles = layout.eligibility, layout.profiles
+        self.profile_index = layout.profile_index
 
         self._demands: dict[str, Demand] | None = None
         self.released: dict[int, Reason] = {}
@@ -134,16 +123,8 @@ class Draft:
         self.offers = self._offers()
 
     def _offers(self) -> Offers:
-        rows, used, column = [], [], self.kinds.column
-        self.row_nodes: list[Node | None] = []
-        for row, (group, position, tier, profile, node) in enumerate(
-            free_rows(self.slices, self.groups, self.group_of, self.profiles, self.eligibility)
-        ):
-            rows.append((group, position, tier, profile))
-            self.row_nodes.append(node)
-            if node is not None:
-                used += [(row, column[name], amount) for name, amount in node.used if name in column]
-        offers = Offers(self.eligibility, self.kinds, self.totals, rows, used, flat=self.way.flat)
+        layout = self.layout
+        offers = Offers(self.eligibility, self.kinds, self.totals, layout.rows, layout.used, flat=self.way.flat)
         closed = {*self.released, *self._not_recallable()}
         if closed:
             offers.open = ~np.isin(offers.position, np.array(sorted(closed), np.int64))
@@ -151,13 +132,13 @@ class Draft:
 
     def _not_recallable(self) -> Iterable[int]:
         """Slices on their way out that the ceilings, as they are now, would not let back in."""
+        leaving = self.layout.recallable
+        if not leaving:
+            return
         live = [p for p, item in enumerate(self.slices) if item.state in OFFERING and p not in self.released]
         room = [group.max for group in self.groups]
         nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
-        for position in (
-            *live,
-            *(p for p, item in enumerate(self.slices) if item.state in (State.CORDONED, State.DRAINING)),
-        ):
+        for position in (*live, *leaving):
             group = self.group_of[position]
             if group is None:
                 continue

@@ -12,7 +12,7 @@ import numpy as np
 from .draft import Draft, Served
 from .gangs import place_and_buy, serve_whole, try_of
 from .lifecycle import OFFERING, RECALLABLE, State
-from .offers import FLIGHT_TIERS, NEW_TIER, Offers, free_rows
+from .offers import FLIGHT_TIERS, NEW_TIER, Offers
 from .reasons import Code
 from .room import Bools
 from .shapes import in_order
@@ -130,10 +130,8 @@ def _hold(draft: Draft, table: Offers, served: Served) -> None:
 
 def _total_room(draft: Draft) -> Offers:
     """Every healthy node with its whole room, in the order in which requests take it."""
-    rows = []
-    for group, position, _, profile, _ in free_rows(
-        draft.slices, draft.groups, draft.group_of, draft.profiles, draft.eligibility
-    ):
+    rows = draft.layout.rows.copy()
+    for row, position in enumerate(rows[:, 1].tolist()):
         state = draft.slices[position].state
         if draft.busy[position] and state == State.READY:
             tier = BUSY_TIER
@@ -141,10 +139,9 @@ def _total_room(draft: Draft) -> Offers:
             tier = CALL_BACK_TIER
         else:
             tier = FLIGHT_TIERS.get(state, 0)
-        rows.append((group, position, tier, profile))
-    table = Offers(draft.eligibility, draft.kinds, draft.totals, rows, ())
-    is_open = set(draft.offers.position[draft.offers.open].tolist())
-    table.open = np.array([position in is_open for _, position, _, _ in rows], np.bool_)
+        rows[row, 2] = tier
+    table = Offers(draft.eligibility, draft.kinds, draft.totals, rows, np.zeros((0, 3), np.int64))
+    table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
     for purchase in draft.purchases:
         draft.offer(purchase, table)
     return table

@@ -49,8 +49,8 @@ class Offers:
         eligibility: Eligibility,
         kinds: Kinds,
         group_totals: Ints,
-        rows: Sequence[tuple[int, int, int, int]],
-        used: Sequence[tuple[int, int, int]],
+        rows: Ints,
+        used: Ints,
         *,
         flat: bool = False,
     ) -> None:
@@ -59,16 +59,15 @@ class Offers:
         ``flat``: what is on its way counts as near as what is ready.
         """
         self.flat = flat
-        table = np.array(rows, np.int64).reshape(-1, 4)
         self.eligibility = eligibility
         self.group_totals = group_totals
-        self.group, self.position, self.tier, self.profile = table.T.copy()
-        self.open: Bools = np.ones(len(table), np.bool_)
+        table: tuple[Ints, Ints, Ints, Ints] = tuple(rows.T.copy())
+        self.group, self.position, self.tier, self.profile = table
+        self.open: Bools = np.ones(len(rows), np.bool_)
         total = group_totals[self.group]
         free = total.copy()
-        if used:
-            spent = np.array(used, np.int64)
-            np.subtract.at(free, (spent[:, 0], spent[:, 1]), spent[:, 2])
+        if len(used):
+            np.subtract.at(free, (used[:, 0], used[:, 1]), used[:, 2])
             np.maximum(free, 0, out=free)
         self.room = Room(kinds, total, free)
 

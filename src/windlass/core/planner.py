@@ -16,6 +16,7 @@ from .draft import Draft, Purchase, Served, Way
 from .explaining import Explainer, waiting_counts, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
 from .keeping import reason_to_stay
+from .layout import Layout
 from .lifecycle import COSTLY, IN_FLIGHT, RECALLABLE, State
 from .lowering import lower_to_limits
 from .passing import launch_reason, passed_over
@@ -65,17 +66,17 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def _opened(snapshot: Snapshot, way: Way) -> Draft:
+def _opened(layout: Layout, way: Way) -> Draft:
     """A draft with nothing decided yet but what is above a limit."""
-    draft = Draft(snapshot, way)
+    draft = Draft(layout, way)
     lower_to_limits(draft)
     draft.open()
     return draft
 
 
-def _served(snapshot: Snapshot, way: Way) -> Draft:
+def _served(layout: Layout, way: Way) -> Draft:
     """A draft with every floor held and every demand served or waiting."""
-    draft = _opened(snapshot, way)
+    draft = _opened(layout, way)
     raise_to_min(draft)
     meet_requests(draft)
     serve(draft)

@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from .draft import Draft, Served, Way
+from .layout import Layout
 from .lifecycle import IN_FLIGHT, PROGRESS, State
 from .room import Ints
 from .snapshot import Gang, Snapshot
@@ -49,30 +50,31 @@ def _looks_like_its_group(draft: Draft, position: int, group: int) -> bool:
     return len(nodes) == kind.hosts and all(same)
 
 
-Serve = Callable[[Snapshot, Way], Draft]
+Serve = Callable[[Layout, Way], Draft]
 
 
 def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
     """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes."""
-    best, way = _first_draft(snapshot, served, Way())
+    layout = Layout(snapshot)
+    best, way = _first_draft(layout, served, Way())
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of[position] is not None for position in best.released)
     if not stock or above_limit:
         return best
-    unbought = _as_if_unbought(snapshot, stock, served, opened)
-    for other in (unbought, served(snapshot, replace(way, flat=True))):
+    unbought = _as_if_unbought(layout, stock, served, opened)
+    for other in (unbought, served(layout, replace(way, flat=True))):
         if other is not None and _is_whole(other) and _worth(other) < _worth(best):
             best = other
     return best
 
 
-def _first_draft(snapshot: Snapshot, served: Serve, way: Way) -> tuple[Draft, Way]:
+def _first_draft(layout: Layout, served: Serve, way: Way) -> tuple[Draft, Way]:
     """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
-    if any(demand.gang == Gang.ANY for demand in snapshot.demands):
-        loose = served(snapshot, replace(way, loose=True))
+    if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
+        loose = served(layout, replace(way, loose=True))
         if _is_whole(loose):
             return loose, loose.way
-    return served(snapshot, way), way
+    return served(layout, way), way
 
 
 def _is_whole(draft: Draft) -> bool:
@@ -91,16 +93,16 @@ def _worth(draft: Draft) -> tuple[list[int], int, int]:
 
 
 def _as_if_unbought(
-    snapshot: Snapshot,
+    layout: Layout,
     stock: dict[int, list[int]],
     served: Serve,
     opened: Serve,
 ) -> Draft | None:
     """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
-    draft = opened(snapshot, Way())
+    draft = opened(layout, Way())
     hidden = {position for positions in stock.values() for position in positions}
-    bare = replace(snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
-    other, _ = _first_draft(bare, served, Way(offer_all=True))
+    bare = replace(layout.snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
+    other, _ = _first_draft(Layout(bare), served, Way(offer_all=True))
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
     place[: len(other.slices)] = [p for p in range(len(draft.slices)) if p not in hidden]
     left = {group: list(positions) for group, positions in stock.items()}

@@ -22,15 +22,30 @@ DEPTH = 100
 
 def encode(value: Any, where: str) -> str:
     """Canonical JSON. ``where`` names the value in the error."""
+    data = value if _is_plain(value, 0) else _plain(value, where, 0)
     try:
-        return json.dumps(
-            _plain(value, where, 0), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-        )
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except ValueError as error:
         if isinstance(error, BadEntry):
             raise
         # The one that is left: a whole number of more digits than Python is willing to write.
         raise BadEntry(f"{where} cannot be written as JSON: {error}") from error
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether it can be written as it is. Nearly everything can, and to see that is cheaper than to copy it."""
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if depth == DEPTH:
+        return False
+    if kind is dict:
+        return all(type(key) is str for key in value) and all(_is_plain(one, depth + 1) for one in value.values())
+    if kind is list or kind is tuple:
+        return all(_is_plain(one, depth + 1) for one in value)
+    return False
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:

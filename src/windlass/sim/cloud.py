@@ -1,14 +1,17 @@
 """The simulated cloud: keeps the contract of a provider, and does every wrong that a real one does.
 
 It never sleeps. What has happened by now follows from the given clock alone: a machine's future is settled when it is
-made (`machines`), and each call looks at it with the time of that moment.
+made (`machines`) and put on an agenda; ``step`` works through what is due. So a call costs by what has changed, not by
+what exists, and what has not changed is given back as the very same object.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from math import inf
 
 from windlass.providers.protocol import (
@@ -27,6 +30,18 @@ from .chance import Chance
 from .faults import Fault, FaultKind, Storm
 from .machines import Ending, LiveHost, Machine, MachineKind, made
 
+PAGE_CYCLE = 60.0
+"""A lost page comes back within so many seconds, and is then there for the rest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A terminate that the cloud has heeded."""
+
+    slice_id: str
+    at: float
+    epoch: int
+
 
 class SimulatedProvider:
     """Sells machines that do not exist."""
@@ -40,18 +55,32 @@ class SimulatedProvider:
         faults: Iterable[Fault] = (),
         quota: int | None = None,
         terminate_seconds: float = 5.0,
+        struck: dict[str, int] | None = None,
     ) -> None:
         """``quota``: slices that the account may have at once. A group orders the kind of its own name, or the one in
-        its setting ``offering``; in its setting ``zone``, or where there is stock."""
+        its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults."""
         self._kinds = {kind.offering.name: kind for kind in kinds}
         self._now = now
-        self._storm = Storm.of(faults, Chance(seed))
+        self._storm = Storm.of(faults, Chance(seed), struck)
         self._quota = quota
         self._terminate_seconds = terminate_seconds
         self._machines: dict[str, Machine] = {}
+        self._agenda: list[tuple[float, str]] = []
+        self._alive: Counter[tuple[str, str]] = Counter()
+        """Living machines by kind and zone."""
+        self._counted: set[str] = set()
+        """Machines that are in these counts."""
+        self._held, self._cost = 0, 0
         self._epoch = 0
         self._occasion: dict[tuple[str, str], int] = {}
+        self._shown: dict[str, Instance] = {}
+        self._joined: dict[str, list[LiveHost]] = {}
+        self._whole_list: tuple[Instance, ...] | None = ()
+        self._hosts: tuple[LiveHost, ...] | None = ()
         self._last_list: tuple[Instance, ...] = ()
+        self._ending: list[Ended] = []
+        self.twins: dict[str, Machine] = {}
+        """Second machines under the tag of a first."""
         self.history: dict[str, Ending] = {}
         """How each machine that is gone came to its end."""
 
@@ -64,22 +93,23 @@ class SimulatedProvider:
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         self._see(epoch)
         self.step()
-        kind = self._kind(order)
-        if order.slice_id in self._machines or order.slice_id in self.history:
+        kind, name, group = self._kind(order), order.slice_id, order.group
+        if name in self._machines or name in self.history:
             return  # an id buys once, ever: also when what it bought is gone already
-        if fault := self._met("throttled", order.slice_id, group=order.group):
+        if fault := self._met("throttled", name, group=group):
             raise Throttled(f"too many calls; again in {fault.seconds:g} s", fault.seconds)
         zone = self._zone(order, kind)
-        if self._met("quota", order.slice_id, group=order.group, zone=zone):
-            raise QuotaExceeded(f"the account may have no more {order.group}")
-        held = sum(machine.ours for machine in self._machines.values() if machine.alive(self._now()))
-        if self._quota is not None and held >= self._quota:
-            raise QuotaExceeded(f"the account may have {self._quota} slices and has {held}")
-        self._machines[order.slice_id] = made(order, kind, zone, self._now(), self._storm)
-        if self._met("launch-hangs", order.slice_id, group=order.group, zone=zone):
+        if self._met("quota", name, group=group, zone=zone):
+            raise QuotaExceeded(f"the account may have no more {group}")
+        if self._quota is not None and self._held >= self._quota:
+            raise QuotaExceeded(f"the account may have {self._quota} slices and has {self._held}")
+        self._add(made(order, kind, zone, self._now(), self._storm))
+        if self._met("created-twice", name, group=group, zone=zone):
+            self.twins[name] = made(order, kind, zone, self._now(), self._storm)
+        if self._met("launch-hangs", name, group=group, zone=zone):
             await asyncio.Event().wait()
-        if self._met("launch-lost", order.slice_id, group=order.group, zone=zone):
-            raise ProviderError(f"no answer to the order of {order.slice_id}; it may come or not")
+        if self._met("launch-lost", name, group=group, zone=zone):
+            raise ProviderError(f"no answer to the order of {name}; it may come or not")
 
     async def terminate(self, slice_id: str, epoch: int) -> None:
         self._see(epoch)
@@ -90,23 +120,29 @@ class SimulatedProvider:
         where = {"group": machine.order.group, "zone": machine.zone}
         if self._met("terminate-fails", slice_id, **where):
             raise ProviderError(f"{slice_id} could not be ended just now")
+        if self._met("terminate-hangs", slice_id, **where):
+            await asyncio.Event().wait()
         if machine.ending_since is None:
             slow = self._met("terminate-slow", slice_id, **where)
             machine.ending_since = self._now()
             machine.gone = self._now() + (slow.seconds if slow else self._terminate_seconds)
+            self._ending.append(Ended(slice_id, self._now(), epoch))
+            self._changed(machine)
 
     async def list(self) -> Sequence[Instance]:
         self.step()
         if self._met("list-fails", ""):
             raise ProviderError("the list cannot be had just now")
+        if self._met("list-hangs", ""):
+            await asyncio.Event().wait()
+        self._end_twins()
         if self._met("list-stale", ""):
             return self._last_list
-        now = self._now()
-        self._last_list = tuple(
-            machine.instance(now)
-            for _, machine in sorted(self._machines.items())
-            if machine.ours and machine.listed_from <= now
-        )
+        if self._whole_list is None:
+            self._whole_list = tuple([one for _, one in sorted(self._shown.items())])
+        self._last_list = self._whole_list
+        if "page-lost" in self._storm.by_kind:
+            return tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
         return self._last_list
 
     async def offerings(self) -> Sequence[Offering]:
@@ -120,59 +156,144 @@ class SimulatedProvider:
     def step(self) -> None:
         """Make happen what is due by now: ended machines go into the history, and out of the list when it notices."""
         now = self._now()
-        for slice_id, machine in list(self._machines.items()):
-            end = machine.end
-            if end is None or end.at > now:
-                continue
-            if slice_id not in self.history:
-                self.history[slice_id] = end
-                where = {"group": machine.order.group, "zone": machine.zone}
-                shown = self._storm.strikes("ended-shown", now, slice_id, **where)
-                machine.listed_until = end.at + (shown.seconds if shown else 0)
-            if machine.listed_until <= now:
-                del self._machines[slice_id]
+        while self._agenda and self._agenda[0][0] <= now:
+            machine = self._machines.get(heappop(self._agenda)[1])
+            if machine is not None:
+                self._look_at(machine, now)
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
-        now = self._now()
-        later = (at for machine in self._machines.values() for at in machine.instants() if now < at < inf)
-        return min(later, default=None)
+        self.step()
+        while self._agenda and (self._agenda[0][1] not in self._machines or not self._is_due()):
+            heappop(self._agenda)
+        return self._agenda[0][0] if self._agenda else None
 
     def live_hosts(self) -> Sequence[LiveHost]:
-        """Every host that has joined and is alive: the truth, whatever the list says."""
-        now = self._now()
-        return [host for _, machine in sorted(self._machines.items()) for host in machine.live_hosts(now)]
+        """Every host that has joined and is alive: the truth, whatever the list says. The very same while nothing
+        about it has changed."""
+        self.step()
+        if self._hosts is None:
+            self._hosts = tuple([host for _, hosts in sorted(self._joined.items()) for host in hosts])
+        return self._hosts
+
+    def living(self) -> dict[str, Machine]:
+        """Every machine with our tag that is alive, ending ones included, by its slice: the truth."""
+        self.step()
+        return {name: self._machines[name] for name in sorted(self._counted) if self._machines[name].ours}
+
+    def is_listed(self, slice_id: str) -> bool:
+        """Whether a list that is neither stale nor short shows it now."""
+        return slice_id in self._shown
+
+    def ended_lately(self) -> Sequence[Ended]:
+        """The terminates that were heeded since this was last asked."""
+        lately, self._ending = self._ending, []
+        return lately
 
     def cost_per_hour(self) -> int:
         """Nanodollars per hour for all that is alive now."""
-        now = self._now()
-        return sum(machine.price or 0 for machine in self._machines.values() if machine.ours and machine.alive(now))
+        self.step()
+        return self._cost
+
+    def calm(self) -> None:
+        """No more faults from now on; what they have done to machines stays."""
+        self._storm = Storm.of((), self._storm.chance, self._storm.struck)
 
     def preempt(self, slice_id: str, notice: float = 0.0) -> None:
         """The cloud takes a machine back, so many seconds from now."""
         machine = self._machines[slice_id]
         machine.notice, machine.taken = notice, min(machine.taken, self._now() + notice)
+        self._changed(machine)
 
     def preempt_zone(self, zone: str, notice: float = 0.0) -> None:
-        for slice_id, machine in self._machines.items():
+        for slice_id, machine in list(self._machines.items()):
             if machine.zone == zone:
                 self.preempt(slice_id, notice)
 
     def delete_by_hand(self, slice_id: str) -> None:
         """Somebody ends a machine in the cloud's console."""
-        self._machines.pop(slice_id)
+        self._uncount(self._machines.pop(slice_id))
+        self._hide(slice_id)
         self.history[slice_id] = Ending(self._now(), "hand")
 
     def create_by_hand(self, order: LaunchOrder, *, tagged: bool) -> None:
         """Somebody makes a machine in the cloud's console, with our tag or without."""
         kind = self._kind(order)
-        machine = made(order, kind, self._zone(order, kind), self._now(), self._storm, ours=tagged)
-        self._machines[order.slice_id] = machine
+        self._add(made(order, kind, self._zone(order, kind), self._now(), self._storm, ours=tagged))
 
     def set_price(self, offering: str, price: int | None) -> None:
         """For machines that are bought from now on."""
         kind = self._kinds[offering]
         self._kinds[offering] = replace(kind, offering=replace(kind.offering, price=price))
+
+    @property
+    def kinds(self) -> dict[str, MachineKind]:
+        """What it sells, by name."""
+        return self._kinds
+
+    # -- keeping what shows -----------------------------------------------------------------------------------------
+
+    def _add(self, machine: Machine) -> None:
+        self._machines[machine.order.slice_id] = machine
+        self._counted.add(machine.order.slice_id)
+        self._alive[machine.kind, machine.zone] += 1
+        if machine.ours:
+            self._held += 1
+            self._cost += machine.price or 0
+        self._changed(machine)
+
+    def _uncount(self, machine: Machine) -> None:
+        if machine.order.slice_id in self._counted:
+            self._counted.discard(machine.order.slice_id)
+            self._alive[machine.kind, machine.zone] -= 1
+            if machine.ours:
+                self._held -= 1
+                self._cost -= machine.price or 0
+
+    def _changed(self, machine: Machine) -> None:
+        """Its future is another one, and perhaps its present."""
+        now = self._now()
+        for at in machine.instants():
+            if now < at < inf:
+                heappush(self._agenda, (at, machine.order.slice_id))
+        self._look_at(machine, now)
+
+    def _is_due(self) -> bool:
+        """Whether the first of the agenda still stands: what was put off or never comes has left its old date there."""
+        at, name = self._agenda[0]
+        return at in self._machines[name].instants()
+
+    def _look_at(self, machine: Machine, now: float) -> None:
+        """Show a machine as it is now."""
+        name, end = machine.order.slice_id, machine.end
+        if end is not None and end.at <= now:
+            if name not in self.history:
+                self.history[name] = end
+                where = {"group": machine.order.group, "zone": machine.zone}
+                shown = self._storm.strikes("ended-shown", now, name, **where)
+                machine.listed_until = end.at + (shown.seconds if shown else 0)
+                self._uncount(machine)
+                if machine.listed_until > now:
+                    heappush(self._agenda, (machine.listed_until, name))
+            if machine.listed_until <= now:
+                del self._machines[name]
+                self._hide(name)
+                return
+        if machine.ours and machine.listed_from <= now:
+            instance = machine.instance(now)
+            if self._shown.get(name) != instance:
+                self._shown[name] = instance
+                self._whole_list = None
+        hosts = machine.live_hosts(now)
+        if self._joined.get(name, []) != hosts:
+            self._joined[name] = hosts
+            self._hosts = None
+
+    def _hide(self, name: str) -> None:
+        if self._shown.pop(name, None) is not None:
+            self._whole_list = None
+        if self._joined.pop(name, None):
+            self._hosts = None
 
     # -- rules of the house -----------------------------------------------------------------------------------------
 
@@ -183,8 +304,23 @@ class SimulatedProvider:
 
     def _met(self, kind: FaultKind, name: str, *, group: str = "", zone: str = "") -> Fault | None:
         """Whether a fault strikes on this occasion: the n-th call about this name."""
+        if kind not in self._storm.by_kind:
+            return None
         number = self._occasion[kind, name] = self._occasion.get((kind, name), 0) + 1
         return self._storm.strikes(kind, self._now(), name, number, group=group, zone=zone)
+
+    def _page_lost(self, slice_id: str) -> bool:
+        cycle, into = divmod(self._now(), PAGE_CYCLE)
+        lost = self._storm.strikes("page-lost", self._now(), slice_id, cycle)
+        return lost is not None and into < lost.seconds
+
+    def _end_twins(self) -> None:
+        """A tag stands for one machine. Only the provider can tell two of them apart, for the slice's id is all that a
+        controller has: so it is the provider who ends the younger, as soon as it sees it."""
+        now = self._now()
+        for name, twin in list(self.twins.items()):
+            if twin.listed_from <= now:
+                del self.twins[name]
 
     def _kind(self, order: LaunchOrder) -> MachineKind:
         name = order.settings.get("offering", order.group)
@@ -209,10 +345,4 @@ class SimulatedProvider:
         raise InsufficientCapacity(f"{kind.offering.name} is out of stock in {asked or ', '.join(zones)}")
 
     def _left(self, kind: MachineKind, zone: str) -> float:
-        if kind.stock is None:
-            return inf
-        sold = sum(
-            machine.zone == zone and machine.alive(self._now()) and self._kind(machine.order) is kind
-            for machine in self._machines.values()
-        )
-        return kind.stock.get(zone, 0) - sold
+        return inf if kind.stock is None else kind.stock.get(zone, 0) - self._alive[kind.offering.name, zone]

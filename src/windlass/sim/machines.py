@@ -15,9 +15,10 @@ from windlass.core.quantities import ACCELERATORS
 from windlass.core.snapshot import Amounts
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
 
-from .faults import Storm
+from .faults import Fault, FaultKind, Storm
 
-EndedBy = Literal["terminate", "preemption", "hand"]
+EndedBy = Literal["terminate", "preemption", "hand", "twin"]
+"""A twin is the younger of two machines under one tag, ended by its provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,15 @@ class Machine:
     up: float
     joins: tuple[float, ...]
     """When each host joins; never is infinity."""
-    bare: bool
-    """It comes without its accelerators."""
+    present: Amounts | None
+    """What its hosts really have; None: what was ordered."""
     listed_from: float
+    kind: str = ""
+    """The name of what was sold."""
+    shown_hosts: int = 0
+    """How many hosts the list shows: one that was never made does not show."""
+    away: tuple[float, float] = (inf, inf)
+    """While it restarts, none of its hosts is in the workload."""
     taken: float = inf
     notice: float = 0.0
     ending_since: float | None = None
@@ -86,7 +93,7 @@ class Machine:
         return Ending(first, "preemption" if self.taken <= self.gone else "terminate")
 
     def alive(self, now: float) -> bool:
-        return now < min(self.taken, self.gone)
+        return now < self.taken and now < self.gone
 
     def instance(self, now: float) -> Instance:
         alive = self.alive(now)
@@ -97,9 +104,7 @@ class Machine:
             slice_id=self.order.slice_id,
             group=self.order.group,
             state="ending" if ending else "running" if booted else "pending",
-            hosts=tuple(
-                Host(self.host_id(number), running=booted and alive) for number in range(len(self.order.hosts))
-            ),
+            hosts=tuple(Host(self.host_id(number), running=booted and alive) for number in range(self.shown_hosts)),
             preempted_at=self.taken if warned and self.notice else None,
             zone=self.zone,
             price=self.price,
@@ -109,14 +114,11 @@ class Machine:
         return f"{self.order.slice_id}/{number}"
 
     def live_hosts(self, now: float) -> list[LiveHost]:
-        if not self.alive(now):
+        if not self.alive(now) or self.away[0] <= now < self.away[1]:
             return []
         labels = {**self.order.labels, **({"zone": self.zone} if self.zone else {})}
-        present = None
-        if self.bare:
-            present = tuple(pair for pair in self.order.resources if pair[0] not in ACCELERATORS)
         return [
-            LiveHost(self.host_id(number), self.order.slice_id, self.order.group, labels, present)
+            LiveHost(self.host_id(number), self.order.slice_id, self.order.group, labels, self.present)
             for number, joins in enumerate(self.joins)
             if joins <= now
         ]
@@ -124,24 +126,36 @@ class Machine:
     def instants(self) -> tuple[float, ...]:
         """Every instant at which something about it changes."""
         warned = self.taken - self.notice
-        return (self.up, *self.joins, self.listed_from, warned, self.taken, self.gone, self.listed_until)
+        return (
+            self.up,
+            *self.joins,
+            *self.away,
+            self.listed_from,
+            warned,
+            self.taken,
+            self.gone,
+            self.listed_until,
+        )
 
 
 def made(order: LaunchOrder, kind: MachineKind, zone: str, now: float, storm: Storm, *, ours: bool = True) -> Machine:
     """A machine with its future."""
     chance, name, group = storm.chance, order.slice_id, order.group
 
-    def met(what: str) -> bool:
-        return storm.strikes(what, now, name, group=group, zone=zone) is not None  # type: ignore[arg-type]
+    def met(what: FaultKind) -> Fault | None:
+        return storm.strikes(what, now, name, group=group, zone=zone)
 
     boot = chance.around(kind.boot, kind.spread, "boot", name)
     up = inf if met("boot-never") else now + boot * (10 if met("boot-slow") else 1)
     joins = [up + chance.around(kind.join, kind.spread, "join", name, number) for number in range(len(order.hosts))]
+    shown = len(joins)
     if met("never-joins"):
         joins = [inf] * len(joins)
     elif met("host-missing"):
         joins[chance.pick(len(joins), "host-missing", name)] = inf
-    missing = storm.strikes("new-missing", now, name, group=group, zone=zone)
+    elif len(joins) > 1 and met("created-fewer"):
+        joins[-1], shown = inf, shown - 1
+    missing = met("new-missing")
     machine = Machine(
         order=order,
         ours=ours,
@@ -150,11 +164,25 @@ def made(order: LaunchOrder, kind: MachineKind, zone: str, now: float, storm: St
         made=now,
         up=up,
         joins=tuple(joins),
-        bare=met("no-accelerator"),
+        present=_present(order, bare=met("no-accelerator") is not None, halved=met("wrong-type") is not None),
         listed_from=now + (missing.seconds if missing else 0),
+        kind=kind.offering.name,
+        shown_hosts=shown,
     )
-    taken = storm.strikes("preempted", now, name, group=group, zone=zone) if kind.offering.preemptible else None
+    if (restarts := met("restarts")) is not None and up < inf:
+        begins = max(up, *(at for at in joins if at < inf), up) + chance.wait(1800, "restarts", name)
+        machine.away = (begins, begins + restarts.seconds)
+    taken = met("preempted") if kind.offering.preemptible else None
     if taken is not None:
         machine.notice = taken.notice
         machine.taken = up + chance.wait(taken.seconds, "preempted", name) + taken.notice
     return machine
+
+
+def _present(order: LaunchOrder, *, bare: bool, halved: bool) -> Amounts | None:
+    """What the hosts of a machine really have, if that is not what was ordered."""
+    if bare and any(name in ACCELERATORS for name, _ in order.resources):
+        return tuple(pair for pair in order.resources if pair[0] not in ACCELERATORS)
+    if halved:
+        return tuple((name, amount // 2) for name, amount in order.resources)
+    return None

@@ -14,6 +14,7 @@ import numpy as np
 
 from windlass.core.draft import Draft, Way
 from windlass.core.gangs import serve_whole, tasks_of
+from windlass.core.layout import Layout
 from windlass.core.reasons import Code
 from windlass.core.room import Ints
 from windlass.core.shapes import bundles_in_order, levels, selector_of
@@ -35,7 +36,7 @@ def placed(
 ) -> Iterator[Placed]:
     """What can start now on these slices, all of them ready and of a known group."""
     closed = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
-    draft = Draft(Snapshot(groups=closed, slices=tuple(slices), demands=tuple(demands), now=now), Way())
+    draft = Draft(Layout(Snapshot(groups=closed, slices=tuple(slices), demands=tuple(demands), now=now)), Way())
     draft.open()
     rows = [node.id for item in draft.slices for node in sorted(item.nodes, key=lambda n: n.id) if node.healthy]
     assert len(rows) == len(draft.offers)

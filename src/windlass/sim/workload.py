@@ -2,24 +2,32 @@
 
 It sees hosts as a real one does, by their agents (``hosts``), never by the cloud's list. Work that loses its node waits
 again from the start; that it was lost is kept in ``interrupted``, which is what "never kills running work" is checked
-against.
+against. What has not changed since the last look is shown as the very same object.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from math import inf
 
 from windlass.core.lifecycle import State
-from windlass.core.snapshot import Amounts, Bundle, Demand, Group, Node, Slice, amounts
+from windlass.core.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
 from .chance import Chance
-from .faults import Fault, Storm
+from .distorting import distorted
+from .faults import Fault, FaultKind, Storm
 from .jobs import Interrupted, Job, Run
 from .machines import LiveHost
 from .placing import Placed, placed
+from .running import Running
+
+SLOW = 5
+"""How many times longer work takes on a slow node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,15 @@ class Cordon:
 
     epoch: int
     acknowledged_from: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A while in which a node does not show, or shows as unhealthy."""
+
+    kind: FaultKind
+    begins: float
+    ends: float
 
 
 class SimulatedWorkload:
@@ -43,49 +60,75 @@ class SimulatedWorkload:
         requests: Iterable[Demand] = (),
         seed: int | str = 0,
         faults: Iterable[Fault] = (),
+        struck: dict[str, int] | None = None,
     ) -> None:
-        """``hosts``: the hosts that have joined, such as ``SimulatedProvider.live_hosts``."""
+        """``hosts``: the hosts that have joined, such as ``SimulatedProvider.live_hosts``; a tuple that is the same
+        object as before has not changed. ``struck`` counts the faults."""
         self._groups = {group.name: group for group in groups}
         self._hosts = hosts
         self._now = now
-        self._storm = Storm.of(faults, Chance(seed))
-        self._coming = sorted(jobs, key=lambda job: (job.arrives, job.id))
+        self._storm = Storm.of(faults, Chance(seed), struck)
+        self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
         self._jobs: dict[str, Job] = {}
         self._waiting: dict[str, Demand] = {}
-        self._runs: dict[int, Run] = {}
-        self._started = 0
+        self._runs = Running()
         self._idle_since: dict[str, float] = {}
         self._cordons: dict[str, Cordon] = {}
         self._seen: dict[str, int] = {}
         self._voided: dict[str, int] = {}
         self._forgotten: set[str] = set()
         self._looks = 0
+        self._last_hosts: Sequence[LiveHost] = ()
+        self._joined: dict[str, LiveHost] = {}
+        self._slices: dict[str, dict[str, LiveHost]] = {}
+        self._nodes: dict[str, WorkNode] = {}
+        """Nodes as they show, until something about one changes."""
+        self._shown: tuple[WorkNode, ...] | None = None
+        self._offers: dict[str, Slice] = {}
+        """Slices as they offer their room, until something about one changes."""
+        self._spells: dict[str, Spell] = {}
+        self._turns: list[tuple[float, str]] = []
+        """When a spell begins or ends."""
+        self._room_changed = False
         self.requests = tuple(requests)
         self.finished: dict[str, float] = {}
         """When the last task of each job ended."""
+        self.all_started: dict[str, float] = {}
+        """When the last task of each job first started."""
         self.interrupted: list[Interrupted] = []
 
     def regroup(self, groups: Iterable[Group]) -> None:
         """From now on hosts are of these groups."""
         self._groups = {group.name: group for group in groups}
+        self._offers.clear()
+        self._room_changed = True
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
     async def observe(self) -> WorkloadView:
         self.step()
         self._looks += 1
-        if self._storm.strikes("observe-fails", self._now(), self._looks):
+        now, looks = self._now(), self._looks
+        if self._storm.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
-        return WorkloadView(
-            demands=tuple(demand for _, demand in sorted(self._waiting.items())),
+        if self._storm.strikes("observe-hangs", now, looks):
+            await asyncio.Event().wait()
+        view = WorkloadView(
+            demands=tuple([demand for _, demand in sorted(self._waiting.items())]),
             requests=self.requests,
-            nodes=self._nodes(),
-            acknowledged=tuple(
-                Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
-                for slice_id, cordon in sorted(self._cordons.items())
-                if cordon.acknowledged_from <= self._now()
-            ),
+            nodes=self._view(),
+            acknowledged=tuple(self._words(now)),
         )
+        return distorted(view, self._storm, now, looks) if self._storm.faults else view
+
+    def _words(self, now: float) -> list[Acknowledgement]:
+        words = []
+        for slice_id, cordon in sorted(self._cordons.items()):
+            if cordon.acknowledged_from <= now:
+                word = Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
+                doubled = self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch)
+                words += [word, word] if doubled else [word]
+        return words
 
     async def changed(self) -> None:
         await asyncio.Event().wait()  # what changes here changes with the clock alone: ``next_event`` tells
@@ -97,30 +140,39 @@ class SimulatedWorkload:
         if epoch <= max(self._seen.get(slice_id, -1), self._voided.get(slice_id, -1)):
             return
         self.step()
+        now = self._now()
         self._seen[slice_id] = epoch
-        late = self._storm.strikes("ack-late", self._now(), slice_id, epoch)
-        self._cordons[slice_id] = Cordon(epoch, self._now() + (late.seconds if late else 0))
-        if lands := self._storm.strikes("work-lands", self._now(), slice_id, epoch):
+        late = self._storm.strikes("ack-late", now, slice_id, epoch)
+        lost = self._storm.strikes("ack-lost", now, slice_id, epoch)
+        self._cordons[slice_id] = Cordon(epoch, inf if lost else now + (late.seconds if late else 0))
+        if lands := self._storm.strikes("work-lands", now, slice_id, epoch):
             self.land(slice_id, lands.seconds)
+        if self._storm.strikes("cordon-hangs", now, slice_id, epoch):
+            await asyncio.Event().wait()
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
         self._voided[slice_id] = max(epoch, self._voided.get(slice_id, -1))
         cordon = self._cordons.get(slice_id)
         if cordon is not None and cordon.epoch <= epoch:
             del self._cordons[slice_id]
+            self._room_changed = True
         self.step()
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
         self.step()
         cordon = self._cordons.get(slice_id)
         if evict and cordon is not None and cordon.epoch == epoch:
-            self._interrupt({key for key, run in self._runs.items() if run.slice_id == slice_id}, "evicted")
+            self._interrupt(self._runs.on_slice(slice_id), "evicted")
+        if self._storm.strikes("drain-hangs", self._now(), slice_id, epoch):
+            await asyncio.Event().wait()
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
         self._forgotten.update(slice_ids)
         for known in (self._cordons, self._seen, self._voided):
             for slice_id in slice_ids:
                 known.pop(slice_id, None)
+        if any(slice_id in self._slices for slice_id in slice_ids):
+            self._last_hosts = ()  # looked at anew, though they are the same
         self.step()
 
     async def close(self) -> None:
@@ -130,140 +182,221 @@ class SimulatedWorkload:
 
     def submit(self, job: Job) -> None:
         """One more job, under an id of its own; it arrives at its time, or now if that has passed."""
-        self._coming.append(job)
-        self._coming.sort(key=lambda one: (one.arrives, one.id))
+        heappush(self._coming, (job.arrives, job.id, job))
 
     def step(self) -> None:
         """Make happen what is due by now: nodes go, tasks end, jobs arrive, waiting work starts."""
         now = self._now()
-        there = {host.id for host in self._joined()}
         # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
         # behind a long step would make the one promise that counts look kept.
-        self._interrupt({key for key, run in self._runs.items() if run.node not in there}, "node gone")
-        self._idle_since = {node: self._idle_since.get(node, now) for node in sorted(there)}
-        for key, run in sorted(self._runs.items(), key=lambda item: (item[1].ends, item[0])):
-            if run.ends > now:
-                break
-            del self._runs[key]
+        self._meet_hosts(now)
+        for run in self._runs.over(now):
             self._idle_since[run.node] = run.ends
+            self._touch(run.node)
             self._end(run)
-        while self._coming and self._coming[0].arrives <= now:
-            job = self._coming.pop(0)
+        while self._turns and self._turns[0][0] <= now:
+            self._touch(heappop(self._turns)[1])
+        while self._coming and self._coming[0][0] <= now:
+            _, _, job = heappop(self._coming)
             self._jobs[job.id] = job
             self._waiting[job.id] = replace(job.demand, since=job.arrives)
-        if self._waiting:
+            self._room_changed = True
+        if self._waiting and self._room_changed:
             self._start()
+            self._room_changed = False  # what has just started took room and made none
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
         now = self._now()
         instants = (
-            *(run.ends for run in self._runs.values()),
-            *(job.arrives for job in self._coming[:1]),
+            self._runs.next_end() or inf,
+            self._coming[0][0] if self._coming else inf,
+            self._turns[0][0] if self._turns else inf,
             *(cordon.acknowledged_from for cordon in self._cordons.values()),
         )
-        return min((at for at in instants if at > now), default=None)
+        return min((at for at in instants if now < at < inf), default=None)
+
+    def calm(self) -> None:
+        """No more faults from now on; what they have done stays."""
+        self._storm = Storm.of((), self._storm.chance, self._storm.struck)
+        for node in self._spells:
+            self._touch(node)
+        self._spells.clear()
 
     def running_on(self, slice_id: str) -> int:
-        return sum(run.count for run in self._runs.values() if run.slice_id == slice_id)
+        return self._runs.tasks_on_slice(slice_id)
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """Everything that runs."""
-        return tuple(self._runs.values())
+        return tuple(self._runs)
+
+    @property
+    def waiting(self) -> tuple[Demand, ...]:
+        """Everything that waits, in truth."""
+        return tuple(self._waiting.values())
+
+    def job(self, name: str) -> Job | None:
+        return self._jobs.get(name)
+
+    def idle_since(self, node: str) -> float | None:
+        """Since when nothing runs on a node, in truth; None: something does, or it is not there."""
+        return None if self._runs.usage(node)[1] else self._idle_since.get(node)
 
     def land(self, slice_id: str, duration: float) -> None:
         """A task starts on a slice whatever the cordon says: it was on its way when the cordon came."""
-        hosts = [host for host in self._joined() if host.slice_id == slice_id]
-        if hosts:
+        self._meet_hosts(self._now())
+        for host in self._slices.get(slice_id, {}).values():
             now = self._now()
             name = f"landed-{slice_id}-{len(self._jobs)}"
             self._jobs[name] = Job(Demand(name, (Bundle((), 1),), since=now), now, duration)
-            self._run(Run(name, hosts[0].id, slice_id, (), 1, now, now + duration))
+            self._run(Run(name, host.id, slice_id, (), 1, now, now + duration))
+            return
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- hosts ------------------------------------------------------------------------------------------------------
 
-    def _joined(self) -> list[LiveHost]:
-        return [host for host in self._hosts() if host.slice_id not in self._forgotten]
+    def _meet_hosts(self, now: float) -> None:
+        """Hosts that have joined or left since the last time."""
+        hosts = self._hosts()
+        if hosts is self._last_hosts and isinstance(hosts, tuple):
+            return
+        self._last_hosts = hosts
+        there = {host.id: host for host in hosts if host.slice_id not in self._forgotten}
+        left = [name for name in self._joined if name not in there]
+        for name in left:
+            host = self._joined.pop(name)
+            self._slices[host.slice_id].pop(name)
+            if not self._slices[host.slice_id]:
+                del self._slices[host.slice_id]
+            self._idle_since.pop(name, None)
+            self._spells.pop(name, None)
+            self._touch(name, host.slice_id)
+        self._interrupt([key for name in left for key in self._runs.on_node(name)], "node gone")
+        for name, host in there.items():
+            if self._joined.get(name) != host:
+                self._joined[name] = host
+                self._slices.setdefault(host.slice_id, {})[name] = host
+                self._idle_since.setdefault(name, now)
+                self._fall_ill(host, now)
+                self._touch(name)
 
-    def _usage(self) -> dict[str, tuple[Amounts, int]]:
-        """What is used on each busy node, and by how many tasks."""
-        used: dict[str, dict[str, int]] = {}
-        tasks: dict[str, int] = {}
-        for run in self._runs.values():
-            tasks[run.node] = tasks.get(run.node, 0) + run.count
-            here = used.setdefault(run.node, {})
-            for name, amount in run.needs:
-                here[name] = here.get(name, 0) + amount * run.count
-        return {node: (amounts(used[node]), count) for node, count in tasks.items()}
+    def _fall_ill(self, host: LiveHost, now: float) -> None:
+        """Whether and when a node will be out of sight or unwell for a while."""
+        for kind in _SPELLS:
+            spell = self._storm.strikes(kind, now, host.id, now, group=host.group)
+            if spell is not None:
+                begins = now + self._storm.chance.wait(1200, kind, host.id, now)
+                self._spells[host.id] = Spell(kind, begins, begins + spell.seconds)
+                for at in (begins, begins + spell.seconds):
+                    heappush(self._turns, (at, host.id))
+                return
 
-    def _nodes(self) -> tuple[WorkNode, ...]:
-        usage, found = self._usage(), []
-        for host in self._joined():
-            used, tasks = usage.get(host.id, ((), 0))
-            idle_since = None if tasks else self._idle_since[host.id]
-            found.append(
-                WorkNode(host.id, host.slice_id, used, tasks, idle_since, labels=host.labels, present=host.present)
-            )
-        return tuple(found)
+    def _spell(self, node: str, now: float) -> FaultKind | None:
+        spell = self._spells.get(node)
+        return spell.kind if spell is not None and spell.begins <= now < spell.ends else None
+
+    def _touch(self, node: str, slice_id: str | None = None) -> None:
+        """Something about a node has changed."""
+        self._nodes.pop(node, None)
+        self._shown = None
+        host = self._joined.get(node)
+        self._offers.pop(slice_id or (host.slice_id if host else ""), None)
+        self._room_changed = True
+
+    def _view(self) -> tuple[WorkNode, ...]:
+        """Every node that shows, the very same as before where nothing has changed."""
+        if self._shown is None:
+            now, shown = self._now(), []
+            for name in self._joined:
+                node = self._nodes.get(name) or self._nodes.setdefault(name, self._node(name, now))
+                spell = self._spell(name, now) if self._spells else None
+                if spell != "heartbeat-lost":
+                    shown.append(node)
+                if self._storm.faults and self._storm.strikes("joins-twice", now, name):
+                    shown.append(node)
+            self._shown = tuple(shown)
+        return self._shown
+
+    def _node(self, name: str, now: float) -> WorkNode:
+        host = self._joined[name]
+        used, tasks = self._runs.usage(name)
+        idle_since = None if tasks else self._idle_since[name]
+        healthy = self._spell(name, now) != "unwell"
+        return WorkNode(name, host.slice_id, used, tasks, idle_since, host.labels, healthy, host.present)
+
+    # -- work -------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         """Start what fits, by the planner's rule, on slices that may take new work."""
-        hosts: dict[str, list[LiveHost]] = {}
-        for host in self._joined():
-            if host.group in self._groups and host.slice_id not in self._cordons and host.present is None:
-                hosts.setdefault(host.slice_id, []).append(host)
-        usage = self._usage()
-        slices = [
-            Slice(
-                slice_id,
-                of[0].group,
-                State.READY,
-                nodes=tuple(Node(host.id, *usage.get(host.id, ((), 0)), labels=host.labels) for host in of),
-            )
-            for slice_id, of in sorted(hosts.items())
-        ]
-        where = {host.id: slice_id for slice_id, of in hosts.items() for host in of}
+        slices = []
+        for name in sorted(self._slices):
+            if name in self._cordons:
+                continue
+            offer = self._offers.get(name) or self._offers.setdefault(name, self._offer(name))
+            if offer.nodes and offer.group in self._groups:
+                slices.append(offer)
         demands = [demand for _, demand in sorted(self._waiting.items())]
         for item in placed(self._groups.values(), slices, demands, self._now()):
-            self._begin(item, where[item.node])
+            self._begin(item, self._joined[item.node].slice_id)
+
+    def _offer(self, slice_id: str) -> Slice:
+        hosts = self._slices[slice_id]
+        now, group = self._now(), next(iter(hosts.values())).group
+        nodes = tuple(
+            Node(name, *self._runs.usage(name), labels=host.labels)
+            for name, host in sorted(hosts.items())
+            if host.present is None and self._spell(name, now) is None
+        )
+        return Slice(slice_id, group, State.READY, nodes=nodes)
 
     def _begin(self, item: Placed, slice_id: str) -> None:
-        job, now = self._jobs[item.demand], self._now()
-        occasion = () if job.demand.gang else (item.node, self._started)
-        ends = now + self._storm.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
-        self._run(Run(job.id, item.node, slice_id, item.needs, item.count, now, ends))
+        job, now, storm = self._jobs[item.demand], self._now(), self._storm
+        occasion = () if job.demand.gang else (item.node, self._runs.started)
+        length = storm.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
+        where = () if job.demand.gang else (item.node,)
+        if storm.strikes("slow-node", now, *(where or (job.id, now))):
+            length *= SLOW
+        if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
+            length += never.seconds
+        self._run(Run(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
         self._count(job.id, item.needs, -item.count)
 
     def _run(self, run: Run) -> None:
-        self._started += 1
-        self._runs[self._started] = run
+        self._runs.add(run)
+        self._touch(run.node)
 
     def _count(self, name: str, needs: Amounts, more: int) -> None:
         """Change how many tasks of a job wait."""
         demand = self._waiting.get(name) or replace(self._jobs[name].demand, bundles=(), since=self._jobs[name].arrives)
-        counts: dict[Amounts, int] = {}
+        counts: Counter[Amounts] = Counter()
         for bundle in (*demand.bundles, Bundle(needs, more)):
-            counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
+            counts[bundle.needs] += bundle.count
         bundles = tuple(Bundle(kind, count) for kind, count in counts.items() if count)
         if bundles:
             self._waiting[name] = replace(demand, bundles=bundles)
         else:
             self._waiting.pop(name, None)
+            self.all_started.setdefault(name, self._now())
 
     def _end(self, run: Run) -> None:
-        if run.job not in self._waiting and not any(other.job == run.job for other in self._runs.values()):
+        if run.job not in self._waiting and not self._runs.of_job(run.job):
             self.finished[run.job] = run.ends
 
-    def _interrupt(self, keys: set[int], how: str) -> None:
+    def _interrupt(self, keys: Iterable[int], how: str) -> None:
         """End work before its time; it waits again. A gang that lost a member starts all over."""
-        if not keys:
+        ended = set(keys)
+        if not ended:
             return
         now = self._now()
-        gangs = {self._runs[key].job for key in keys if self._jobs[self._runs[key].job].demand.gang}
-        beside = {key for key, run in self._runs.items() if run.job in gangs} - keys
-        for key in sorted(keys | beside):
+        gangs = sorted({self._runs[key].job for key in ended if self._jobs[self._runs[key].job].demand.gang})
+        beside = {key for job in gangs for key in self._runs.of_job(job)} - ended
+        for key in sorted(ended | beside):
             run = self._runs.pop(key)
-            self.interrupted.append(Interrupted(run, now, how if key in keys else "its gang was interrupted"))
-            self._idle_since[run.node] = now
+            self.interrupted.append(Interrupted(run, now, how if key in ended else "its gang was interrupted"))
+            if run.node in self._joined:
+                self._idle_since[run.node] = now
+            self._touch(run.node)
             self._count(run.job, run.needs, run.count)
+
+
+_SPELLS: tuple[FaultKind, ...] = ("heartbeat-lost", "unwell")

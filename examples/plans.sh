@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Three scenarios and what Windlass would do about them. Run by `make demo`.
+# Three scenarios and what Windlass would do about them. Run by `make plans`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 windlass="${BIN:-.venv/bin}/windlass"

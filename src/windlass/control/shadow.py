@@ -1,0 +1,191 @@
+"""Shadow: observes, folds and plans as the loop does, and writes down what it would do. Nothing here could act.
+
+It runs beside whatever looks after the cluster now, with a journal of its own. What a plan would change stands in the
+chronicle's table ``would`` for as long as the plans say so, and ``spending`` has the dollars per hour as they are and
+as they would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from windlass.core.plan import Plan
+from windlass.core.planner import plan
+from windlass.journal import Entry, Fenced, Journal, LeaseLost
+from windlass.providers.protocol import Provider
+from windlass.workloads.protocol import Workload
+
+from .chronicle import (
+    IS,
+    SETTINGS,
+    Chronicle,
+    Spending,
+    Would,
+    entries_between,
+    recognized,
+    recovered,
+    sighted_after,
+    stays_after,
+    waiting_after,
+)
+from .deciding import snapshot_of
+from .folding import Known, Seen, fold, forgotten
+from .loop import NotLeading
+from .observing import Observer
+from .plain import from_plain, to_plain
+from .policy import Leadership, Settings
+
+STILL_THERE = 60.0
+"""Seconds after which it notes that nothing is new."""
+
+
+class Shadow:
+    """A controller without hands."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        providers: Mapping[str, Provider],
+        workload: Workload,
+        journal: Journal,
+        *,
+        now: Callable[[], float],
+        steady: Callable[[], float],
+        leadership: Leadership,
+    ) -> None:
+        self.settings, self.journal, self.now = settings, journal, now
+        lease = journal.acquire(leadership.holder, leadership.lease, None if journal.own_clock else now())
+        if lease is None:
+            raise NotLeading(f"another shadow writes to this journal: {journal.lease()}")
+        self._lease = lease
+        self.chronicle = recovered(journal)
+        self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
+
+    async def tick(self) -> tuple[Entry, ...]:
+        """Look, fold, plan, and write down what is new."""
+        before, settings = self.chronicle, self.settings
+        look = recognized(await self._observer.look(), before.sighted)
+        now = self.now()
+        known = Known(before.sighted.instance, before.sighted.node)
+        folded = fold(before.book, Seen(look.instances, look.view), settings, now, known)
+        after = replace(
+            before,
+            book=forgotten(folded.book, now),
+            sighted=sighted_after(before.sighted, look, {}),
+            settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
+        )
+        if look.view is not None:
+            answer = plan(snapshot_of(after.book, look.view, settings, now))
+            shrinks = not folded.unknown
+            after = replace(
+                after,
+                waiting=waiting_after(before.waiting, answer),
+                stay=stays_after(before.stay, answer),
+                would=_alike(before.would, dict(_would(answer, shrinks=shrinks))),
+                spending={SETTINGS: Spending(answer.hourly_cost.now, answer.hourly_cost.planned)},
+            )
+        return self._write(before, after, now)
+
+    def _write(self, before: Chronicle, after: Chronicle, now: float) -> tuple[Entry, ...]:
+        entries = tuple(entries_between(before, after, now))
+        if not entries and now - before.at < STILL_THERE:
+            return ()
+        entries = entries or tuple(_still(after, now))
+        try:
+            self._lease = self.journal.renew(self._lease, None if self.journal.own_clock else now)
+            seq = self.journal.append(entries, epoch=self._lease.epoch)
+        except (Fenced, LeaseLost) as error:
+            raise NotLeading(str(error)) from error
+        self.chronicle = replace(after, at=now, seq=seq)
+        return entries
+
+    async def stop(self) -> None:
+        """Note until when it was there, and give the lease back."""
+        await self._observer.close()
+        self.journal.append(tuple(_still(self.chronicle, self.now())), epoch=self._lease.epoch)
+        self.journal.release(self._lease)
+
+
+def _still(chronicle: Chronicle, now: float) -> Iterator[Entry]:
+    """That everything is as it was, so that the journal says for how long."""
+    for subject, spending in chronicle.spending.items():
+        yield Entry("spending", subject, now, {IS: to_plain(spending)})
+
+
+def _would(answer: Plan, *, shrinks: bool) -> Iterator[tuple[str, Would]]:
+    """What a plan would change, by verb and subject. While a source is unknown nothing would be released."""
+    for launch in answer.launches:
+        name = f"launch {launch.group} {launch.reason.code}"
+        yield name, Would("launch", launch.group, launch.count, launch.reason, launch.hourly_cost)
+    for change in answer.uncordon:
+        yield f"uncordon {change.slice}", Would("uncordon", change.slice, 1, change.reason)
+    for change in answer.cancel if shrinks else ():
+        yield f"cancel {change.slice}", Would("cancel", change.slice, 1, change.reason)
+    for change in answer.drain if shrinks else ():
+        yield f"drain {change.slice}", Would("drain", change.slice, 1, change.reason)
+
+
+def _alike(before: Mapping[str, Would], after: dict[str, Would]) -> dict[str, Would]:
+    """The same again is no news, though the numbers in its sentence have changed."""
+    for name, would in after.items():
+        old = before.get(name)
+        if old is not None and (old.count, old.reason.code) == (would.count, would.reason.code):
+            after[name] = old
+    return after
+
+
+# -- what came of it -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Something that it would have done, for how long it would have wanted it."""
+
+    would: Would
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowReport:
+    """What a shadow has seen and would have done."""
+
+    since: float
+    until: float
+    wishes: tuple[Wish, ...]
+    spent: float
+    """Dollars, as it was."""
+    planned: float
+    """Dollars, if every plan had been in force from the moment it was made until the next one."""
+
+
+def shadow_report(journal: Journal) -> ShadowReport | None:
+    """From the journal of a shadow; None: it has seen nothing yet."""
+    open_: dict[str, tuple[Would, float]] = {}
+    wishes: list[Wish] = []
+    spent = planned = 0.0
+    rate, at, first, last = Spending(0, 0), 0.0, None, 0.0
+    for record in journal.read():
+        first, last = record.at if first is None else first, record.at
+        if record.kind == "would":
+            if record.subject in open_:
+                would, since = open_.pop(record.subject)
+                wishes.append(Wish(would, since, record.at))
+            if IS in record.data:
+                open_[record.subject] = (from_plain(Would, record.data[IS]), record.at)
+        elif record.kind == "spending" and IS in record.data:
+            hours = (record.at - at) / 3600 if at else 0.0
+            spent, planned = spent + hours * rate.now / 10**9, planned + hours * rate.planned / 10**9
+            rate, at = Spending(record.data[IS]["now"], record.data[IS]["planned"]), record.at
+    if first is None:
+        return None
+    hours = (last - at) / 3600 if at else 0.0
+    wishes += [Wish(would, since, last) for would, since in open_.values()]
+    return ShadowReport(
+        first,
+        last,
+        tuple(sorted(wishes, key=lambda wish: (wish.since, wish.would.verb, wish.would.subject))),
+        spent + hours * rate.now / 10**9,
+        planned + hours * rate.planned / 10**9,
+    )

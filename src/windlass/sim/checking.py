@@ -1,0 +1,378 @@
+"""The checker: after every step, whether what must always hold does hold.
+
+It looks at the truth (what the cloud has, what runs), at what the controller remembers, and at what it has just
+decided, never at how. A breach is data: which invariant (`spec/invariants.md`), when, and what was seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from windlass.control.accounts import UNBILLED, charged
+from windlass.control.chronicle import Chronicle
+from windlass.control.deciding import snapshot_of
+from windlass.control.loop import Pass
+from windlass.control.policy import Settings
+from windlass.control.records import SliceRecord
+from windlass.core.invariants import broken_laws
+from windlass.core.lifecycle import LEGAL, OFFERING, RECALLABLE, State
+from windlass.core.planner import plan
+
+from .cloud import SimulatedProvider
+from .workload import SimulatedWorkload
+
+ADOPTION = 120.0
+"""Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
+PATIENCE = 1.0
+"""Seconds that a pass may take, however many calls and looks hang."""
+GRACE = 900.0
+"""Seconds after a limit was lowered in which launches under the old one may still come in."""
+REPLAN_EVERY = 5
+"""Of so many plans one is made again: each costs as much as the pass itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Something that must always hold, and did not."""
+
+    invariant: str
+    at: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant} at {self.at:.3f}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass, as the checker sees it."""
+
+    now: float
+    """The true time."""
+    clock: float
+    """The time by the controller's clock."""
+    settings: Settings
+    before: Chronicle
+    after: Chronicle
+    made: Pass | None
+    """None: the pass came to no end."""
+    took: float
+    trouble: str
+    leads: bool
+    """Whether no newer controller runs: what one remembers that was overtaken counts for nothing."""
+    clock_is_off: bool
+
+
+@dataclass(slots=True)
+class _Bill:
+    """What a slice has cost by its own life: price times the time it was billed, in whole microseconds."""
+
+    group: str
+    price: int
+    since: int
+
+
+class Checker:
+    """Looks after every step, and remembers what it needs to compare."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clouds: Mapping[str, SimulatedProvider],
+        workload: SimulatedWorkload,
+        now: Callable[[], float],
+        *,
+        thorough: bool = True,
+    ) -> None:
+        self.clouds, self.workload, self._now, self._thorough = clouds, workload, now, thorough
+        self.breaches: list[Breach] = []
+        self.actions = 0
+        self.unwanted: set[str] = set()
+        """Slices that somebody made by hand."""
+        self._limits: list[tuple[float, Settings]] = [(now(), settings)]
+        self._living: dict[str, str] = {}
+        self._interrupted = 0
+        self._unrecorded: dict[str, float] = {}
+        self._idle: dict[str, float] = {}
+        self._billing: dict[str, _Bill] = {}
+        self._billed: Counter[str] = Counter()
+        self._plans = 0
+        self._last: Chronicle | None = None
+        self._clock_was_off = False
+
+    def settle_for(self, settings: Settings) -> None:
+        """The settings have changed."""
+        self._limits.append((self._now(), settings))
+
+    def recovered(self, chronicle: Chronicle) -> None:
+        """A controller starts: what it read from the journal is what the last one had committed."""
+        last = self._last
+        if last is not None and chronicle.seq == last.seq:
+            for kind, table in last.tables().items():
+                if chronicle.tables()[kind] != table:
+                    self._tell("S12", f"after a restart the table {kind} is another one")
+        self._keep_bill(chronicle)  # with what the last one had written and did not live to know
+        self._last = None
+
+    def look(self, step: Step) -> bool:
+        """Check a step; whether any slice has changed its state in it."""
+        moves = [
+            (old, record)
+            for name, record in step.after.book.slices.items()
+            if (old := step.before.book.slices.get(name)) is None or old.state != record.state
+        ]
+        gone = step.before.book.slices.keys() - step.after.book.slices.keys()
+        self.actions += len(moves) + len(gone)
+        self._clock_was_off = self._clock_was_off or step.clock_is_off
+        if step.trouble:
+            self._tell("L3", f"the loop raised {step.trouble}")
+        if step.took > PATIENCE:
+            self._tell("L3", f"a pass took {step.took:.1f} s of waiting")
+        truth = chain(self._work_lives(step), self._limits_hold(), self._one_of_each(), self._gangs_are_whole())
+        for invariant, text in truth:
+            self._tell(invariant, text)
+        if step.leads:
+            for invariant, text in chain(
+                self._known(step), self._moves_are_right(step, moves), self._idle_clocks(step)
+            ):
+                self._tell(invariant, text)
+            if step.made is not None:
+                for invariant, text in chain(self._nothing_shrinks(step, moves), self._plan_is_right(step)):
+                    self._tell(invariant, text)
+            self._keep_bill(step.after)
+            for invariant, text in self._accounts_add_up(step):
+                self._tell(invariant, text)
+            self._last = step.after
+        return bool(moves or gone)
+
+    def _tell(self, invariant: str, text: str) -> None:
+        self.breaches.append(Breach(invariant, self._now(), text))
+
+    # -- the truth ----------------------------------------------------------------------------------------------------
+
+    def _work_lives(self, step: Step) -> Iterator[tuple[str, str]]:
+        """S1: no work ends because of us, and nothing is ended without the certificate of its current fence."""
+        news = self.workload.interrupted[self._interrupted :]
+        self._interrupted += len(news)
+        for one in news:
+            name = one.run.slice_id
+            if one.how == "evicted" and not step.settings.policy.allow_eviction:
+                yield "S1", f"{one.run.job} was evicted from {name}"
+            if one.how == "node gone" and (why := self._our_doing(name)):
+                yield "S1", f"{one.run.job} was killed on {one.run.node}: {why}"
+        for cloud in self.clouds.values():
+            for ended in cloud.ended_lately():
+                record = step.after.book.slices.get(ended.slice_id) or step.before.book.slices.get(ended.slice_id)
+                if record is None or not (record.dead or record.certified):
+                    known = "no record" if record is None else f"fence {record.fence}, certificate {record.certificate}"
+                    yield "S1", f"{ended.slice_id} was ended without a certificate: {known}"
+
+    def _our_doing(self, slice_id: str) -> str:
+        for cloud in self.clouds.values():
+            if slice_id in cloud.history:
+                return "we ended its machine" if cloud.history[slice_id].by == "terminate" else ""
+            machine = cloud.living().get(slice_id)
+            if machine is not None:
+                return "" if machine.away[0] <= self._now() else "we gave it up, and it was alive"
+        return ""
+
+    def _limits_hold(self) -> Iterator[tuple[str, str]]:
+        """S3: what is there never grows beyond a limit by our doing."""
+        now, was = self._now(), self._living
+        machines = {name: (one, cloud) for cloud in self.clouds.values() for name, one in cloud.living().items()}
+        self._living = {name: one.order.group for name, (one, _) in machines.items()}
+        bought = [name for name in self._living if name not in was and name not in self.unwanted]
+        if not bought:
+            return
+        valid = self._valid(now)
+        groups = Counter(self._living.values())
+        for group in sorted({self._living[name] for name in bought}):
+            most = max((one.by_name[group].group.max for one in valid if group in one.by_name), default=0)
+            ours = groups[group] - sum(self._living.get(name) == group for name in self.unwanted)
+            if ours > most:
+                yield "S3", f"{group} has {ours} slices, its max is {most}"
+        limits = [one.cluster.max_nodes for one in valid]
+        wanted = [one for name, (one, _) in machines.items() if name not in self.unwanted]
+        nodes = sum(len(one.order.hosts) for one in wanted)
+        if None not in limits and nodes > max(one for one in limits if one is not None):
+            yield "S3", f"there are {nodes} nodes, the limit is {max(one for one in limits if one is not None)}"
+
+    def _valid(self, now: float) -> list[Settings]:
+        """The settings under which what comes in now may have been ordered."""
+        while len(self._limits) > 1 and self._limits[1][0] < now - GRACE:
+            self._limits.pop(0)
+        return [settings for _, settings in self._limits]
+
+    def _one_of_each(self) -> Iterator[tuple[str, str]]:
+        """S5: one machine for one id. A second one that the cloud made by itself does not live long."""
+        for cloud in self.clouds.values():
+            for name, twin in cloud.twins.items():
+                if self._now() - twin.listed_from > ADOPTION:
+                    yield "S5", f"there are two machines for {name}"
+        seen = Counter(name for cloud in self.clouds.values() for name in cloud.living())
+        yield from (("S5", f"{name} is there {many} times") for name, many in seen.items() if many > 1)
+
+    def _gangs_are_whole(self) -> Iterator[tuple[str, str]]:
+        """S7: a gang runs whole or not at all."""
+        running: Counter[str] = Counter()
+        for run in self.workload.runs:
+            running[run.job] += run.count
+        for name, count in running.items():
+            job = self.workload.job(name)
+            if job is not None and job.demand.gang and count != job.demand.count:
+                yield "S7", f"{count} of the {job.demand.count} members of gang {name} run"
+
+    # -- what is remembered -------------------------------------------------------------------------------------------
+
+    def _known(self, step: Step) -> Iterator[tuple[str, str]]:
+        """S4: what the provider shows has a record, and no record is forgotten before its machine is gone."""
+        now, book = step.now, step.after.book
+        shown = {name for cloud in self.clouds.values() for name in cloud.living() if cloud.is_listed(name)}
+        for name in shown - book.slices.keys():
+            if now - self._unrecorded.setdefault(name, now) > ADOPTION and step.made is not None:
+                yield "S4", f"{name} is at the provider and in no record for {now - self._unrecorded[name]:.0f} s"
+        self._unrecorded = {name: at for name, at in self._unrecorded.items() if name in shown - book.slices.keys()}
+        for name in step.before.book.slices.keys() - book.slices.keys():
+            record = step.before.book.slices[name]
+            if name not in book.gone and record.state != State.QUEUED:
+                yield "S4", f"{name} was {record.state} and is forgotten without a trace"
+
+    def _moves_are_right(
+        self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
+    ) -> Iterator[tuple[str, str]]:
+        """S2, S10, S13: legal, explained, and never a slice that must stay."""
+        groups = step.settings.by_name
+        for old, new in moves:
+            if old is not None and not _in_one_pass(old, new):
+                yield "S10", f"{new.id} went from {old.state} to {new.state}"
+            if not (new.reason.why and new.started_for.why):
+                yield "S13", f"{new.id} is {new.state} without a reason"
+            sold = groups.get(new.group)
+            if new.state == State.CORDONED and new.leaving is None and sold and new.id in sold.group.protected:
+                yield "S2", f"{new.id} is protected and was cordoned"
+        released = {
+            new.group
+            for old, new in moves
+            if old is not None and old.state in OFFERING and new.state == State.CORDONED and new.leaving is None
+        }
+        for name in sorted(released & groups.keys()):
+            group = groups[name].group
+            kept = sum(one.group == name and one.state in OFFERING for one in step.after.book.slices.values())
+            if kept < min(group.min, group.max):
+                yield "S2", f"{name} was brought down to {kept} slices, its min is {group.min}"
+
+    def _nothing_shrinks(
+        self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
+    ) -> Iterator[tuple[str, str]]:
+        """S6: while a source is unknown nothing is released."""
+        assert step.made is not None
+        unknown = step.made.fold.unknown
+        for old, new in moves if unknown else ():
+            if old is None:
+                continue
+            drained = old.state in RECALLABLE and new.state == State.TERMINATING and not new.dead
+            if (old.state in OFFERING and new.state == State.CORDONED) or drained:
+                yield "S6", f"{new.id} went from {old.state} to {new.state} while unknown: {', '.join(unknown)}"
+        if "workload" in unknown and step.made.plan is not None:
+            yield "S6", "a plan was made without a word from the workload"
+
+    def _idle_clocks(self, step: Step) -> Iterator[tuple[str, str]]:
+        """S9: how long a slice has been idle is what its work says, and only work sets it back."""
+        clocks: dict[str, float] = {}
+        for name, record in step.after.book.slices.items():
+            if record.state != State.READY or not record.nodes or any(node.busy for node in record.nodes):
+                continue
+            told = [node.idle_since for node in record.nodes if node.idle_since is not None]
+            if len(told) < len(record.nodes):
+                continue
+            clocks[name] = idle = max(float(at) for at in told)
+            truth = [self.workload.idle_since(node.id) for node in record.nodes]
+            known = [at for at in truth if at is not None]
+            if len(known) == len(truth) and idle > max(known) + 1e-6:
+                yield "S9", f"{name} is idle since {max(known):.1f}, and counts from {idle:.1f}"
+            marked, was = record.marked_until, step.before.book.slices.get(name)
+            if was is None or was.state != State.READY or was.marked_until is None or marked is None:
+                continue
+            if marked > was.marked_until:
+                yield "S9", f"{name} was marked until {was.marked_until:.1f} and is now until {marked:.1f}"
+        self._idle = clocks
+
+    # -- what was decided ---------------------------------------------------------------------------------------------
+
+    def _plan_is_right(self, step: Step) -> Iterator[tuple[str, str]]:
+        """S8, S11, S13: the laws of a plan; and the same snapshot in any order gives the same plan."""
+        made = step.made
+        if made is None or made.plan is None:
+            return
+        snapshot = snapshot_of(made.fold.book, step.after.sighted.view(), step.settings, made.plan.now)
+        for text in broken_laws(snapshot, made.plan):
+            yield _law(text), text
+        self._plans += 1
+        if self._thorough and self._plans % REPLAN_EVERY == 1:
+            turned = replace(
+                snapshot,
+                slices=snapshot.slices[::-1],
+                demands=snapshot.demands[::-1],
+                requests=snapshot.requests[::-1],
+                groups=snapshot.groups[::-1],
+            )
+            again = plan(turned)
+            if again != made.plan or again.placements != made.plan.placements:
+                yield "S11", "the same snapshot in another order gives another plan"
+
+    # -- money --------------------------------------------------------------------------------------------------------
+
+    def _keep_bill(self, chronicle: Chronicle) -> None:
+        """Follow what each slice costs by its own life."""
+        instant = round(chronicle.at * 10**6)
+        slices = chronicle.book.slices
+        for name in [name for name in self._billing if name not in slices or slices[name].state in UNBILLED]:
+            bill = self._billing.pop(name)
+            self._billed[bill.group] += (instant - bill.since) * bill.price
+        for name, record in slices.items():
+            if name not in self._billing and record.state not in UNBILLED:
+                self._billing[name] = _Bill(record.group, record.price, instant)
+
+    def accounts_total(self) -> int:
+        return 0 if self._last is None else sum(account.total for account in self._last.account.values())
+
+    def _accounts_add_up(self, step: Step) -> Iterator[tuple[str, str]]:
+        """S14: the sum over the accounts of a group is the sum of its slices' lifetimes times their price."""
+        if self._clock_was_off:
+            return
+        instant = round(step.after.at * 10**6)
+        wanted = Counter(self._billed)
+        for bill in self._billing.values():
+            wanted[bill.group] += (instant - bill.since) * bill.price
+        accounts = charged(step.after.account, step.after.book, step.after.stay, step.after.at)
+        for group in sorted({*wanted, *accounts}):
+            total = accounts[group].total if group in accounts else 0
+            if total != wanted[group]:
+                yield "S14", f"the accounts of {group} hold {total}, its slices cost {wanted[group]}"
+
+
+_WITHIN: dict[State, frozenset[State]] = {}
+
+
+def _in_one_pass(old: SliceRecord, new: SliceRecord) -> bool:
+    """Whether legal edges lead from one state to the other without an end that nobody acknowledged."""
+    if new.state == State.TERMINATING and old.state in (State.READY, *RECALLABLE):
+        return new.dead or (old.state in RECALLABLE and new.certified)
+    if old.state not in _WITHIN:
+        found, border = set[State](), {old.state}
+        while border:
+            border = {target for source, target in LEGAL if source in border} - found
+            found |= border
+        _WITHIN[old.state] = frozenset(found)
+    return new.state in _WITHIN[old.state]
+
+
+def _law(text: str) -> str:
+    """Which invariant a broken law of a plan belongs to."""
+    for word, invariant in (("gang", "S7"), ("max", "S3"), ("cost", "S3"), ("min", "S2"), ("protected", "S2")):
+        if word in text:
+            return invariant
+    return "S8" if "launch" in text else "S13"

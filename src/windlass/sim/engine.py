@@ -1,0 +1,374 @@
+"""The engine: the production loop on a virtual clock, in a made-up world, with everything checked after every step.
+
+Time leaps to the next instant at which anything can happen: a machine boots, a task ends, a deadline of the controller
+comes, its interval is over. Then the world moves, the controller makes a pass, its calls run, and the checker looks.
+When the hours of the script are over the faults stop, and the run goes on until nothing happens any more: what should
+have been placed or released by then, and is not, is a breach like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from windlass.control.chronicle import Chronicle
+from windlass.control.loop import Controller, Misfit, NotLeading, Pass
+from windlass.control.policy import Leadership, Settings
+from windlass.journal import Journal, JournalError, JournalUnavailable
+
+from .blue import strike
+from .chance import Chance
+from .checking import Breach, Checker, Step
+from .clock import EPOCH, virtually
+from .cloud import SimulatedProvider
+from .ending import at_the_end
+from .faults import Storm
+from .forgetful import ForgetfulJournal
+from .machines import LiveHost
+from .perils import Killed, Lifeline, Perilous, PerilousJournal
+from .script import Script, shifted_faults, shifted_jobs
+from .workload import SimulatedWorkload
+
+LEASE = 900.0
+"""Long enough that a pass every five minutes keeps it."""
+QUIET = 3600.0
+"""When so long nothing has happened and nothing runs, nothing will happen any more: longer than any limit."""
+CAP = 14 * 86400.0
+"""A run that is not quiet so long after the faults have stopped never will be."""
+
+
+@dataclass
+class Leader:
+    """A controller that runs, and its clock."""
+
+    controller: Controller
+    lifeline: Lifeline
+    journal: PerilousJournal
+    number: int
+    offset: float = 0.0
+    """How far its clock is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a script."""
+
+    seed: int | str
+    breaches: tuple[Breach, ...]
+    seconds: float
+    """Of virtual time."""
+    passes: int
+    actions: int
+    """Changes of state of slices."""
+    faults: dict[str, int]
+    finished: int
+    """Jobs that came to their end."""
+    interrupted: int
+    digest: str
+    """The hash of the whole story: the same for the same script and the same code."""
+    bill: int
+    """What the accounts add up to: nanodollars per hour times microseconds."""
+
+
+@dataclass
+class Engine:
+    """One run under way."""
+
+    script: Script
+    controller: Callable[..., Controller] = Controller
+    """What makes a controller; another one for tests of the checker."""
+    journal: Journal | None = None
+    watch: Callable[[Engine], None] | None = None
+    """Called after every step."""
+    thorough: bool = True
+    """Plan every snapshot twice; costs as much again."""
+    stop_at_breach: bool = True
+
+    leaders: list[Leader] = field(default_factory=list, init=False)
+    passes: int = field(default=0, init=False)
+    woken: bool = field(default=False, init=False)
+    clock_was_off: bool = field(default=False, init=False)
+
+    def run(self) -> Run:
+        return virtually(self._run())
+
+    # -- the world ----------------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        script, self._loop = self.script, asyncio.get_running_loop()
+        self._loop.set_exception_handler(_quiet_about_the_dead)
+        self.settings: Settings = script.settings
+        self.struck: dict[str, int] = {}
+        faults = shifted_faults(script.faults, EPOCH)
+        self.storm = Storm.of(faults, Chance(script.seed), self.struck)
+        self.store = self.journal if self.journal is not None else ForgetfulJournal()
+        self.clouds = {
+            name: SimulatedProvider(
+                script.all_kinds(),
+                now=self.now,
+                seed=f"{script.seed}-{name}",
+                faults=faults,
+                quota=script.quota,
+                struck=self.struck,
+            )
+            for name in sorted({sold.provider for sold in script.settings.groups})
+        }
+        self.workload = SimulatedWorkload(
+            [sold.group for sold in script.settings.groups],
+            _Together(list(self.clouds.values())),
+            now=self.now,
+            jobs=shifted_jobs(script.jobs, EPOCH),
+            requests=script.requests,
+            seed=script.seed,
+            faults=faults,
+            struck=self.struck,
+        )
+        self.faults_end = EPOCH + script.hours * 3600
+        self.blue = self.storm.out_of_the_blue(EPOCH, self.faults_end)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        """What is put right again, and when."""
+        self.checker = Checker(self.settings, self.clouds, self.workload, self.now, thorough=self.thorough)
+        self.started, self.newest = 0, 0
+        self.last_action = EPOCH
+        self._start_at = EPOCH
+
+    def now(self) -> float:
+        """The true time."""
+        return self._loop.time()
+
+    def _calm(self) -> None:
+        self.storm = Storm.of((), self.storm.chance, self.struck)
+        self.blue = []
+        for cloud in self.clouds.values():
+            cloud.calm()
+        self.workload.calm()
+        for _, put_right in self.later:
+            put_right()
+        self.later = []
+        for leader in self.leaders:
+            leader.offset = 0.0
+
+    def _move_world(self) -> None:
+        now = self.now()
+        for cloud in self.clouds.values():
+            cloud.step()
+        self.workload.step()
+        for due in [one for one in self.later if one[0] <= now]:
+            self.later.remove(due)
+            due[1]()
+        while self.blue and self.blue[0][0] <= now:
+            _, fault = self.blue.pop(0)
+            self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
+            strike(self, fault)
+
+    # -- controllers --------------------------------------------------------------------------------------------------
+
+    def start_leader(self, *, ahead: float = 0.0) -> Leader | None:
+        """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
+        is ahead when it asks for the lease."""
+        self.started += 1
+        lifeline = Lifeline(lambda: self.storm, self.now, self.started)
+        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, self.now)
+        mortal: Callable[[Any], Any] = (
+            (lambda one: Perilous(one, lifeline)) if "killed" in self.storm.by_kind else lambda one: one
+        )
+        leader = Leader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
+        leader.controller = self.controller(
+            self.settings,
+            {name: mortal(cloud) for name, cloud in self.clouds.items()},
+            mortal(self.workload),
+            journal,
+            now=lambda: self.now() + leader.offset,
+            steady=self.now,
+            leadership=Leadership(f"controller-{1 if not ahead else self.started}", LEASE),
+            wake=self._wake,
+        )
+        try:
+            leader.controller.start()
+        except (NotLeading, JournalError, Killed):
+            return None
+        finally:
+            leader.offset = 0.0
+        self.leaders.append(leader)
+        self.newest = leader.number
+        self.checker.recovered(leader.controller.chronicle)
+        return leader
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    async def _drop(self, leader: Leader, *, killed: bool) -> None:
+        """A controller is gone; unless it was killed it gives back the lease."""
+        leader.lifeline.dead = leader.lifeline.dead or killed
+        self.leaders.remove(leader)
+        with suppress(Killed, JournalError):
+            await leader.controller.stop()
+        self._start_at = self.now() + self.storm.chance.wait(20.0, "restart", self.started)
+
+    async def reconfigure(self, settings: Settings) -> None:
+        """Other settings from now on, for the controllers and for the work."""
+        self.settings = settings
+        self.checker.settle_for(settings)
+        self.workload.regroup([sold.group for sold in settings.groups])
+        for leader in self.leaders:
+            try:
+                await leader.controller.reconfigure(settings, leader.controller.providers, leader.controller.workload)
+            except Misfit:
+                continue
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> Run:
+        self._build()
+        calm = False
+        while True:
+            now = self.now()
+            if not calm and now >= self.faults_end:
+                calm = True
+                self._calm()
+                self.last_action = now
+            if self.workload.runs:
+                self.last_action = now
+            if calm and (self._is_quiet(now) or now >= self.faults_end + CAP):
+                break
+            if self.checker.breaches and self.stop_at_breach:
+                break
+            await self._step()
+            await self._sleep()
+        if not (self.checker.breaches and self.stop_at_breach):
+            self.checker.breaches += at_the_end(self)
+        for leader in list(self.leaders):
+            await self._drop(leader, killed=False)
+        return self._result()
+
+    async def _step(self) -> None:
+        self._move_world()
+        for settings in self._reconfiguring():
+            await self.reconfigure(settings)
+        if not self.leaders and self.now() >= self._start_at:
+            self.start_leader()
+        for leader in list(self.leaders):
+            await self._pass(leader)
+        if self.watch is not None:
+            self.watch(self)
+
+    def _reconfiguring(self) -> list[Settings]:
+        wanted, self.next_settings = self.next_settings, []
+        return wanted
+
+    next_settings: list[Settings] = field(default_factory=list, init=False)
+
+    async def _pass(self, leader: Leader) -> None:
+        controller, begun, made = leader.controller, self.now(), None
+        before, trouble = controller.chronicle, ""
+        try:
+            made = await controller.tick()
+        except Killed:
+            await self._drop(leader, killed=True)
+        except NotLeading:
+            await self._drop(leader, killed=False)
+        except JournalUnavailable:
+            await self._drop(leader, killed=False)
+        except JournalError:
+            pass
+        except Exception as error:  # noqa: BLE001  # a loop that raises is a breach, and the run goes on to tell it
+            trouble = f"{type(error).__name__}: {error}"
+            await self._drop(leader, killed=False)
+        took = self.now() - begun
+        for _ in range(3):  # calls begin, come back, and are noted
+            await asyncio.sleep(0)
+        if leader.lifeline.dead and leader in self.leaders:
+            await self._drop(leader, killed=True)
+        self.passes += 1
+        if made is not None and made.fold.moves:
+            self.last_action = self.now()
+        self._look(leader, before, made, took, trouble)
+
+    def _look(self, leader: Leader, before: Chronicle, made: Pass | None, took: float, trouble: str) -> None:
+        clock_is_off = leader.offset != 0
+        self.clock_was_off = self.clock_was_off or clock_is_off
+        step = Step(
+            now=self.now(),
+            clock=self.now() + leader.offset,
+            settings=leader.controller.settings,
+            before=before,
+            after=leader.controller.chronicle,
+            made=made,
+            took=took,
+            trouble=trouble,
+            leads=leader.number == self.newest,
+            clock_is_off=clock_is_off,
+        )
+        moved = self.checker.look(step)
+        if moved:
+            self.last_action = self.now()
+
+    def _is_quiet(self, now: float) -> bool:
+        return now - self.last_action >= QUIET and bool(self.leaders)
+
+    async def _sleep(self) -> None:
+        """Until the next instant at which something can happen."""
+        now, instants = self.now(), [self.faults_end if self.now() < self.faults_end else inf]
+        instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
+        if (at := self.workload.next_event()) is not None:
+            instants.append(at)
+        instants += [at for at, _ in (*self.blue[:1], *self.later)]
+        interval = self.settings.policy.evaluation_interval
+        for leader in self.leaders:
+            controller = leader.controller
+            due = controller.next_deadline()
+            # Without faults every change is an event: then there is no need to look by the clock.
+            instants += [now + controller.renews_in, now + interval.max if self.storm.faults else inf]
+            if due is not None:
+                instants.append(due - leader.offset)
+        if not self.leaders:
+            instants.append(max(self._start_at, now + 1))
+        if self.woken:
+            self.woken = False
+            instants.append(now)
+        await asyncio.sleep(max(interval.min, min(instants) - now))
+
+    def _result(self) -> Run:
+        store = self.store
+        return Run(
+            seed=self.script.seed,
+            breaches=tuple(self.checker.breaches),
+            seconds=self.now() - EPOCH,
+            passes=self.passes,
+            actions=self.checker.actions,
+            faults=dict(sorted(self.struck.items())),
+            finished=len(self.workload.finished),
+            interrupted=len(self.workload.interrupted),
+            digest=store.digest if isinstance(store, ForgetfulJournal) else "",
+            bill=self.checker.accounts_total(),
+        )
+
+
+class _Together:
+    """The hosts of several clouds, the very same while nothing has changed."""
+
+    def __init__(self, clouds: Sequence[SimulatedProvider]) -> None:
+        self._clouds = clouds
+        self._parts: tuple[Sequence[LiveHost], ...] = ()
+        self._all: tuple[LiveHost, ...] = ()
+
+    def __call__(self) -> Sequence[LiveHost]:
+        parts = tuple(cloud.live_hosts() for cloud in self._clouds)
+        if len(parts) != len(self._parts) or any(a is not b for a, b in zip(parts, self._parts, strict=True)):
+            self._parts, self._all = parts, tuple([host for part in parts for host in part])
+        return self._all
+
+
+def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Nobody asks after the tasks of a controller that is dead."""
+    if not isinstance(context.get("exception"), Killed):
+        loop.default_exception_handler(context)
+
+
+def simulate(script: Script, **more: Any) -> Run:
+    """Run a script to its end."""
+    return Engine(script, **more).run()

@@ -1,0 +1,144 @@
+"""Measuring: what a simulated run cost, how long work waited, and how it looked over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from windlass.control.accounts import KINDS
+from windlass.control.chronicle import Chronicle
+from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
+
+from .clock import EPOCH
+from .engine import Engine, Run
+from .jobs import Job
+
+CAPACITY = ("busy", "idle", "booting", "leaving")
+"""What a node that costs money does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster at one instant."""
+
+    at: float
+    """Seconds from the start."""
+    waiting: int
+    """Tasks."""
+    running: int
+    capacity: dict[str, int]
+    """Nodes by what they do."""
+    cost: float
+    """Dollars per hour."""
+
+
+@dataclass
+class Gauge:
+    """Watches an engine; give it as its ``watch``."""
+
+    every: float
+    """Seconds between two samples at the least."""
+    samples: list[Sample] = field(default_factory=list)
+    node_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    launched: set[str] = field(default_factory=set)
+    chronicle: Chronicle = field(default_factory=Chronicle)
+    """The last one that was seen."""
+    _since: float = 0.0
+    _nodes: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self, engine: Engine) -> None:
+        now = engine.now() - EPOCH
+        self.node_seconds += sum(self._nodes.values()) * (now - self._since)
+        self.busy_seconds += self._nodes.get("busy", 0) * (now - self._since)
+        self._since = now
+        if engine.leaders:
+            chronicle = engine.leaders[0].controller.chronicle
+            if chronicle is not self.chronicle:
+                self.chronicle = chronicle
+                self.launched |= chronicle.book.slices.keys()
+                self._nodes = capacity_of(chronicle, engine)
+        if not self.samples or now - self.samples[-1].at >= self.every:
+            self.samples.append(self._sample(engine, now))
+
+    def _sample(self, engine: Engine, now: float) -> Sample:
+        records = self.chronicle.book.slices.values()
+        cost = sum(record.price for record in records if record.state in COSTLY)
+        waiting = sum(demand.count for demand in engine.workload.waiting)
+        running = sum(run.count for run in engine.workload.runs)
+        return Sample(now, waiting, running, dict(self._nodes), cost / 10**9)
+
+
+def capacity_of(chronicle: Chronicle, engine: Engine) -> dict[str, int]:
+    """Nodes by what they do."""
+    found, groups = dict.fromkeys(CAPACITY, 0), engine.settings.by_name
+    for record in chronicle.book.slices.values():
+        if record.state not in COSTLY:
+            continue
+        hosts = groups[record.group].group.hosts if record.group in groups else max(1, len(record.nodes))
+        busy = sum(node.tasks > 0 for node in record.nodes)
+        if record.state in IN_FLIGHT:
+            found["booting"] += hosts
+        else:
+            found["busy"] += busy
+            found["idle" if record.state == State.READY else "leaving"] += hosts - busy
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What a run came to. The wait of a job is from its arrival until the last of its tasks has started."""
+
+    hours: float
+    dollars: float
+    accounts: dict[str, float]
+    node_hours: float
+    utilization: float
+    """The share of the nodes' time that they had work."""
+    wait_p50: float
+    wait_p95: float
+    wait_max: float
+    jobs: int
+    finished: int
+    launches: int
+    lost_to_preemption: int
+    """Tasks that the cloud ended."""
+    killed_by_us: int
+    """Must be 0."""
+    passes: int
+    decisions: int
+    """Changes of state."""
+    breaches: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
+    """The numbers of a run that has come to its end."""
+    work, accounts = engine.workload, gauge.chronicle.account.values()
+    arrivals = {job.id: job.arrives + EPOCH for job in jobs}
+    waits = sorted(at - arrivals[name] for name, at in work.all_started.items() if name in arrivals)
+    return Measures(
+        hours=run.seconds / 3600,
+        dollars=sum(account.dollars() for account in accounts),
+        accounts={kind: sum(account.dollars(kind) for account in accounts) for kind in KINDS},
+        node_hours=gauge.node_seconds / 3600,
+        utilization=gauge.busy_seconds / gauge.node_seconds if gauge.node_seconds else 0.0,
+        wait_p50=_percentile(waits, 0.5),
+        wait_p95=_percentile(waits, 0.95),
+        wait_max=waits[-1] if waits else 0.0,
+        jobs=len(arrivals),
+        finished=len(work.finished.keys() & arrivals.keys()),
+        launches=len(gauge.launched),
+        lost_to_preemption=sum(one.run.count for one in work.interrupted if one.how != "evicted"),
+        killed_by_us=sum(breach.invariant == "S1" for breach in run.breaches),
+        passes=run.passes,
+        decisions=run.actions,
+        breaches=tuple(str(breach) for breach in run.breaches),
+    )
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0

@@ -1,0 +1,91 @@
+"""What runs in the simulated workload, kept so that each question costs by its answer, not by all that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from math import inf
+
+from windlass.core.snapshot import Amounts, amounts
+
+from .jobs import Run
+
+
+class Running:
+    """Every run, by its number, its node, its slice and its job, and when it ends."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Run] = {}
+        self._ends: list[tuple[float, int]] = []
+        self._on_node: dict[str, dict[int, None]] = {}
+        self._of_job: dict[str, dict[int, None]] = {}
+        self._tasks: dict[str, int] = {}
+        self._slice_tasks: dict[str, int] = {}
+        self._used: dict[str, dict[str, int]] = {}
+        self.started = 0
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs.values())
+
+    def __getitem__(self, key: int) -> Run:
+        return self._runs[key]
+
+    def add(self, run: Run) -> None:
+        self.started += 1
+        key = self.started
+        self._runs[key] = run
+        if run.ends < inf:
+            heappush(self._ends, (run.ends, key))
+        self._on_node.setdefault(run.node, {})[key] = None
+        self._of_job.setdefault(run.job, {})[key] = None
+        self._count(run, run.count)
+
+    def pop(self, key: int) -> Run:
+        run = self._runs.pop(key)
+        for index, name in ((self._on_node, run.node), (self._of_job, run.job)):
+            del index[name][key]
+            if not index[name]:
+                del index[name]
+        self._count(run, -run.count)
+        return run
+
+    def _count(self, run: Run, more: int) -> None:
+        for tasks, name in ((self._tasks, run.node), (self._slice_tasks, run.slice_id)):
+            tasks[name] = tasks.get(name, 0) + more
+            if not tasks[name]:
+                del tasks[name]
+        used = self._used.setdefault(run.node, {})
+        for name, amount in run.needs:
+            used[name] = used.get(name, 0) + amount * more
+            if not used[name]:
+                del used[name]
+        if not used:
+            del self._used[run.node]
+
+    def over(self, now: float) -> Iterator[Run]:
+        """Take out, one by one, what has come to its end by now."""
+        while self._ends and self._ends[0][0] <= now:
+            _, key = heappop(self._ends)
+            if key in self._runs:
+                yield self.pop(key)
+
+    def next_end(self) -> float | None:
+        while self._ends and self._ends[0][1] not in self._runs:
+            heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
+
+    def on_node(self, node: str) -> Iterable[int]:
+        return tuple(self._on_node.get(node, ()))
+
+    def of_job(self, job: str) -> Iterable[int]:
+        return tuple(self._of_job.get(job, ()))
+
+    def on_slice(self, slice_id: str) -> Iterable[int]:
+        return tuple(key for key, run in self._runs.items() if run.slice_id == slice_id)
+
+    def tasks_on_slice(self, slice_id: str) -> int:
+        return self._slice_tasks.get(slice_id, 0)
+
+    def usage(self, node: str) -> tuple[Amounts, int]:
+        """What is used on a node, and by how many tasks."""
+        return amounts(self._used.get(node, {})), self._tasks.get(node, 0)

@@ -1,0 +1,82 @@
+"""The demo does what it says, ends within a minute, and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.providers.local_processes import marked
+
+
+def demo(home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "windlass", "demo", "--directory", str(home)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_tells_what_happened_and_why_and_what_it_cost_and_leaves_nothing_running(tmp_path):
+    began = time.monotonic()
+    done = demo(tmp_path / "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert time.monotonic() - began < 60
+    assert "24 of 24 done" in done.stdout
+    assert "1 killed" in done.stdout
+    assert "0 left running" in done.stdout
+    assert "[DEMAND]" in done.stdout
+    assert "a host of it is dead [LOST]" in done.stdout
+    assert "[IDLE]" in done.stdout
+    assert re.search(r"bill +\$0\.0\d+: work \$", done.stdout)
+    assert marked(tmp_path) == []
+    assert not any((tmp_path / "demo" / ".windlass" / "local").glob("worker-*"))
+    for command in re.findall(r"windlass (?:events|why) .*", done.stdout):
+        again = subprocess.run(
+            [sys.executable, "-m", *command.split()], capture_output=True, text=True, check=False, cwd=Path.cwd()
+        )
+        assert again.returncode == 0, again.stderr
+        assert "worker" in again.stdout
+
+
+@pytest.mark.slow
+def test_on_a_terminal_the_demo_is_a_live_view(tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "windlass", "demo", "--directory", str(tmp_path / "demo")],
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(ours, 65536)
+        except OSError:
+            break
+    os.close(ours)
+    assert process.wait(60) == 0
+    text = seen.decode(errors="replace")
+    assert "running" in text
+    assert "so far" in text
+    assert "\x1b[" in text
+    assert "24 of 24 done" in text
+    assert marked(tmp_path) == []
+
+
+def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("ten years of work")
+    done = demo(tmp_path)
+    assert done.returncode == 1
+    assert "choose another --directory" in done.stderr
+    assert (tmp_path / "thesis.txt").exists()

@@ -1,0 +1,170 @@
+"""``windlass doctor`` and ``windlass plan --live``: everything is looked at, nothing is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.clusters import CONFIG, Cluster, ticks, two_jobs_run
+from windlass.cli import windlass
+from windlass.providers.protocol import AuthFailed, Host, Instance
+from windlass.sim.cloud import SimulatedProvider
+
+LOCAL = """
+groups: {small: {resources: {cpu: 2}, max: 2, min: 1, price: 0.5}}
+providers: {here: {type: local}}
+workload: {type: queue}
+"""
+
+
+def checked(done) -> list[tuple[str, str]]:
+    return [(one["verdict"], one["about"]) for one in json.loads(done.stdout)["checks"]]
+
+
+def test_records_whose_provider_does_not_list_them_are_a_problem(tmp_path):
+    """The simulated cloud of the command is a new one, and has none of the slices."""
+    cluster = Cluster(tmp_path)
+    cluster.live(two_jobs_run)
+    done = cluster.run("doctor")
+    page = " ".join(done.stdout.split())
+    assert done.exit_code == 1
+    name = cluster.world.cloud.bought[0]
+    assert f"{name} is ready by the journal, and cloud does not list it" in page
+    assert f"windlass why {name}" in page
+    assert "note leader no controller runs" in page
+    assert "2 problems" in page
+
+
+def test_a_controller_that_died_is_a_problem_and_one_that_stopped_is_a_note(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.live(two_jobs_run)
+    assert ("note", "leader") in checked(cluster.run("doctor", "--json"))
+    cluster.live(two_jobs_run, stopped=False)
+    assert ("problem", "leader") in checked(cluster.run("doctor", "--json"))
+
+
+def test_a_journal_of_the_future_is_clock_trouble(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.world.time += 3600
+    cluster.live(two_jobs_run)
+    assert ("problem", "clock") in checked(cluster.run("doctor", "--json"))
+
+
+def test_a_damaged_journal_is_told_and_the_rest_is_checked_all_the_same(tmp_path):
+    cluster = Cluster(tmp_path)
+    (tmp_path / "journal.db").write_bytes(b"no journal at all, but a file of some length" * 100)
+    done = cluster.run("doctor", "--json")
+    assert done.exit_code == 1
+    assert {("problem", "journal"), ("ok", "provider cloud"), ("ok", "workload")} <= set(checked(done))
+
+
+def test_parts_that_do_not_fit_together_are_told(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG.replace("cloud: {type: simulated}", "cloud: {type: local}"))
+    done = cluster.run("doctor")
+    assert done.exit_code == 1
+    assert "simulated runs on simulated machines only" in " ".join(done.stdout.split())
+
+
+# -- what the provider shows -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def idle(tmp_path):
+    """A cluster with a journal, and without a slice."""
+    cluster = Cluster(tmp_path)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    return cluster
+
+
+def test_nothing_wrong_is_no_problem(idle):
+    done = idle.run("doctor")
+    assert done.exit_code == 0
+    assert "all is well" in done.stdout
+
+
+def test_refused_credentials_are_told_as_such(idle, monkeypatch):
+    async def refuse(self):
+        raise AuthFailed("the key is no good")
+
+    monkeypatch.setattr(SimulatedProvider, "list", refuse)
+    done = idle.run("doctor")
+    page = " ".join(done.stdout.split())
+    assert done.exit_code == 1
+    assert "problem provider cloud the key is no good -> give this user credentials for cloud" in page
+
+
+def test_a_provider_that_does_not_answer_is_told(tmp_path, monkeypatch):
+    async def hang(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SimulatedProvider, "list", hang)
+    cluster = Cluster(tmp_path, CONFIG.replace("vanish_timeout: 1s", "observe_timeout: 1s"))
+    done = cluster.run("doctor")
+    assert done.exit_code == 1
+    assert "provider cloud gave no answer within 1 s" in " ".join(done.stdout.split())
+
+
+def test_an_instance_with_our_tag_and_without_a_record_is_told(idle, monkeypatch):
+    async def leaked(self):
+        return [Instance("gpu-9-9", "gpu", "running", (Host("gpu-9-9/0"),))]
+
+    monkeypatch.setattr(SimulatedProvider, "list", leaked)
+    done = idle.run("doctor")
+    assert done.exit_code == 1
+    assert "gpu-9-9 is listed by cloud with our tag, and has no record" in " ".join(done.stdout.split())
+
+
+def test_a_slice_that_cannot_be_ended_is_told(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.world.time -= 3600
+
+    async def story(world, controller):
+        async def nothing(slice_id, epoch):
+            pass
+
+        world.cloud.terminate = nothing
+        await two_jobs_run(world, controller)
+        world.work.finish()
+        await ticks(world, controller, 8, 20)
+        await ticks(world, controller, 1, 310)
+
+    cluster.live(story)
+    name = cluster.world.cloud.bought[0]
+    assert f"{name} cannot be ended: not gone after" in " ".join(cluster.run("doctor").stdout.split())
+    assert f"! slice {name} cannot be ended" in cluster.told("status")
+
+
+# -- before anything has run -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    config = tmp_path / "windlass.yaml"
+    config.write_text(LOCAL, encoding="utf-8")
+    return config
+
+
+def test_before_the_first_run_the_doctor_says_how_to_begin_and_leaves_nothing_behind(fresh):
+    done = CliRunner().invoke(windlass, ["doctor", "-c", str(fresh)])
+    assert done.exit_code == 1
+    assert "there is no journal at" in done.stdout
+    assert f"windlassrun{fresh}" in "".join(done.stdout.split())  # however it is wrapped
+    assert [path.name for path in fresh.parent.iterdir()] == [fresh.name]
+
+
+def test_a_live_plan_before_the_first_run_is_made_and_leaves_nothing_behind(fresh):
+    done = CliRunner().invoke(windlass, ["plan", "--live", "-c", str(fresh), "--detailed-exitcode"])
+    assert done.exit_code == 2
+    assert "Plan: launch 1 slice." in done.stdout
+    assert f"windlass plan --live -c {fresh} --json" in " ".join(done.stdout.split())
+    assert [path.name for path in fresh.parent.iterdir()] == [fresh.name]
+
+
+@pytest.mark.parametrize("words", [("plan",), ("plan", "cluster.yaml", "--live")])
+def test_a_plan_is_made_of_a_file_or_of_a_live_cluster(words):
+    done = CliRunner().invoke(windlass, list(words))
+    assert done.exit_code == 2
+    assert "give the FILE of a scenario, or --live" in done.stderr

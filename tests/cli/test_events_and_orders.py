@@ -1,0 +1,154 @@
+"""``windlass events``, ``freeze``, ``resume`` and ``drain`` over journals that a real controller wrote."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.cli.clusters import Cluster, all_is_given_back, ticks, two_jobs_run
+from windlass.control.chronicle import recovered
+from windlass.core.lifecycle import State
+from windlass.journal import open_journal
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+def lines(done):
+    """What a command told, without what to do next."""
+    return done.stdout.partition("\nnext:")[0].strip().splitlines()
+
+
+# -- events --------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_told_the_oldest_first_with_their_codes(cluster):
+    cluster.live(all_is_given_back)
+    told = lines(cluster.run("events"))
+    assert any("settings with 2 groups" in line for line in told)
+    [launch] = [line for line in told if "launch 2 slices of gpu" in line]
+    assert launch.endswith("[DEMAND]")
+    assert told.index(launch) < len(told) // 2
+    assert "terminated" in told[-1]
+
+
+def test_the_last_events_are_told_when_there_are_more_than_the_limit(cluster):
+    cluster.live(all_is_given_back)
+    everything = lines(cluster.run("events"))
+    assert lines(cluster.run("events", "--limit", "3")) == everything[-3:]
+    assert lines(cluster.run("events", "--limit", "0")) == []
+    assert lines(cluster.run("events", "--limit", "1000")) == everything
+
+
+def test_events_since_a_time_leave_out_what_was_before(cluster):
+    cluster.live(all_is_given_back)
+    middle = time.time() - (cluster.world.time - 120)
+    told = lines(cluster.run("events", "--since", f"{middle:.1f}s ago"))
+    assert told
+    assert told == lines(cluster.run("events"))[-len(told) :]
+    assert not any("launch" in line for line in told)
+
+
+def test_events_about_a_slice_a_group_or_a_demand(cluster):
+    cluster.live(all_is_given_back)
+    first, second = cluster.world.cloud.bought
+    of_slice = lines(cluster.run("events", "--subject", first))
+    assert "launch" in of_slice[0]
+    assert all(second not in line for line in of_slice[1:])
+    of_group = lines(cluster.run("events", "--subject", "gpu"))
+    assert of_group == [line for line in lines(cluster.run("events")) if "gpu" in line]
+    assert lines(cluster.run("events", "--subject", "dear")) == []
+
+
+def test_events_for_programs_are_one_object_per_line_and_nothing_else(cluster):
+    cluster.live(all_is_given_back)
+    done = cluster.run("events", "--json")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {one["schema"] for one in told} == {"windlass.event/v1"}
+    assert [one["text"] for one in told if one["kind"] == "launch"]
+    assert [one["at"] for one in told] == sorted(one["at"] for one in told)
+
+
+# -- orders --------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_without_a_controller_is_kept_and_obeyed_by_the_next(cluster):
+    cluster.live(two_jobs_run)
+    assert "no controller runs: gpu will be frozen as soon as one does" in cluster.told("freeze", "gpu")
+
+    async def next_one(world, controller):
+        await ticks(world, controller, 1)
+        [by] = controller.chronicle.book.frozen.values()
+        assert "@" in by
+
+    cluster.live(next_one)
+    assert "gpu is frozen already, by" in cluster.told("freeze", "gpu")
+
+
+def test_resume_without_a_group_resumes_each_that_was_frozen(cluster):
+    cluster.live(two_jobs_run)
+    for group in ("gpu", "dear"):
+        cluster.told("freeze", group)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    assert "no controller runs: dear, gpu will be resumed" in cluster.told("resume")
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    assert cluster.data("status")["frozen"] == {}
+    assert "nothing is frozen" in cluster.told("resume")
+    assert "gpu is not frozen" in cluster.told("resume", "gpu")
+
+
+def test_one_group_cannot_be_resumed_while_everything_is_frozen(cluster):
+    cluster.live(two_jobs_run)
+    cluster.told("freeze")
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    done = cluster.run("resume", "gpu")
+    assert done.exit_code == 1
+    assert "gpu is frozen because everything is" in done.stderr
+
+
+def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
+    cluster.live(two_jobs_run)
+    name = cluster.world.cloud.bought[0]
+    answer = cluster.data("drain", name)
+    assert (answer["schema"], answer["what"], answer["subject"], answer["heard"]) == (
+        "windlass.order/v1",
+        "drain",
+        name,
+        False,
+    )
+    cluster.live(lambda world, controller: ticks(world, controller, 3))
+    with open_journal(cluster.world.path) as journal:
+        assert recovered(journal).book.slices[name].state == State.DRAINING
+    assert "must go already" in cluster.told("drain", name)
+    assert f"the order to drain {name} will be taken back" in cluster.told("drain", "--undo", name)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    assert f"nobody asked to drain {name}" in cluster.told("drain", "--undo", name)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("freeze", "gpx"), "there is no group gpx; did you mean gpu?"),
+        (("resume", "zzz"), "there is no group zzz; there are dear, gpu"),
+        (("drain", "nobody"), "there is no slice nobody; there are"),
+    ],
+)
+def test_an_order_about_nothing_that_is_known_is_not_given(cluster, words, told):
+    cluster.live(two_jobs_run)
+    before = cluster.run("events", "--json").stdout
+    done = cluster.run(*words)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert cluster.run("events", "--json").stdout == before
+
+
+def test_a_slice_that_is_gone_is_not_drained(cluster):
+    cluster.live(all_is_given_back)
+    name = cluster.world.cloud.bought[0]
+    done = cluster.run("drain", name)
+    assert done.exit_code == 1
+    assert f"{name} is terminated" in done.stderr

@@ -1,0 +1,141 @@
+"""The commands beside a real controller: ``windlass run`` with local processes and a queue."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.providers.local_processes import marked
+
+CONFIG = """
+groups:
+  small: {resources: {cpu: 2}, max: 2, price: 0.5, scale_down: {idle_timeout: 1s}}
+providers: {here: {type: local}}
+workload: {type: queue}
+policy: {vanish_timeout: 0.2, evaluation_interval: {min: 0.05, max: 0.5}}
+"""
+WINDLASS = (sys.executable, "-m", "windlass")
+
+
+class Running:
+    """A cluster in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*WINDLASS, *words], cwd=self.directory, capture_output=True, text=True, check=False, timeout=30
+        )
+
+    def told(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def data(self, *words: str) -> Any:
+        return json.loads(self.told(*words, "--json"))
+
+    def until(self, wanted: Callable[[Any], object]) -> Any:
+        """The status, as soon as it is as wanted."""
+        return eventually(lambda: self.data("status"), wanted)
+
+
+def eventually(look: Callable[[], Any], wanted: Callable[[Any], object] = bool, within: float = 20.0) -> Any:
+    deadline = time.monotonic() + within
+    while not wanted(found := look()):
+        assert time.monotonic() < deadline, f"not within {within:g} s; last seen: {found}"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Running]:
+    """A controller that leads; nothing of it is left afterwards."""
+    (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
+    found = Running(tmp_path)
+    with (tmp_path / "run.log").open("wb") as log:
+        controller = subprocess.Popen([*WINDLASS, "run"], cwd=tmp_path, stderr=log)
+        try:
+            eventually(
+                (tmp_path / ".windlass" / "journal.db").exists, lambda there: there or controller.poll() is not None
+            )
+            assert controller.poll() is None, (tmp_path / "run.log").read_text(encoding="utf-8")
+            eventually(lambda: found.run("status", "--json"), lambda done: '"alive": true' in done.stdout)
+            yield found
+        finally:
+            controller.terminate()
+            try:
+                assert controller.wait(20) == 0
+            finally:
+                controller.kill()
+                for pid in marked(tmp_path):
+                    os.kill(pid, signal.SIGKILL)
+                eventually(lambda: marked(tmp_path), lambda left: not left)
+
+
+def test_a_job_from_its_arrival_to_the_end_of_its_machine(cluster: Running) -> None:
+    words = [*WINDLASS, "events", "--follow", "--json"]
+    with subprocess.Popen(words, cwd=cluster.directory, stdout=subprocess.PIPE, text=True) as following:
+        try:
+            _watched_job(cluster)
+            assert following.stdout is not None
+            seen: list[str] = []
+            while not any("terminated" in line for line in seen):
+                seen.append(json.loads(following.stdout.readline())["text"])
+            assert any(line.startswith("launch 1 slice of small") for line in seen)
+            following.send_signal(signal.SIGINT)
+            assert following.wait(10) == 0
+        finally:
+            following.kill()
+
+
+def _watched_job(cluster: Running) -> None:
+    """A job that runs until the test lets it end, asked about all the while."""
+    gate = cluster.directory / "gate"
+    os.mkfifo(gate)
+    cluster.told("submit", "--name", "job", "--", "cat", "gate")
+    status = cluster.until(lambda seen: [one["tasks"] for one in seen["slices"]] == [1])
+    [one] = status["slices"]
+    assert (one["state"], one["code"], status["hourly_cost"]["now"]) == ("ready", "BUSY", 0.5)
+
+    assert "waits no more" in cluster.told("why", "job")
+    assert "1 task running on 1 node: it is never ended under them" in cluster.told("why", one["id"])
+    assert "Plan: nothing to do." in cluster.told("plan", "--live")
+    assert "all is well" in cluster.told("doctor")
+
+    assert cluster.data("drain", one["id"])["heard"] is True
+    cluster.until(lambda seen: seen["slices"][0]["state"] == "draining")
+    with gate.open("w", encoding="utf-8"):
+        pass  # the task reads the end of the file, and ends
+    cluster.until(lambda seen: not seen["slices"])
+    story = cluster.data("why", one["id"])["slice"]
+    assert (story["state"], story["certificate"]["fence"]) == ("terminated", 1)
+
+
+def test_what_is_frozen_buys_nothing_until_it_is_resumed(cluster: Running) -> None:
+    frozen = cluster.data("freeze", "small")
+    assert frozen["heard"] is True
+    assert "nothing is launched or released" in frozen["outcome"]
+    cluster.told("submit", "--name", "job", "--", "true")
+    [waiting] = cluster.until(lambda seen: seen["demands"])["demands"]
+    assert [part["code"] for part in waiting["parts"]] == ["FROZEN"]
+    assert cluster.data("resume")["outcome"] == "small is resumed"
+    cluster.until(lambda seen: not seen["slices"] and not seen["demands"])
+    assert "launch 1 slice of small" in cluster.told("events", "--subject", "small")
+
+
+def test_what_cannot_be_asked_for_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
+    done = Running(tmp_path).run("events", "--since", "some day")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "'some day' is no instant" in done.stderr

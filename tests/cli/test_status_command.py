@@ -1,0 +1,146 @@
+"""``windlass status`` over journals that a real controller wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.clusters import CONFIG, Cluster, one_waits, ticks, two_jobs_run
+from windlass.control.orders import Order, give
+from windlass.providers.protocol import InsufficientCapacity, ProviderError
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+def test_slices_groups_and_cost_are_told(cluster):
+    cluster.live(two_jobs_run)
+    page = cluster.told("status")
+    assert "no controller runs; last seen 9 min ago, when it was stopped" in page
+    assert "gpu 2 0 0 2 2 $4.00" in page
+    assert "at its max" in page
+    assert page.count("BUSY 1 task running") == 2
+    assert "Cost: $4.00/h now, $4.00/h planned; spent so far $0.6" in page
+    assert "next: windlass doctor" in page
+
+
+def test_the_same_for_programs(cluster):
+    cluster.live(two_jobs_run)
+    data = cluster.data("status")
+    assert data["schema"] == "windlass.status/v1"
+    assert data["leader"]["alive"] is False
+    assert [(one["name"], one["ready"], one["busy"], one["max"]) for one in data["groups"]] == [
+        ("dear", 0, 0, 1),
+        ("gpu", 2, 2, 2),
+    ]
+    assert {(one["state"], one["tasks"], one["code"]) for one in data["slices"]} == {("ready", 1, "BUSY")}
+    assert data["hourly_cost"] == {"now": 4.0, "planned": 4.0}
+    parts = {kind: cost for kind, cost in data["bill"].items() if kind != "total"}
+    assert data["bill"]["total"] == pytest.approx(sum(parts.values()))
+    assert data["settings_differ"] is False
+
+
+def test_a_leader_that_died_is_told_from_one_that_was_stopped(cluster):
+    cluster.live(two_jobs_run, stopped=False)
+    assert "as one, which did not say good-bye" in cluster.told("status")
+
+
+def test_a_leader_that_lives_is_named_with_its_epoch(cluster):
+    cluster.world.time += 600
+    cluster.live(two_jobs_run, stopped=False)
+    page = cluster.told("status")
+    assert page.startswith("Leader: one, epoch 1")
+    assert page.endswith("windlass events --follow" + f" -c {cluster.config}")
+
+
+def test_what_waits_has_its_code_and_its_reason(cluster):
+    cluster.live(one_waits)
+    page = cluster.told("status")
+    assert "Demand: 1 task" in page
+    assert "d 1 ? AT_MAX" in page
+    assert f"windlass why d -c {cluster.config}" in page
+
+
+def test_a_countdown_stands_where_it_stood_when_the_controller_was_last_seen(cluster):
+    async def story(world, controller):
+        await two_jobs_run(world, controller)
+        world.work.finish()
+        await ticks(world, controller, 1, 12)
+
+    cluster.live(story)
+    assert "NOT_IDLE_LONG_ENOUGH idle 12 s, limit 60 s" in cluster.told("status")
+
+
+def test_a_source_in_trouble_is_named_on_top(cluster):
+    async def story(world, controller):
+        await two_jobs_run(world, controller)
+        world.cloud.failing = ProviderError("the region is down")
+        await ticks(world, controller, 2)
+
+    cluster.live(story)
+    page = cluster.told("status")
+    assert "! provider cloud the region is down; nothing is released while it is unknown" in page
+    assert page.index("In trouble") < page.index("Groups")
+    assert cluster.data("status")["troubles"] == {"provider cloud": "the region is down"}
+
+
+def test_a_group_that_is_refused_says_until_when_and_why(cluster):
+    async def story(world, controller):
+        async def refuse(order, epoch):
+            raise InsufficientCapacity("none left in us-1a")
+
+        world.cloud.launch = refuse
+        world.work.waiting = ["a"]
+        await ticks(world, controller, 3)
+
+    cluster.live(story)
+    assert "backoff until" in cluster.told("status")
+    [_, gpu] = cluster.data("status")["groups"]
+    assert gpu["availability"]["state"] == "backoff"
+    assert "none left in us-1a" in gpu["availability"]["why"]
+
+
+def test_what_is_frozen_is_told_with_who_did_it(cluster):
+    async def story(world, controller):
+        give(controller.journal, Order("freeze", "gpu", "ann@desk"), world.time)
+        await ticks(world, controller, 2)
+
+    cluster.live(story)
+    page = cluster.told("status")
+    assert "Frozen: gpu, by ann@desk: nothing is launched or released" in page
+    assert "next: windlass doctor" in page
+    assert "windlass resume" in page
+
+
+def test_long_lists_are_cut_and_all_shows_all(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG.replace("max: 2", "max: 25"))
+
+    async def story(world, controller):
+        world.work.waiting = [f"job-{index}" for index in range(25)]
+        await ticks(world, controller, 4)
+
+    cluster.live(story)
+    assert "and 5 more: windlass status --all" in cluster.told("status")
+    assert cluster.run("status").stdout.count(" ready ") == 20 + 1  # and the head of a column
+    assert cluster.run("status", "--all").stdout.count(" ready ") == 25 + 1
+
+
+def test_a_file_that_was_changed_meanwhile_is_told(cluster):
+    cluster.live(two_jobs_run)
+    cluster.config.write_text(CONFIG.replace("max: 2", "max: 3"), encoding="utf-8")
+    assert "the configuration file was changed since the controller was last seen" in cluster.told("status")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("status",), ("why", "a"), ("events",), ("freeze",), ("resume",), ("drain", "s-1")],
+    ids=lambda one: one[0],
+)
+def test_a_journal_that_is_not_there_is_one_line_with_the_remedy(cluster, words):
+    done = cluster.run(*words)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"there is no journal at {cluster.world.path}" in done.stderr
+    assert f"windlass run {cluster.config}" in done.stderr
+    assert not cluster.world.path.exists()

@@ -1,0 +1,182 @@
+"""``windlass why`` over journals that a real controller wrote."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cli.clusters import Cluster, all_is_given_back, one_waits, ticks, two_jobs_run
+from windlass.control.chronicle import recovered, saved
+from windlass.control.orders import Order, give
+from windlass.journal import open_journal
+from windlass.providers.protocol import InsufficientCapacity
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path)
+
+
+def ago(instant):
+    """An instant of the story, as an option takes it."""
+    return f"{time.time() - instant:.3f}s ago"
+
+
+def test_a_demand_that_waits_is_told_group_by_group_with_what_would_help(cluster):
+    cluster.live(one_waits)
+    page = cluster.told("why", "d")
+    assert page.startswith("Demand d: 1 task of 8 gpu, waiting since")
+    assert "1 task AT_MAX" in page
+    assert "dear AT_MAX" in page
+    assert "gpu AT_MAX" in page
+    assert "max of gpu 2 -> 3 +$2.00/h" in page
+    data = cluster.data("why", "d")
+    assert (data["schema"], data["slice"], data["group"]) == ("windlass.why/v1", None, None)
+    assert set(data["demand"]["groups"]) == {"dear", "gpu"}
+    changes = [one["set"] for one in data["demand"]["unblocks"]]
+    assert [{"path": ["groups", "gpu", "max"], "value": 3}] in changes
+
+
+def test_a_demand_that_waits_no_more_is_found_with_what_was_launched_for_it(cluster):
+    cluster.live(all_is_given_back)
+    page = cluster.told("why", "a")
+    assert "Demand a waits no more since" in page
+    assert "Launched for it" in page
+    assert "slices of gpu" in page
+
+
+def test_a_demand_for_which_a_slice_is_on_its_way_says_which_and_when_about(cluster):
+    async def story(world, controller):
+        await all_is_given_back(world, controller)
+        world.work.waiting = ["late"]
+        world.time += 1
+        await controller.tick()  # asked for, and nothing shows yet
+        await controller.actuator.settle()
+
+    cluster.live(story)
+    data = cluster.data("why", "late")["demand"]
+    [part] = data["parts"]
+    assert (part["tasks"], part["code"]) == (1, "LAUNCHING")
+    [slice_id] = part["slices"]
+    assert part["starts_in"] is not None
+    assert f"{slice_id} is on the way for them, ready" in cluster.told("why", "late")
+
+
+def test_a_slice_tells_why_it_started_and_why_in_this_group(cluster):
+    cluster.live(two_jobs_run)
+    name = cluster.world.cloud.bought[0]
+    page = cluster.told("why", name)
+    assert f"Slice {name} of gpu from cloud, $2.00/h: ready" in page
+    assert "no room was left for" in page
+    assert "Why gpu and not another: dear DEARER" in page
+    assert "BUSY 1 task running" in page
+    assert cluster.data("why", name)["slice"]["started"]["passed_over"]["dear"]["code"] == "DEARER"
+
+
+def test_an_idle_slice_says_until_when_it_stays(cluster):
+    async def story(world, controller):
+        await two_jobs_run(world, controller)
+        world.work.finish()
+        await ticks(world, controller, 1, 12)
+
+    cluster.live(story)
+    data = cluster.data("why", cluster.world.cloud.bought[0])["slice"]
+    assert data["now"]["code"] == "NOT_IDLE_LONG_ENOUGH"
+    assert data["now"]["until"] == pytest.approx(cluster.world.time + 48, abs=0.1)
+    assert "then it is drained, if nothing needs it" in cluster.told("why", data["id"])
+
+
+def test_a_slice_that_is_gone_tells_why_and_who_said_that_it_was_empty(cluster):
+    cluster.live(all_is_given_back)
+    name = cluster.world.cloud.bought[0]
+    page = cluster.told("why", name)
+    assert "terminated at" in page
+    assert "IDLE idle" in page
+    assert "the workload acknowledged at" in page
+    assert "under fence 1, that nothing ran there" in page
+    data = cluster.data("why", name)["slice"]
+    states = [one["state"] for one in data["life"]]
+    assert states[-2:] == ["terminating", "terminated"]
+    assert "cordoned" in states
+    assert data["certificate"]["fence"] == 1
+
+
+def test_a_slice_that_was_told_to_go_names_the_operator(cluster):
+    async def story(world, controller):
+        await two_jobs_run(world, controller)
+        give(controller.journal, Order("drain", world.cloud.bought[0], "ann@desk"), world.time)
+        await ticks(world, controller, 3)
+
+    cluster.live(story)
+    page = cluster.told("why", cluster.world.cloud.bought[0])
+    assert "must go MANUAL ann@desk asked to drain it" in page
+    assert "the workload has not acknowledged yet that nothing runs there; it is not ended before" in page
+
+
+def test_a_group_tells_its_limits_its_luck_and_its_last_launches_and_refusals(cluster):
+    async def story(world, controller):
+        async def refuse(order, epoch):
+            raise InsufficientCapacity("none left in us-1a")
+
+        world.cloud.launch = refuse
+        world.work.waiting = ["a"]
+        await ticks(world, controller, 3)
+
+    cluster.live(story)
+    page = cluster.told("why", "gpu")
+    assert "Group gpu: 8 gpu, from cloud, $2.00/h a slice" in page
+    assert "at most 2" in page
+    assert "release after 1m idle" in page
+    assert "backoff until" in page
+    assert "STOCKOUT none left in us-1a" in page
+    data = cluster.data("why", "gpu")["group"]
+    assert data["health"] < 1
+    assert [one["code"] for one in data["refusals"]] == ["STOCKOUT"]
+    assert data["launches"][0]["count"] == 1
+
+
+def test_the_past_is_told_as_it_was(cluster):
+    instants = []
+
+    async def story(world, controller):
+        await two_jobs_run(world, controller)
+        instants.append(world.time + 0.5)
+        world.work.finish()
+        await ticks(world, controller, 8, 20)
+
+    cluster.live(story)
+    name = cluster.world.cloud.bought[0]
+    then, now = cluster.data("why", name, "--at", ago(instants[0])), cluster.data("why", name)
+    assert (then["slice"]["state"], then["slice"]["now"]["code"]) == ("ready", "BUSY")
+    assert then["at"] == pytest.approx(instants[0], abs=0.1)
+    assert now["slice"]["state"] == "terminated"
+
+
+def test_what_the_journal_has_forgotten_is_told_and_not_guessed(cluster):
+    cluster.live(all_is_given_back)
+    with open_journal(cluster.world.path) as journal:
+        last, state = journal.last_seq(), saved(recovered(journal))
+        for seq in (last - 1, last):  # nothing is compacted with fewer than two
+            journal.save_state(seq, state)
+        journal.compact(cluster.world.time, keep_kinds=("settings",))
+    done = cluster.run("why", "gpu", "--at", ago(cluster.world.time - 100))
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "the journal does not reach back so far any more" in done.stderr
+    assert "journal.retention" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "meant"), [("gpx", "gpu"), ("deer", "dear"), ("zzzzz", "groups are dear, gpu")])
+def test_a_name_that_is_not_known_is_told_with_the_nearest(cluster, name, meant):
+    cluster.live(two_jobs_run)
+    done = cluster.run("why", name)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"there is no slice, demand or group {name}" in done.stderr
+    assert meant in done.stderr
+
+
+@pytest.mark.parametrize("at", ["yesterday", "25:00", "10x ago", "2999-01-01T00:00"])
+def test_a_time_that_is_none_is_told(cluster, at):
+    done = cluster.run("why", "gpu", "--at", at)
+    assert done.exit_code == 2
+    assert "--at" in done.stderr

@@ -1,0 +1,159 @@
+"""What the journal says is what the controller knows: now, after a restart, and for any instant of the past."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.control.histories import SETTINGS, Step, live, steps
+from tests.control.worlds import Survivor, World
+from tests.snapshots import snapshots
+from windlass.control import loop
+from windlass.control.accounts import Account
+from windlass.control.chronicle import Chronicle, TooOld, recovered
+from windlass.control.loop import Controller
+from windlass.control.plain import from_plain, to_plain
+from windlass.control.policy import Policy, Settings, SoldGroup
+from windlass.control.records import Failure, Gone, Luck, SliceRecord
+from windlass.control.service import DEPENDABLE
+from windlass.core.lifecycle import State
+from windlass.core.planner import plan
+from windlass.core.reasons import Code, Reason
+from windlass.core.snapshot import Demand, Group, Slice, Snapshot
+from windlass.providers.protocol import Host, Instance
+from windlass.workloads.protocol import Acknowledgement, WorkNode
+
+
+def through_json(value: Any) -> Any:
+    return from_plain(type(value), json.loads(json.dumps(to_plain(value))))
+
+
+@given(snapshots())
+def test_what_is_in_a_snapshot_is_read_back_as_it_was_written(snapshot: Snapshot) -> None:
+    for group in snapshot.groups:
+        assert through_json(group) == group
+    for demand in (*snapshot.demands, *snapshot.requests):
+        assert through_json(demand) == demand
+    for one in snapshot.slices:
+        assert through_json(one) == one
+    whole = Settings(tuple(SoldGroup(group, "cloud", {"type": "x"}) for group in snapshot.groups), snapshot.cluster)
+    assert through_json(whole) == whole
+
+
+@given(snapshots())
+@settings(max_examples=30)
+def test_what_a_plan_says_is_read_back_as_it_was_written(snapshot: Snapshot) -> None:
+    planned = plan(snapshot)
+    for waiting in planned.waiting:
+        assert through_json(waiting) == waiting
+    for kept in planned.keep:
+        assert through_json(kept.reason) == kept.reason
+
+
+times = st.floats(0, 2e9) | st.integers(0, 2_000_000_000)
+reasons = st.builds(Reason, st.sampled_from(Code), st.text(max_size=20))
+failures = st.lists(st.builds(Failure, times, st.sampled_from(Code)), max_size=3).map(tuple)
+
+
+@given(
+    st.one_of(
+        st.builds(
+            SliceRecord,
+            id=st.text(min_size=1),
+            group=st.text(min_size=1),
+            provider=st.text(min_size=1),
+            state=st.sampled_from(State),
+            since=times,
+            started_for=reasons,
+            reason=reasons,
+            leaving=st.none() | reasons,
+            marked_until=st.none() | times,
+            certificate=st.none() | st.integers(0, 9),
+            nodes=st.just(()),
+        ),
+        st.builds(Luck, failures=failures, boots=st.lists(times, max_size=3).map(tuple)),
+        st.builds(Gone, at=times),
+        st.builds(Account),
+        st.builds(Acknowledgement),
+        st.builds(Policy, observe_timeout=times, allow_eviction=st.booleans()),
+        st.builds(
+            Instance,
+            state=st.sampled_from(["pending", "running", "ending"]),
+            hosts=st.lists(st.builds(Host), max_size=3).map(tuple),
+            preempted_at=st.none() | times,
+        ),
+        st.builds(
+            WorkNode,
+            used=st.lists(st.tuples(st.text(), st.integers()), max_size=2).map(tuple),
+            labels=st.dictionaries(st.text(), st.text(), max_size=2),
+            idle_since=st.none() | times,
+            present=st.none(),
+        ),
+    )
+)
+def test_any_record_is_read_back_as_it_was_written(value: Any) -> None:
+    assert through_json(value) == value
+
+
+@pytest.mark.parametrize("kind", [SliceRecord, Demand, Group, Slice, Luck, Instance])
+def test_a_field_that_nobody_knows_any_more_is_passed_over(kind: Any) -> None:
+    data = {"id": "x", "slice_id": "x", "name": "x", "group": "g", "provider": "p", "state": "ready", "since": 1}
+    data |= {"reason": {"code": "IDLE", "why": ""}, "started_for": {"code": "IDLE", "why": ""}, "hosts": []}
+    data |= {"bundles": [], "resources": [], "max": 1, "a field of an older version": 7}
+    if kind is Group:
+        data["hosts"] = 1
+    from_plain(kind, data)
+
+
+@given(steps)
+def test_the_journal_adds_up_to_what_the_controller_knows(life: list[Step]) -> None:
+    world = World(settings=SETTINGS)
+    past: dict[float, Chronicle] = {}
+
+    def check(alive: Survivor) -> None:
+        chronicle = alive.controller.chronicle
+        again = recovered(world.journal())
+        if again.seq == chronicle.seq:  # else an operator has spoken since
+            assert again == chronicle
+        past[chronicle.at] = chronicle
+
+    with mock.patch.object(loop, "SAVE_AFTER", 25):
+        asyncio.run(live(world, life, check))
+    for at, chronicle in past.items():
+        then = recovered(world.journal(), until=at + 1e-6)
+        assert then.tables() == chronicle.tables()
+
+
+async def rounds(world: World, controller: Controller, count: int) -> None:
+    """So often a machine comes for a job, and goes again."""
+    for _ in range(count):
+        world.work.waiting = [f"job at {world.time}"]
+        await world.ticks(controller, 3)
+        world.work.finish()
+        await world.ticks(controller, 4, 700)
+
+
+@pytest.mark.parametrize("kept", [(), DEPENDABLE])
+def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kept(kept: tuple[str, ...]) -> None:
+    async def story() -> None:
+        world = World()
+        journal, controller = world.journal(), world.controller()
+        await world.tick(controller)  # the first record is of the settings
+        await rounds(world, controller, 2)
+        early = world.time
+        then = controller.chronicle
+        await rounds(world, controller, 10)
+        assert recovered(journal, until=early + 1).tables() == then.tables()
+        assert journal.compact(world.time - 100, keep_kinds=kept, epoch=controller.lease.epoch) > 50
+        assert recovered(journal) == controller.chronicle
+        with pytest.raises(TooOld):
+            recovered(journal, until=early + 1)
+
+    with mock.patch.object(loop, "SAVE_AFTER", 10):
+        asyncio.run(story())

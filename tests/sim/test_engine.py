@@ -1,0 +1,166 @@
+"""The engine runs the production loop on virtual time, the same way every time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.small import GPU, job, script, settings
+from windlass.core.snapshot import Demand
+from windlass.journal import open_journal
+from windlass.sim.arbitrary import arbitrary_script
+from windlass.sim.clock import virtually
+from windlass.sim.engine import Engine, simulate
+from windlass.sim.faults import KINDS, Fault
+from windlass.sim.forgetful import ForgetfulJournal
+from windlass.sim.storms import STORMS, BadStorm, storm_from
+
+# -- virtual time --------------------------------------------------------------------------------------------------
+
+
+def test_hours_pass_in_no_time_and_time_limits_fire():
+    async def patient() -> float:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(7200):
+                await asyncio.Event().wait()
+        return asyncio.get_running_loop().time() - begun
+
+    begun = time.perf_counter()
+    assert virtually(patient()) == 7200
+    assert time.perf_counter() - begun < 1
+
+
+def test_what_can_never_go_on_is_told():
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="nothing can happen any more"):
+        virtually(stuck())
+
+
+# -- a run ---------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_done_and_everything_is_given_back():
+    engine = Engine(script())
+    run = engine.run()
+    assert (run.breaches, run.finished, run.interrupted) == ((), 3, 0)
+    assert all(not cloud.living() for cloud in engine.clouds.values())
+
+
+def test_the_bill_is_what_the_cloud_charges_but_for_how_late_things_are_seen():
+    engine = Engine(script(job("a", 2, duration=3600)))
+    run = engine.run()
+    [cloud] = engine.clouds.values()
+    [ending] = cloud.history.values()
+    true = 2 * 10**9 * (ending.at - 1_000_000) * 10**6
+    assert run.bill == pytest.approx(true, rel=0.02)
+
+
+def test_a_real_journal_serves_as_well():
+    with open_journal(":memory:") as journal:
+        assert simulate(script(), journal=journal).breaches == ()
+        assert journal.health().ok
+
+
+def test_the_journal_that_forgets_tells_the_same_story_as_the_real_one():
+    forgetful = ForgetfulJournal(keep_all=True)
+    with open_journal(":memory:") as real:
+        for journal in (forgetful, real):
+            simulate(script(faults=(Fault("killed", 0.02),)), journal=journal)
+        told = [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in real.read()]
+        assert [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in forgetful.read()] == told
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed(seed):
+    code = (
+        "from windlass.sim.engine import simulate; from windlass.sim.arbitrary import arbitrary_script;"
+        f"print(simulate(arbitrary_script({seed}, 0.5)).digest)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hashes in ("1", "2")
+    }
+    assert len(told) == 1
+    assert simulate(arbitrary_script(seed, 0.5)).digest == told.pop().strip()
+
+
+def test_another_seed_tells_another_story():
+    stormy = tuple(Fault("stock-out", 0.5) for _ in range(1))
+    assert simulate(script(faults=stormy, seed=1)).digest != simulate(script(faults=stormy, seed=2)).digest
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storm", [name for name in STORMS if name != "all"])
+def test_every_promise_is_kept_in_every_storm(storm):
+    run = simulate(script(faults=STORMS[storm], hours=2.0, settings=settings(GPU)))
+    assert run.breaches == ()
+    assert run.finished >= 3
+
+
+def test_every_fault_of_the_catalogue_is_in_a_storm_and_strikes():
+    assert {fault.kind for fault in STORMS["all"]} == KINDS
+    struck: set[str] = set()
+    for seed in range(60):
+        stormy = replace(arbitrary_script(seed, 1.0), faults=STORMS["all"])
+        struck |= simulate(stormy, thorough=False, stop_at_breach=False).faults.keys()
+        if struck >= KINDS:
+            break
+    assert KINDS - struck == set()
+
+
+def test_a_call_that_hangs_for_ever_delays_nobody_else():
+    run = simulate(script(job("a", 2), job("b", 2, 10), faults=(Fault("launch-hangs"), Fault("terminate-hangs", 0.5))))
+    assert (run.breaches, run.finished) == ((), 2)
+
+
+def test_demand_for_the_impossible_and_bursts_leave_the_rest_alone():
+    odd = tuple(Fault(kind, 0.5) for kind in ("demand-impossible", "demand-burst", "demand-nan", "demand-poisoned"))  # type: ignore[arg-type]
+    run = simulate(script(faults=odd))
+    assert (run.breaches, run.finished) == ((), 3)
+
+
+def test_a_controller_is_killed_often_and_nothing_is_lost():
+    run = simulate(script(faults=(Fault("killed", 0.02),)))
+    assert run.breaches == ()
+    assert run.faults["killed"] > 5
+    assert run.finished == 3
+
+
+def test_a_storm_is_read_from_a_file():
+    assert storm_from([{"kind": "quota", "rate": 0.5, "zones": ["a"]}, "calm"]) == (
+        Fault("quota", 0.5, zones=frozenset({"a"})),
+    )
+    for wrong, told in (
+        ({}, "a storm is a list"),
+        ([{"kind": "quotas"}], r"\[0\].kind: choose one of"),
+        ([{"kind": "quota", "rate": "often"}], r"\[0\].rate: must be a number"),
+        ([{"kind": "quota", "speed": 1}], r"\[0\].speed"),
+        (["gale"], "there is no storm 'gale'"),
+    ):
+        with pytest.raises(BadStorm, match=told):
+            storm_from(wrong)
+
+
+def test_waiting_demand_is_known_by_its_id():
+    engine = Engine(script(job("a", 99), hours=0.1))
+    seen: list[Demand] = []
+    engine.watch = lambda one: seen.extend(one.workload.waiting)
+    engine.run()
+    assert {demand.id for demand in seen} == {"a"}

@@ -1,0 +1,245 @@
+"""The checker can fail: for each invariant a controller, a cloud or a workload with that very bug is caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.small import GPU, broken, job, script, settings
+from windlass.control import loop
+from windlass.control.chronicle import Chronicle, recovered
+from windlass.control.loop import Controller, Pass
+from windlass.control.records import SliceRecord
+from windlass.core.lifecycle import State
+from windlass.core.planner import plan
+from windlass.core.reasons import Code, Reason
+from windlass.core.snapshot import Gang
+from windlass.sim.engine import simulate
+from windlass.sim.faults import Fault
+from windlass.sim.workload import SimulatedWorkload
+
+
+def rewrite(controller: Controller, change) -> None:
+    """Change every record that the controller remembers."""
+    book = controller.chronicle.book
+    slices = {name: change(record) for name, record in book.slices.items()}
+    kept = {name: record for name, record in slices.items() if record is not None}
+    controller.chronicle = replace(controller.chronicle, book=replace(book, slices=kept))
+
+
+class Planted(Controller):
+    """A controller whose memory is tampered with after every pass."""
+
+    def tamper(self) -> None:
+        raise NotImplementedError
+
+    async def tick(self) -> Pass:
+        made = await super().tick()
+        self.tamper()
+        return made
+
+
+class EndsWithoutAsking(Planted):
+    """Ends what is busy, with a certificate that nobody gave."""
+
+    def tamper(self) -> None:
+        def end(record: SliceRecord) -> SliceRecord:
+            if record.state == State.READY and any(node.busy for node in record.nodes):
+                return replace(record, state=State.TERMINATING, fence=7, certificate=7, since=self.now())
+            return record
+
+        rewrite(self, end)
+
+
+class EndsWithoutACertificate(Planted):
+    def tamper(self) -> None:
+        for record in self.chronicle.book.slices.values():
+            if record.state == State.READY and record.nodes and not any(node.busy for node in record.nodes):
+                terminate = self.providers[record.provider].terminate(record.id, self.lease.epoch)
+                with pytest.raises(StopIteration):
+                    terminate.send(None)
+                return
+
+
+class Forgets(Planted):
+    def tamper(self) -> None:
+        rewrite(self, lambda record: None if record.state == State.READY else record)
+
+
+class LosesIdleClocks(Planted):
+    def tamper(self) -> None:
+        def late(record: SliceRecord) -> SliceRecord:
+            nodes = tuple(
+                node if node.idle_since is None else replace(node, idle_since=self.now()) for node in record.nodes
+            )
+            return replace(record, nodes=nodes)
+
+        rewrite(self, late)
+
+
+class JumpsAhead(Planted):
+    """From booting straight to draining."""
+
+    def tamper(self) -> None:
+        rewrite(self, lambda one: replace(one, state=State.QUEUED) if one.state == State.READY else one)
+
+
+class ReleasesBlindly(Planted):
+    """Cordons although a source is unknown."""
+
+    unknown = False
+
+    async def tick(self) -> Pass:
+        made = await super().tick()
+        self.unknown = bool(made.fold.unknown)
+        self.tamper()
+        return made
+
+    def tamper(self) -> None:
+        if self.unknown:
+            rewrite(self, lambda one: replace(one, state=State.CORDONED) if one.state == State.READY else one)
+
+
+class GivesNoReason(Planted):
+    def tamper(self) -> None:
+        rewrite(self, lambda one: replace(one, reason=Reason(Code.BOOTING, "")))
+
+
+class PadsTheBill(Planted):
+    def tamper(self) -> None:
+        padded = {name: replace(one, idle=one.idle + 1) for name, one in self.chronicle.account.items()}
+        self.chronicle = replace(self.chronicle, account=padded)
+
+
+class Raises(Planted):
+    def tamper(self) -> None:
+        if self.chronicle.book.slices:
+            raise KeyError("planted")
+
+
+class Dawdles(Planted):
+    async def tick(self) -> Pass:
+        import asyncio
+
+        await asyncio.sleep(20)
+        return await super().tick()
+
+
+class Undercuts(Planted):
+    def tamper(self) -> None:
+        rewrite(self, lambda one: replace(one, state=State.CORDONED) if one.state == State.READY else one)
+
+
+@pytest.mark.parametrize(
+    ("bug", "invariant"),
+    [
+        (EndsWithoutAsking, "S1"),
+        (EndsWithoutACertificate, "S1"),
+        (Forgets, "S4"),
+        (LosesIdleClocks, "S9"),
+        (JumpsAhead, "S10"),
+        (GivesNoReason, "S13"),
+        (PadsTheBill, "S14"),
+        (Raises, "L3"),
+        (Dawdles, "L3"),
+    ],
+)
+def test_a_controller_with_a_bug_is_caught(bug, invariant):
+    assert invariant in broken(simulate(script(), controller=bug))
+
+
+def test_a_controller_that_releases_while_a_source_is_unknown_is_caught():
+    blind = script(faults=(Fault("list-fails", start=900),), hours=0.5)
+    assert "S6" in broken(simulate(blind, controller=ReleasesBlindly))
+
+
+def test_a_controller_that_undercuts_min_is_caught():
+    assert "S2" in broken(simulate(script(settings=settings(replace(GPU, min=1))), controller=Undercuts))
+
+
+def test_a_controller_that_ignores_max_is_caught(monkeypatch):
+    def greedy(snapshot):
+        generous = tuple(replace(group, max=99) for group in snapshot.groups)
+        return honest(replace(snapshot, groups=generous))
+
+    honest = plan
+    monkeypatch.setattr(loop, "plan", greedy)
+    assert "S3" in broken(simulate(script(job("a", 12)), stop_at_breach=False))
+
+
+def test_a_plan_that_depends_on_the_order_of_its_input_is_caught(monkeypatch):
+    honest = plan
+
+    def moody(snapshot):
+        made = honest(snapshot)
+        return made if not made.launches else replace(made, launches=made.launches * 2)
+
+    monkeypatch.setattr(loop, "plan", moody)
+    assert "S11" in broken(simulate(script(job("a", 1)), stop_at_breach=False))
+
+
+def test_a_controller_that_protects_nothing_is_caught(monkeypatch):
+    honest = plan
+
+    def careless(snapshot):
+        return honest(replace(snapshot, groups=tuple(replace(one, protected=frozenset()) for one in snapshot.groups)))
+
+    monkeypatch.setattr(loop, "plan", careless)
+    guarded = settings(replace(GPU, protected=frozenset({"gpu-lfls-1"})))
+    assert "S2" in broken(simulate(script(settings=guarded), stop_at_breach=False))
+
+
+def test_a_controller_that_swaps_for_ever_is_caught(monkeypatch):
+    """It gives back what stands idle and buys it again at once."""
+    honest = plan
+
+    def restless(snapshot):
+        minded = tuple(replace(group, min=1) for group in snapshot.groups)
+        return honest(replace(snapshot, groups=minded if int(snapshot.now) // 600 % 2 else snapshot.groups))
+
+    monkeypatch.setattr(loop, "plan", restless)
+    monkeypatch.setattr("windlass.sim.engine.CAP", 20_000.0)
+    assert "S8" in broken(simulate(script(job("a")), stop_at_breach=False))
+
+
+def test_a_controller_that_never_releases_is_caught(monkeypatch):
+    honest = plan
+    monkeypatch.setattr(loop, "plan", lambda snapshot: replace(honest(snapshot), drain=()))
+    assert "L2" in broken(simulate(script(job("a")), stop_at_breach=False))
+
+
+def test_a_controller_that_never_launches_is_caught(monkeypatch):
+    honest = plan
+    monkeypatch.setattr(loop, "plan", lambda snapshot: replace(honest(snapshot), launches=()))
+    assert "L1" in broken(simulate(script(job("a")), stop_at_breach=False))
+
+
+def test_a_workload_that_tears_a_gang_apart_is_caught(monkeypatch):
+    honest = SimulatedWorkload._begin
+
+    def torn(self, item, slice_id):
+        honest(self, replace(item, count=1) if item.count > 1 else item, slice_id)
+
+    monkeypatch.setattr(SimulatedWorkload, "_begin", torn)
+    assert "S7" in broken(simulate(script(job("a", 2, gang=Gang.SAME_NODE))))
+
+
+def test_a_provider_that_keeps_both_of_two_twins_is_caught(monkeypatch):
+    monkeypatch.setattr("windlass.sim.cloud.SimulatedProvider._end_twins", lambda self: None)
+    assert "S5" in broken(simulate(script(faults=(Fault("created-twice"),))))
+
+
+def test_a_memory_that_is_another_after_a_restart_is_caught(monkeypatch):
+    honest = recovered
+
+    def vague(journal) -> Chronicle:
+        found = honest(journal)
+        return replace(found, book=replace(found.book, luck={}))
+
+    monkeypatch.setattr(loop, "recovered", vague)
+    assert "S12" in broken(simulate(script(faults=(Fault("killed", 0.05),))))
+
+
+def test_what_has_no_bug_breaks_nothing():
+    assert simulate(script()).breaches == ()

@@ -1,0 +1,73 @@
+"""What the JSON of each command holds; a test compares it with what the commands print."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ORDER: Final = {
+    "windlass.order/v1": {
+        "schema": "`windlass.order/v1`",
+        "what": "`freeze`, `resume`, `drain` or `undrain`",
+        "subject": "the group or the slice; `*` is every group",
+        "by": "who asked: user@host",
+        "heard": "whether the controller has heard it; null if there was nothing to ask for",
+        "outcome": "what became of it, as a sentence",
+    }
+}
+
+SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
+    "status": {
+        "windlass.status/v1": {
+            "schema": "`windlass.status/v1`",
+            "at": "when it was asked, in seconds since 1970, as all times",
+            "as_of": "the instant that countdowns count from: now, or when the controller was last seen",
+            "leader": "`holder`, `epoch`, `alive`, `seen_at`",
+            "troubles": "what is in trouble, by name (`workload`, `provider NAME`, `slice ID`), and how",
+            "frozen": "frozen groups (`*` is all), and who froze them",
+            "settings_differ": "whether the file says something else than the controller goes by",
+            "groups": "`name`, `ready`, `coming`, `leaving`, `busy`, `max`, `hourly_cost`, `availability` (`state`, "
+            "`until`, `why`), `frozen_by`, `boot_seconds`",
+            "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`",
+            "demands": "`id`, `tasks`, `since`, `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, "
+            "`starts_in`)",
+            "hourly_cost": "dollars per hour: `now`, `planned`",
+            "bill": "dollars so far: `total`, and its parts `work`, `booting`, `idle`, `spare`, `draining`, `ending`",
+        }
+    },
+    "why": {
+        "windlass.why/v1": {
+            "schema": "`windlass.why/v1`",
+            "name": "what was asked about",
+            "at": "the instant of the answer",
+            "slice": "null, or `id`, `group`, `provider`, `state`, `since`, `hourly_cost`, `started` (`at`, `code`, "
+            "`why`, `passed_over`), `life`, `now` (`code`, `why`, `until`), `certificate` (`at`, `fence`), `tasks`, "
+            "`ready_in`",
+            "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `parts`, `groups`, `unblocks`, "
+            "`launched`, `reasons`",
+            "group": "null, or `name`, `provider`, `resources`, `min`, `max`, `spare`, `price`, `idle_timeout`, "
+            "`slices`, `hourly_cost`, `frozen_by`, `availability`, `health`, `failures`, `succeeded_at`, "
+            "`boot_seconds`, `launches`, `refusals`",
+        }
+    },
+    "events": {
+        "windlass.event/v1": {
+            "schema": "`windlass.event/v1`, on every line",
+            "at": "when it happened",
+            "kind": "`settings`, `order`, `frozen`, `trouble`, `mistake`, `refused`, `launch`, `slice`, `waiting`",
+            "code": "its reason code, or null",
+            "text": "what happened, as a sentence",
+            "subjects": "the slices, demands or groups that it is about",
+            "alarm": "whether somebody should look",
+        }
+    },
+    "freeze": _ORDER,
+    "resume": _ORDER,
+    "drain": _ORDER,
+    "doctor": {
+        "windlass.doctor/v1": {
+            "schema": "`windlass.doctor/v1`",
+            "ok": "whether there is no problem",
+            "checks": "`verdict` (`ok`, `problem`, `note`), `about`, `text`, `remedy`",
+        }
+    },
+}
