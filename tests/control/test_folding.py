@@ -134,11 +134,21 @@ def test_a_quota_error_blocks_the_group_for_a_while() -> None:
 
 
 def test_a_slice_that_vanishes_is_lost_and_confirmed_gone_in_one_look() -> None:
-    result = after(a_record(State.READY, seen=True), nodes=[a_node()])
+    result = after(a_record(State.READY, seen=True))
     assert [(move.source, move.target) for move in result.moves] == [
         (State.READY, State.LOST),
         (State.LOST, State.TERMINATED),
     ]
+
+
+def test_a_slice_that_vanishes_while_the_workload_sees_it_well_is_not_given_up_at_once() -> None:
+    here: dict[str, Any] = {"nodes": [a_node(tasks=1)]}
+    missing = after(a_record(State.READY, seen=True, joined_at=0), now=10, **here)
+    assert state(missing) == State.READY
+    assert state(after(missing.book, now=309, **here)) == State.READY
+    back = after(missing.book, now=309, instances=[an_instance()], **here)
+    assert state(after(back.book, now=700, instances=[an_instance()], **here)) == State.READY
+    assert [move.target for move in after(missing.book, now=310, **here).moves] == [State.LOST, State.TERMINATED]
 
 
 def test_one_dead_host_takes_the_whole_slice() -> None:

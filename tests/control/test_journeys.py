@@ -115,10 +115,12 @@ async def test_what_was_ended_empty_and_shows_again_is_ended_again() -> None:
 
 @in_virtual_time
 async def test_what_vanished_with_its_work_and_shows_again_is_taken_over_with_its_work() -> None:
-    world = a_world(vanish_timeout=15)
+    world = a_world(vanish_timeout=15, unhealthy_timeout=60)
     controller, [name] = await with_job(world, "a")
     world.cloud.listing = tuple
     await world.ticks(controller, 20)
+    assert state(controller, name) == State.READY  # the workload still sees it at work: the list may be wrong
+    await world.ticks(controller, 5, 10)
     assert name not in controller.chronicle.book.slices
     world.cloud.listing = None
     await world.ticks(controller, 2)

@@ -40,6 +40,7 @@ def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
     policy = settings.policy
     if record.absent_since is not None:
         yield max(record.absent_since + policy.vanish_timeout, unseen_until(record, policy))
+        yield record.absent_since + policy.unhealthy_timeout
     match record.state:
         case State.REQUESTING:
             yield record.since + policy.requesting_timeout * min(record.attempts, policy.tries) / policy.tries

@@ -378,6 +378,14 @@ def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> boo
     return now - record.absent_since >= policy.vanish_timeout
 
 
+def _contradicted(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
+    """Whether the workload sees healthy hosts of a slice that its provider does not list: one of the two is wrong, and
+    as long as it may be the list, work that runs there is not given up."""
+    if not any(node.healthy for node in sight.nodes) or record.absent_since is None:
+        return False
+    return now - record.absent_since < policy.unhealthy_timeout
+
+
 def unseen_until(record: SliceRecord, policy: Policy) -> float:
     """Until when a slice that was asked for and never showed may still come: a list may lag behind a launch for longer
     than it loses what it had shown, and a place that is given away too soon is bought twice."""
@@ -415,7 +423,7 @@ def _lost(
     record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """READY and after: gone or dead without our asking. One dead host of a slice takes all of it."""
-    if _gone(record, sight, policy, now):
+    if _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, "vanished from the provider's list without our asking")
     if sight.dead_host and sight.instance is not None:
         preempted = sight.instance.preempted_at is not None

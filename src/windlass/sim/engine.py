@@ -87,6 +87,8 @@ class Engine:
     thorough: bool = True
     """Plan every snapshot twice; costs as much again."""
     stop_at_breach: bool = True
+    lease: float = LEASE
+    cap: float = CAP
 
     leaders: list[Leader] = field(default_factory=list, init=False)
     passes: int = field(default=0, init=False)
@@ -184,7 +186,7 @@ class Engine:
             journal,
             now=lambda: self.now() + leader.offset,
             steady=self.now,
-            leadership=Leadership(f"controller-{1 if not ahead else self.started}", LEASE),
+            leadership=Leadership(f"controller-{1 if not ahead else self.started}", self.lease),
             wake=self._wake,
         )
         try:
@@ -233,7 +235,7 @@ class Engine:
                 self.last_action = now
             if self.workload.runs:
                 self.last_action = now
-            if calm and (self._is_quiet(now) or now >= self.faults_end + CAP):
+            if calm and (self._is_quiet(now) or now >= self.faults_end + self.cap):
                 break
             if self.checker.breaches and self.stop_at_breach:
                 break

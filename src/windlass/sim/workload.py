@@ -84,7 +84,7 @@ class SimulatedWorkload:
         self._nodes: dict[str, WorkNode] = {}
         """Nodes as they show, until something about one changes."""
         self._shown: tuple[WorkNode, ...] | None = None
-        self._offers: dict[str, Slice] = {}
+        self._offers: dict[str, tuple[Slice, dict[str, int]]] = {}
         """Slices as they offer their room, until something about one changes."""
         self._spells: dict[str, Spell] = {}
         self._turns: list[tuple[float, str]] = []
@@ -328,18 +328,21 @@ class SimulatedWorkload:
 
     def _start(self) -> None:
         """Start what fits, by the planner's rule, on slices that may take new work."""
-        slices = []
+        slices, least = [], _least(self._waiting.values())
         for name in sorted(self._slices):
             if name in self._cordons:
                 continue
-            offer = self._offers.get(name) or self._offers.setdefault(name, self._offer(name))
-            if offer.nodes and offer.group in self._groups:
+            offer, free = self._offers.get(name) or self._offers.setdefault(name, self._offer(name))
+            if offer.nodes and offer.group in self._groups and all(free.get(k, 0) >= some for k, some in least):
                 slices.append(offer)
+        if not slices:
+            return
         demands = [demand for _, demand in sorted(self._waiting.items())]
         for item in placed(self._groups.values(), slices, demands, self._now()):
             self._begin(item, self._joined[item.node].slice_id)
 
-    def _offer(self, slice_id: str) -> Slice:
+    def _offer(self, slice_id: str) -> tuple[Slice, dict[str, int]]:
+        """A slice with the nodes that can take work, and the most of each resource that is free on one of them."""
         hosts = self._slices[slice_id]
         now, group = self._now(), next(iter(hosts.values())).group
         nodes = tuple(
@@ -347,7 +350,13 @@ class SimulatedWorkload:
             for name, host in sorted(hosts.items())
             if host.present is None and self._spell(name, now) is None
         )
-        return Slice(slice_id, group, State.READY, nodes=nodes)
+        free: dict[str, int] = {}
+        known = self._groups.get(group)
+        for node in nodes if known is not None else ():
+            used = dict(node.used)
+            for kind, amount in known.resources if known is not None else ():
+                free[kind] = max(free.get(kind, 0), amount - used.get(kind, 0))
+        return Slice(slice_id, group, State.READY, nodes=nodes), free
 
     def _begin(self, item: Placed, slice_id: str) -> None:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
@@ -397,6 +406,16 @@ class SimulatedWorkload:
                 self._idle_since[run.node] = now
             self._touch(run.node)
             self._count(run.job, run.needs, run.count)
+
+
+def _least(demands: Iterable[Demand]) -> Amounts:
+    """What every waiting task needs at the least: where that is not free, none of them can start."""
+    least: dict[str, int] | None = None
+    for demand in demands:
+        for bundle in demand.bundles:
+            needs = dict(bundle.needs)
+            least = needs if least is None else {k: min(some, needs[k]) for k, some in least.items() if k in needs}
+    return tuple((least or {}).items())
 
 
 _SPELLS: tuple[FaultKind, ...] = ("heartbeat-lost", "unwell")
