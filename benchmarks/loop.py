@@ -45,6 +45,8 @@ SIZES = {"quick": ((1_000, 150),), "default": ((1_000, 600), (10_000, 150))}
 LIMITS = {1_000: (0.1, 200), 10_000: (1.0, None)}
 """Slices: the longest pass of 99 in 100, and the memory in megabytes."""
 SECONDS_A_JOB = 600.0
+CLUSTER = 10
+"""Samples that one cluster gives: what an earlier one asked for still waits, and a cluster full of that is not idle."""
 SAMPLES = {"quick": 20, "default": 100}
 
 
@@ -209,9 +211,11 @@ class _SoldOut:
 
 def latency_of(samples: int) -> dict[str, Any]:
     """Runs in a process of its own."""
-    with tempfile.TemporaryDirectory() as home:
-        times = asyncio.run(_latencies(samples, Path(home)))
-    return {**_percentiles(times), "samples": samples}
+    times: list[float] = []
+    while len(times) < samples:
+        with tempfile.TemporaryDirectory() as home:
+            times += asyncio.run(_latencies(CLUSTER, Path(home)))
+    return {**_percentiles(times), "samples": len(times)}
 
 
 async def _latencies(samples: int, home: Path) -> list[float]:

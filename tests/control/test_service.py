@@ -161,6 +161,19 @@ def test_a_change_in_the_workload_is_answered_at_once(world: World) -> None:
     leap(story())
 
 
+def test_a_pass_that_the_clock_asked_for_does_not_hold_up_what_happens_next(world: World) -> None:
+    async def story() -> None:
+        async with running(world) as run:
+            await asyncio.sleep(12)
+            by_the_clock = run.passes[-1]
+            await asyncio.sleep(by_the_clock + 5.05 - 12)  # a moment after the next one
+            arrive(world, "a")
+            await asyncio.sleep(0.001)
+            assert len(world.cloud.bought) == 1
+
+    leap(story())
+
+
 def test_however_much_happens_the_minimum_interval_is_kept(world: World) -> None:
     async def story() -> None:
         async with running(world) as run:

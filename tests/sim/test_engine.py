@@ -131,7 +131,7 @@ def test_a_call_that_hangs_for_ever_delays_nobody_else():
 
 
 def test_demand_for_the_impossible_and_bursts_leave_the_rest_alone():
-    odd = tuple(Fault(kind, 0.5) for kind in ("demand-impossible", "demand-burst", "demand-nan", "demand-poisoned"))  # type: ignore[arg-type]
+    odd = tuple(Fault(kind, 0.5) for kind in ("demand-impossible", "demand-burst", "demand-nan", "demand-poisoned"))
     run = simulate(script(faults=odd))
     assert (run.breaches, run.finished) == ((), 3)
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "resume": "Go on after a freeze.",
     "drain": "Empty a slice and give it back.",
     "doctor": "Check that everything a cluster needs is well.",
+    "compare": "One trace of jobs under several policies.",
     "shadow": "What a shadow would have done.",
     "simulate": "Run the controller in a made-up world, with faults, and check every promise.",
     "config": "Check, explain or import a configuration.",

@@ -18,9 +18,32 @@ from windlass.sim.swarm import Tally, Task, outcomes, reproduction
 from .output import content, write
 
 
-@click.group("simulate")
+class _Simulations(click.Group):
+    """``simulate CONFIG ...`` is a trace on a configuration; everything else has a name of its own."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "trace":
+            from .simulate_trace import command as trace
+
+            return trace
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            return "trace", self.get_command(ctx, "trace"), args
+        return super().resolve_command(ctx, args)
+
+
+@click.group("simulate", cls=_Simulations)
 def command() -> None:
-    """Run the controller in a made-up world: no cluster, no account, no waiting."""
+    """Run the controller in a made-up world: no cluster, no account, no waiting.
+
+    \b
+      windlass simulate CONFIG --trace FILE   the jobs of a trace on the machines of CONFIG: cost, waits, a picture
+      windlass simulate swarm                 many random worlds with faults, every promise checked after every step
+    """
 
 
 def read_storm(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:

@@ -20,7 +20,9 @@ from .config import CONFIG_FILE, Config, ConfigError, read_config
 EVERY_GROUP = "*"
 
 
-def overridden(text: str | bytes, *, path: str, changes: Iterable[str] = (), policy: str | bytes | None = None) -> Config:
+def overridden(
+    text: str | bytes, *, path: str, changes: Iterable[str] = (), policy: str | bytes | None = None
+) -> Config:
     """The configuration in ``text`` with a policy laid over it and then the changes; ``ConfigError`` as for a file."""
     data = _plain(plain_data(text, CONFIG_FILE))
     if not isinstance(data, dict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from windlass.core.lifecycle import ENDED, ENDING, State
 from windlass.core.quantities import ACCELERATORS
 from windlass.core.reasons import Code, Reason, plural, seconds
-from windlass.core.snapshot import Group, Node
+from windlass.core.snapshot import Amounts, Group, Node
 from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import WorkloadView, WorkNode
 
@@ -246,14 +246,13 @@ class _Sight:
         return self.provider_known and self.instance is None
 
     def whole(self, group: Group | None) -> bool:
-        """Whether every host is in the workload, healthy, with the accelerators that its group promises."""
+        """Whether every host is in the workload, healthy, and the kind of machine that its group promises."""
         if self.instance is None:
             return False
         hosts = len(self.instance.hosts) if group is None else group.hosts
-        promised = [(name, amount) for name, amount in group.resources if name in ACCELERATORS] if group else []
+        promised = group.resources if group else ()
         return len({node.id for node in self.nodes}) >= max(1, hosts) and all(
-            node.healthy and (node.present is None or all(dict(node.present).get(k, 0) >= v for k, v in promised))
-            for node in self.nodes
+            node.healthy and (node.present is None or _is_kind(dict(node.present), promised)) for node in self.nodes
         )
 
     @property
@@ -262,6 +261,16 @@ class _Sight:
         if self.instance is None or self.instance.state == "pending":
             return False
         return self.instance.state == "ending" or not all(host.running for host in self.instance.hosts)
+
+
+def _is_kind(present: Mapping[str, int], promised: Amounts) -> bool:
+    """Whether a host is what was ordered: all accelerators, and more than half of whatever else it tells. A little of
+    the memory and the processors is always taken by the system; where half is missing, it is another machine, and a
+    plan that counts on it would wait for ever."""
+    return all(
+        present.get(name, 0) >= amount if name in ACCELERATORS else 2 * present.get(name, amount) > amount or not amount
+        for name, amount in promised
+    )
 
 
 def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float) -> SliceRecord:
@@ -391,7 +400,7 @@ def unseen_until(record: SliceRecord, policy: Policy) -> float:
     than it loses what it had shown, and a place that is given away too soon is bought twice."""
     if record.seen or record.asked_at is None:
         return 0.0
-    return record.asked_at + policy.requesting_timeout / policy.tries
+    return record.since + policy.requesting_timeout / policy.tries
 
 
 def _coming_up(

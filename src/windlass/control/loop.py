@@ -43,6 +43,7 @@ from .observing import Look, Observer
 from .orders import obeyed, orders_after
 from .picture import with_nodes
 from .policy import Leadership, Settings
+from .records import by_clock
 
 ORDERS = "orders"
 SAVE_AFTER = 1000
@@ -106,6 +107,7 @@ class Controller:
         self._leads_until = asked_at + lease.ttl
         self._renew_at = asked_at + lease.ttl / 3
         self.chronicle = with_nodes(recovered(self.journal))
+        self._looked_at = (self.chronicle.at, asked_at)
         self._numbers = count(self.journal.last_seq() + 1)
         self._stamp = _letters(int(self.now()))
         self.actuator = Actuator(self.providers, self.workload, lease.epoch, self.leads, self.now, self._wake)
@@ -188,7 +190,8 @@ class Controller:
         before, now, settings = self.chronicle, self.now(), self.settings
         orders = orders_after(self.journal, before.heard.get(ORDERS, 0))
         refused = tuple(self.actuator.refused)
-        book = obeyed(before.book, (order for _, order in orders), now)
+        looked_at = (now, self.steady())
+        book = obeyed(by_clock(before.book, self._jumped(looked_at)), (order for _, order in orders), now)
         sighted = sighted_after(before.sighted, look, self.actuator.troubles)
         known = Known(before.sighted.instance, before.sighted.node)
         folded = fold(book, Seen(look.instances, look.view, refused), settings, now, known)
@@ -214,11 +217,18 @@ class Controller:
         once = told(bought, refused, sorted(set(look.mistakes) - self._mistakes), now)
         through = passed_through(moves, after.book)
         entries = self._commit(before, after, (*through, *once), now)
+        self._looked_at = looked_at
         self.actuator.refused = self.actuator.refused[len(refused) :]
         self._mistakes = frozenset(look.mistakes)
         self.actuator.start(self.chronicle.book, settings)
         self._save()
         return Pass(folded, planned, entries)
+
+    def _jumped(self, looked_at: tuple[float, float]) -> float:
+        """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""
+        (now, steady), (last_now, last_steady) = looked_at, self._looked_at
+        jump = (now - last_now) - (steady - last_steady)
+        return jump if abs(jump) >= 1 else 0.0
 
     def _snapshot(self, chronicle: Chronicle, look: Look) -> Snapshot:
         assert look.view is not None

@@ -117,6 +117,23 @@ class Book:
 EVERY_GROUP = "*"
 
 
+def by_clock(book: Book, jump: float) -> Book:
+    """The book after the clock was set by ``jump`` seconds, or after nobody looked for so long.
+
+    The times from which a slice is given up without a word from the workload move along: only time in which it was
+    really watched counts against it. A clock that leaps ahead would else make dead what was out of sight for a moment.
+    """
+    changed = {}
+    for name, record in book.slices.items() if jump else ():
+        times = {"absent_since": record.absent_since, "unwell_since": record.unwell_since}
+        if not record.seen and record.asked_at is not None:
+            times |= {"since": record.since, "asked_at": record.asked_at}
+        moved_on = {key: at + jump for key, at in times.items() if at is not None}
+        if moved_on:
+            changed[name] = replace(record, **moved_on)  # type: ignore[arg-type]
+    return replace(book, slices={**book.slices, **changed}) if changed else book
+
+
 @dataclass(frozen=True, slots=True)
 class Moved:
     """A change of state, and why."""

@@ -47,6 +47,8 @@ class Service:
         self._passed, self._told = passed, told
         self._retention, self._journal = retention, journal
         self._said = ""
+        self._happened = True
+        """Whether the last pass was due to something that happened."""
         self._changed: asyncio.Task[None] | None = None
         self._compacted_at = steady()
         self.controller = Controller(
@@ -126,15 +128,18 @@ class Service:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def _pause(self, begun: float) -> None:
-        """Until something happens or is due; never shorter than the minimum interval."""
+        """Until something happens or is due; between two passes for something that happened, the minimum interval."""
         controller = self.controller
         interval = controller.settings.policy.evaluation_interval
         self._listen()
         due = controller.next_deadline()
         left = interval.max if due is None else min(interval.max, due - controller.now())
         await self._sleep(max(0.001, min(left, controller.renews_in)))
-        least = begun + interval.min - controller.steady()
-        if least > 0 and not self._stop.is_set():
+        happened, least = self._wake.is_set(), begun + interval.min - controller.steady()
+        # A pass that the clock alone had asked for does not hold up the next event.
+        spinning = self._happened or not happened
+        self._happened = happened
+        if least > 0 and spinning and not self._stop.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), least)
 

@@ -26,6 +26,8 @@ from .workload import SimulatedWorkload
 
 ADOPTION = 120.0
 """Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
+TWINS = 900.0
+"""Seconds that a second machine under one tag may live: until a list is had that does not fail."""
 PATIENCE = 1.0
 """Seconds that a pass may take, however many calls and looks hang."""
 GRACE = 900.0
@@ -200,6 +202,19 @@ class Checker:
         if None not in limits and nodes > max(one for one in limits if one is not None):
             yield "S3", f"there are {nodes} nodes, the limit is {max(one for one in limits if one is not None)}"
 
+        yield from self._ceiling_holds(valid, [one.order.group for one in wanted])
+
+    def _ceiling_holds(self, valid: list[Settings], groups: list[str]) -> Iterator[tuple[str, str]]:
+        """S3: by the prices that are configured; what the cloud asks for later is nobody's promise."""
+        ceilings = [one.cluster.max_hourly_cost for one in valid]
+        if None in ceilings:
+            return
+        most = max(one for one in ceilings if one is not None)
+        prices = {sold.group.name: sold.group.price or 0 for one in reversed(valid) for sold in one.groups}
+        cost = sum(prices.get(group, 0) for group in groups)
+        if cost > most:
+            yield "S3", f"there are slices for {cost / 1e9:g} $/h, the ceiling is {most / 1e9:g} $/h"
+
     def _valid(self, now: float) -> list[Settings]:
         """The settings under which what comes in now may have been ordered."""
         while len(self._limits) > 1 and self._limits[1][0] < now - GRACE:
@@ -210,7 +225,7 @@ class Checker:
         """S5: one machine for one id. A second one that the cloud made by itself does not live long."""
         for cloud in self.clouds.values():
             for name, twin in cloud.twins.items():
-                if self._now() - twin.listed_from > ADOPTION:
+                if self._now() - twin.listed_from > TWINS:
                     yield "S5", f"there are two machines for {name}"
         seen = Counter(name for cloud in self.clouds.values() for name in cloud.living())
         yield from (("S5", f"{name} is there {many} times") for name, many in seen.items() if many > 1)
@@ -231,6 +246,8 @@ class Checker:
         """S4: what the provider shows has a record, and no record is forgotten before its machine is gone."""
         now, book = step.now, step.after.book
         shown = {name for cloud in self.clouds.values() for name in cloud.living() if cloud.is_listed(name)}
+        if step.made is None or step.made.fold.unknown:
+            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # nobody can know what is not shown
         for name in shown - book.slices.keys():
             if now - self._unrecorded.setdefault(name, now) > ADOPTION and step.made is not None:
                 yield "S4", f"{name} is at the provider and in no record for {now - self._unrecorded[name]:.0f} s"

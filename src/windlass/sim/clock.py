@@ -38,6 +38,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, start: float = EPOCH) -> None:
         self._leaping = _Leaping(start)
         super().__init__(self._leaping)
+        # What is due within a microsecond is due now: far from the epoch a float tells no finer.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._leaping.time

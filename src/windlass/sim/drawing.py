@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -55,12 +55,12 @@ def curves(samples: Sequence[Sample]) -> Iterable[str]:
     yield "<h2>Cost: dollars per hour</h2>" + _stacked(hours, {"cost": [s.cost for s in samples]})
 
 
-def _stacked(hours: Sequence[float], layers: dict[str, Sequence[float]]) -> str:
+def _stacked(hours: Sequence[float], layers: Mapping[str, Sequence[float]]) -> str:
     """Layers on top of each other, as steps: what holds between two instants is what held at the first."""
     if not hours:
         return "<p>nothing happened</p>"
     totals = [sum(values) for values in zip(*layers.values(), strict=True)]
-    top, end = max(max(totals), 1e-9), max(hours[-1], 1e-9)
+    top, end = max(float(max(totals)), 1e-9), max(hours[-1], 1e-9)
 
     def x(hour: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * hour / end
@@ -78,7 +78,10 @@ def _stacked(hours: Sequence[float], layers: dict[str, Sequence[float]]) -> str:
     return _framed(parts, [(name, COLOURS[name]) for name in layers], _ticks(end), _ticks(top), x, y, "h")
 
 
-def _steps(hours, values, x, y):  # type: ignore[no-untyped-def]
+Scale = Callable[[float], float]
+
+
+def _steps(hours: Sequence[float], values: Sequence[float], x: Scale, y: Scale) -> list[tuple[float, float]]:
     found = []
     for index, value in enumerate(values):
         found.append((x(hours[index]), y(value)))
@@ -109,7 +112,15 @@ def frontier(points: Sequence[Point]) -> str:
     )
 
 
-def _framed(parts, keys, across, up, x, y, unit):  # type: ignore[no-untyped-def]
+def _framed(
+    parts: Iterable[str],
+    keys: Sequence[tuple[str, str]],
+    across: Sequence[float],
+    up: Sequence[float],
+    x: Scale,
+    y: Scale,
+    unit: str,
+) -> str:
     frame = [f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>' for v in up]
     frame += [f'<text class="tick" x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:,g}</text>' for v in up]
     for v in across:
@@ -124,7 +135,9 @@ def _framed(parts, keys, across, up, x, y, unit):  # type: ignore[no-untyped-def
 
 def _ticks(top: float) -> list[float]:
     """Round numbers from 0 up to the top, about five."""
-    step = 10 ** len(str(int(top)))
-    while top / step < 4:
-        step = step / 2 if str(step)[0] in "12" or step < 1 else step / 2.5
+    step = 10.0 ** len(str(int(top)))
+    for divisor in (2, 2.5, 2) * 10:
+        if top / step >= 4:
+            break
+        step /= divisor
     return [step * index for index in range(int(top / step) + 1)]

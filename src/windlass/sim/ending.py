@@ -23,7 +23,7 @@ PASSING = frozenset(
 def at_the_end(engine: Engine) -> list[Breach]:
     """L1, L2 and S8, when nothing happens any more."""
     now, found = engine.now(), list[Breach]()
-    if now - engine.last_action < 3600 or not engine.leaders:
+    if not engine.is_quiet(now) or not engine.leaders:
         waits = [demand.id for demand in engine.workload.waiting]
         text = f"never quiet: still acting at the end; {len(engine.workload.runs)} runs, waiting {waits[:5]}"
         return [Breach("S8", now, text)]

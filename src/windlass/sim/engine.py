@@ -35,8 +35,9 @@ from .workload import SimulatedWorkload
 
 LEASE = 900.0
 """Long enough that a pass every five minutes keeps it."""
-QUIET = 3600.0
-"""When so long nothing has happened and nothing runs, nothing will happen any more: longer than any limit."""
+QUIET = 7200.0
+"""When so long nothing has happened and nothing runs, nothing will happen any more: longer than any limit, and than the
+hour after which bad luck with a group is forgotten."""
 CAP = 14 * 86400.0
 """A run that is not quiet so long after the faults have stopped never will be."""
 
@@ -235,7 +236,7 @@ class Engine:
                 self.last_action = now
             if self.workload.runs:
                 self.last_action = now
-            if calm and (self._is_quiet(now) or now >= self.faults_end + self.cap):
+            if calm and (self.is_quiet(now) or now >= self.faults_end + self.cap):
                 break
             if self.checker.breaches and self.stop_at_breach:
                 break
@@ -309,7 +310,7 @@ class Engine:
         if moved:
             self.last_action = self.now()
 
-    def _is_quiet(self, now: float) -> bool:
+    def is_quiet(self, now: float) -> bool:
         return now - self.last_action >= QUIET and bool(self.leaders)
 
     async def _sleep(self) -> None:
@@ -332,6 +333,8 @@ class Engine:
         if self.woken:
             self.woken = False
             instants.append(now)
+        if now >= self.faults_end:
+            instants.append(max(now, self.last_action + QUIET))
         await asyncio.sleep(max(interval.min, min(instants) - now))
 
     def _result(self) -> Run:

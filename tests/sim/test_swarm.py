@@ -1,0 +1,90 @@
+"""Two hundred random worlds, and every promise kept in each; and what the swarm has found, as stories."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.sim.small import broken, job, script
+from windlass.cli.simulate import command
+from windlass.control import loop
+from windlass.core.planner import plan
+from windlass.sim.engine import simulate
+from windlass.sim.script import Script
+from windlass.sim.shrinking import as_test, shrunken
+from windlass.sim.storms import STORMS
+from windlass.sim.swarm import Task, outcome_of
+
+PARTS, SEEDS = 20, 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_promise_is_kept_in_every_world(part):
+    for seed in range(part, SEEDS, PARTS):
+        outcome = outcome_of(Task(seed, hours=1.0))
+        assert outcome.told == [], f"windlass simulate swarm --seeds 1 --first {seed} --hours 1"
+
+
+def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_test(monkeypatch):
+    monkeypatch.setattr(loop, "plan", _never_releasing)
+    result = CliRunner().invoke(command, ["swarm", "--seeds", "3", "--first", "2", "--hours", "0.5", "--jobs", "1"])
+    assert result.exit_code == 1
+    assert "broke a promise" in result.output
+    text = result.output[result.output.index('"""Seed') :]
+    names: dict = {}
+    exec(compile(text, "reproduction", "exec"), names)
+    [test] = [value for name, value in names.items() if name.startswith("test_")]
+    with pytest.raises(AssertionError):
+        test()
+    monkeypatch.setattr(loop, "plan", plan)
+    test()
+
+
+def _never_releasing(snapshot):
+    from dataclasses import replace
+
+    return replace(plan(snapshot), drain=())
+
+
+def test_a_swarm_without_a_breach_ends_well_and_is_counted():
+    result = CliRunner().invoke(command, ["swarm", "--seeds", "2", "--hours", "0.2", "--jobs", "1", "--json"])
+    assert result.exit_code == 0, result.output
+    tally = json.loads(result.output)
+    assert (tally["seeds"], tally["breaches"]) == (2, [])
+    assert tally["simulated_hours"] > 2
+
+
+def test_a_storm_that_is_neither_a_name_nor_a_file_is_told():
+    result = CliRunner().invoke(command, ["swarm", "--storm", "gale"])
+    assert result.exit_code == 2
+    assert "gale is neither a file nor one of calm, launch" in result.output
+
+
+def test_shrinking_leaves_only_what_is_needed():
+    whole = script(job("a"), job("b"), job("c"), job("d"), job("e"))
+
+    def breaks(one: Script) -> bool:
+        return any(each.id == "d" for each in one.jobs)
+
+    small = shrunken(whole, breaks)
+    assert [one.id for one in small.jobs] == ["d"]
+    assert small.hours <= 0.1
+    names: dict = {}
+    exec(as_test(small, "as it was"), names)
+
+
+@pytest.mark.parametrize(
+    ("task", "behaviour"),
+    [
+        (Task(96, 2.0), "a slice that never showed keeps its place until it cannot come any more"),
+        (Task(5057, 1.0, STORMS["all"]), "also when it was throttled first, and asked for again"),
+        (Task(246, 2.0), "a machine with half of what was ordered is never ready"),
+        (Task(654, 2.0), "a clock that leaps ahead gives up no slice that was out of sight for a moment"),
+        (Task(5007, 1.0, STORMS["all"]), "and no launch that was asked for a moment ago"),
+    ],
+)
+def test_what_the_swarm_has_found_stays_mended(task, behaviour):
+    assert broken(simulate(task.script())) == set(), behaviour
