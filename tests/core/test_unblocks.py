@@ -93,7 +93,7 @@ def test_a_rate_that_holds_launches_back_can_be_raised() -> None:
 def test_a_refused_group_that_is_available_again_is_a_way_out() -> None:
     refused = {"state": "quota_exceeded", "until": 400, "why": "quota"}
     ways = only_way([builders.group("tpu", tpu=4, max=5, availability=refused)], [builders.demand("job", {"tpu": 4})])
-    assert ways == ["tpu available again (expected at 400)"]
+    assert ways == ["tpu available again (expected in 6 min)"]
 
 
 def test_a_frozen_group_is_resumed() -> None:

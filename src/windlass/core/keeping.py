@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .draft import Draft
 from .lifecycle import ENDING, IN_FLIGHT, RECALLABLE
-from .reasons import Code, Reason, plural
+from .reasons import Code, Reason, plural, seconds
 from .releasing import Release
 
 
@@ -30,7 +30,8 @@ def reason_to_stay(release: Release, position: int) -> Reason:
     if kind.frozen:
         return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing of it is released until it is resumed")
     if item.marked_until is not None and position not in release.unmarks:
-        return Reason(Code.MARKED, f"marked for release at {item.marked_until:g}")
+        rest = seconds(max(0, item.marked_until - draft.now))
+        return Reason(Code.MARKED, f"marked: it is released in {rest} unless it is needed")
     if item.state in IN_FLIGHT:
         return release.stays.get(position) or _in_flight(release, position)
     if kind.scale_down is None:

@@ -159,7 +159,10 @@ def _idle_reason(release: Release, position: int, since: Seconds, timeout: Secon
     why = f"idle {seconds(release.draft.now - since)}, limit {seconds(timeout)}"
     gang, deadline = release.was_held.get(position, ("", 0))
     if gang and since + timeout <= deadline:
-        return Reason(Code.GANG_RELEASED, f"{why}; held for gang {gang} until its deadline {deadline:g}")
+        return Reason(
+            Code.GANG_RELEASED,
+            f"{why}; held for gang {gang}, whose deadline passed {seconds(release.draft.now - deadline)} ago",
+        )
     return Reason(Code.IDLE, why)
 
 
@@ -261,7 +264,9 @@ def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
     for position in marked:
         until = draft.slices[position].marked_until
         if until is not None and draft.now >= until and not release.is_pinned(position):
-            release.release(position, Reason(Code.LOW_UTILIZATION, f"{numbers}; its delay is over since {until:g}"))
+            release.release(
+                position, Reason(Code.LOW_UTILIZATION, f"{numbers}; its delay of {seconds(rule.delay)} is over")
+            )
     going = [p for p in marked if p not in draft.released]
     room = [want - len(marked), release.live[group] - kind.min - len(going)]
     room.append(release.free[group] - kind.spare - sum(release.is_free(p) for p in going))

@@ -14,8 +14,8 @@ from typing import Any, Final
 from .conditions import Condition, Toleration, untolerated
 from .plan import Unblock, Waiting
 from .quantities import NANO, exact_quantity, format_money, format_quantity
-from .reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names
-from .snapshot import Amounts, Availability, Bundle, Cluster, Demand, Gang, Group, Snapshot
+from .reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names, seconds
+from .snapshot import Amounts, Availability, Bundle, Cluster, Demand, Gang, Group, Seconds, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Unblocker:
             yield _resumed(group)
         for code in sorted(TRANSIENT - {Code.RATE_LIMITED}):
             for group in by_code.get(code, ()):
-                yield _available(group)
+                yield _available(group, self.snapshot.now)
         if Code.RATE_LIMITED in by_code:
             yield from self._raised_rates(demand, by_code[Code.RATE_LIMITED])
         for group in by_code.get(Code.AT_MAX, ()):
@@ -248,7 +248,7 @@ class Unblocker:
         if group.frozen:
             yield _resumed(group)
         if group.availability.state != "available":
-            yield _available(group)
+            yield _available(group, self.snapshot.now)
         if cluster.max_launching is not None and flying > cluster.max_launching:
             yield _new_cluster_rate(cluster, flying)
         if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
@@ -306,9 +306,9 @@ def _new_rate(group: Group, value: int) -> Edit:
     )
 
 
-def _available(group: Group) -> Edit:
+def _available(group: Group, now: Seconds) -> Edit:
     until = group.availability.until
-    when = "" if until is None else f" (expected at {until:g})"
+    when = "" if until is None else f" (expected in {seconds(max(0, until - now))})"
     return Edit(
         f"{group.name} available again{when}",
         ("groups", group.name, "availability"),
