@@ -132,7 +132,10 @@ def _stays(release: Release, target: int, source: int) -> bool:
         return False
     if draft.busy[target] or release.placed[target]:
         return True
-    kind, old = draft.groups[draft.group_of[target] or 0], draft.groups[draft.group_of[source] or 0]
+    group = draft.group_of[target] or 0
+    kind, old = draft.groups[group], draft.groups[draft.group_of[source] or 0]
+    if release.free[group] <= kind.spare:
+        return False  # it is held free: work on it would call for another spare, and that one for the work again
     goes_anyway = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
     return not goes_anyway or (kind.price is not None and kind.price < (old.price or 0))
 
