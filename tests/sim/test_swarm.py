@@ -84,6 +84,8 @@ def test_shrinking_leaves_only_what_is_needed():
         (Task(246, 2.0), "a machine with half of what was ordered is never ready"),
         (Task(654, 2.0), "a clock that leaps ahead gives up no slice that was out of sight for a moment"),
         (Task(5007, 1.0, STORMS["all"]), "and no launch that was asked for a moment ago"),
+        (Task(20265, 2.0), "work and a spare do not change places for ever"),
+        (Task(30093, 2.0), "hosts that the workload does not see are not given up with the work that they may hold"),
     ],
 )
 def test_what_the_swarm_has_found_stays_mended(task, behaviour):

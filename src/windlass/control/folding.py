@@ -339,9 +339,9 @@ def _step(
         case State.BOOTING | State.INITIALIZING:
             return _coming_up(record, sight, group, policy, now)
         case State.READY:
-            return _lost(record, sight, group, policy, now)
+            return _lost(record, sight, policy, now)
         case State.CORDONED:
-            if lost := _lost(record, sight, group, policy, now):
+            if lost := _lost(record, sight, policy, now):
                 return lost
             if sight.running is not None:
                 why = f"acknowledged: {plural(sight.running, 'task')} still running"
@@ -351,7 +351,7 @@ def _step(
                     Code.DRAIN_ABORTED, f"not acknowledged within {seconds(policy.cordon_timeout)}"
                 )
         case State.DRAINING:
-            if lost := _lost(record, sight, group, policy, now):
+            if lost := _lost(record, sight, policy, now):
                 return lost
             patient = policy.allow_eviction or record.leaving is not None or group is None
             if age >= policy.drain_timeout and not patient and not record.certified:
@@ -428,21 +428,15 @@ def _coming_up(
     return None
 
 
-def _lost(
-    record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
-) -> tuple[State, Reason] | None:
-    """READY and after: gone or dead without our asking. One dead host of a slice takes all of it."""
+def _lost(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> tuple[State, Reason] | None:
+    """READY and after: gone or dead without our asking, by the provider's word. One dead host of a slice takes all of
+    it. What the workload alone does not see may still be at work: that is drained under the fence (``_must_leave``)."""
     if _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, "vanished from the provider's list without our asking")
     if sight.dead_host and sight.instance is not None:
         preempted = sight.instance.preempted_at is not None
         code = Code.PREEMPTED if preempted else Code.LOST
         return State.LOST, Reason(code, "the provider takes it away" if preempted else "a host of it is dead")
-    hosts = 1 if group is None else group.hosts
-    unwell = 0.0 if record.unwell_since is None else now - record.unwell_since
-    if unwell >= policy.unhealthy_timeout and len({node.id for node in sight.nodes}) < hosts and sight.workload_known:
-        why = f"not all of its hosts have been in the workload for {seconds(unwell)}"
-        return State.LOST, Reason(Code.LOST, why)
     return None
 
 
