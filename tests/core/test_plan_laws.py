@@ -15,10 +15,11 @@ from tests.applying import everything_done, launches_on_their_way
 from tests.snapshots import needs, slices, snapshots
 from windlass.core.conditions import Condition
 from windlass.core.invariants import broken_laws
+from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
 from windlass.core.reasons import Code
-from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, Snapshot
+from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, Node, ScaleDown, Slice, Snapshot
 
 STRATEGIES = ("best-fit", "rank", "cheapest")
 
@@ -141,3 +142,18 @@ def test_a_request_that_nobody_can_meet_does_not_make_the_next_plan_buy_again() 
     first = plan(snapshot)
     assert first.launch == {"trio": 1, "pair": 2}
     assert plan(launches_on_their_way(snapshot, first)).launch == {}
+
+
+def test_which_gang_a_slice_was_held_for_does_not_depend_on_the_order_of_the_input() -> None:
+    gangs = [
+        Demand(name, (Bundle((("cpu", 4000),), 2),), Gang.ANY, since=0, deadline=deadline)
+        for name, deadline in (("b", 800), ("a", 900), ("c", 800))
+    ]
+    idle = Slice("s-1", "g", State.READY, 0, nodes=(Node("n-1", idle_since=0),))
+    group = Group("g", (("cpu", 4000),), 1, scale_down=ScaleDown(idle_timeout=60))
+    plans = {
+        json.dumps(plan(Snapshot((group,), (idle,), demands=order, now=1000)).to_dict())
+        for order in (tuple(gangs), tuple(gangs[::-1]))
+    }
+    assert len(plans) == 1
+    assert "held for gang b" in plans.pop()

@@ -59,7 +59,8 @@ class Release:
         """Slices that members of a forming gang would use, and those that a gang held until its deadline."""
         held: dict[int, str] = {}
         was: dict[int, tuple[str, Seconds]] = {}
-        for gang in (*self.draft.waiting_gangs, *self.draft.late_gangs):
+        late = sorted(self.draft.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
+        for gang in (*self.draft.waiting_gangs, *late):
             code, groups = waiting[gang.id].reason.code, waiting[gang.id].groups
             if code in IMPOSSIBLE or code == Code.NO_SHAPE_FITS:
                 continue
