@@ -102,7 +102,8 @@ class Controller:
         asked_at = self.steady()
         lease = self.journal.acquire(self.leadership.holder, self.leadership.lease, self._lease_time())
         if lease is None:
-            raise NotLeading(f"another controller leads: {self.journal.lease()}")
+            other = self.journal.lease()
+            raise NotLeading(f"{other.holder} leads, epoch {other.epoch}" if other else "another controller leads")
         self.lease: Lease = lease
         self._leads_until = asked_at + lease.ttl
         self._renew_at = asked_at + lease.ttl / 3
