@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -145,7 +146,7 @@ class SqliteJournal(SqlJournal):
             run = self._connection.execute
             # Takes effect only while the file is empty: space of deleted records can be given back bit by bit.
             run("PRAGMA auto_vacuum = INCREMENTAL")
-            [mode] = run("PRAGMA journal_mode = WAL").fetchone()
+            mode = self._with_log()
             run("PRAGMA synchronous = FULL")
             run("PRAGMA fullfsync = ON")
             run(f"PRAGMA journal_size_limit = {LOG_KEPT}")
@@ -157,6 +158,19 @@ class SqliteJournal(SqlJournal):
             # A file that can only be read is opened without a word; this asks for the right to write.
             run("BEGIN IMMEDIATE")
             run("ROLLBACK")
+
+    def _with_log(self) -> str:
+        """Switch the file to a write-ahead log; the mode it is in then. Where several open a new file at once, SQLite
+        does not let this one statement wait for its turn, so it is tried again here."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                [mode] = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                return str(mode)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                    raise
+                time.sleep(0.005)
 
     def _file_identity(self) -> tuple[int, int] | None:
         if self.path is None:
