@@ -273,7 +273,9 @@ def test_a_leader_that_stops_hands_over_at_the_next_look(world: World) -> None:
                 await asyncio.sleep(1)
                 first.service.stop()
                 await first.task
+                assert not second.service.leading
                 await until(lambda: second.service.leading, within=15 / 3 + 0.1)
+                assert not first.service.leading
 
     leap(story())
 

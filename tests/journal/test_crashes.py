@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -243,20 +242,3 @@ def test_a_connection_that_was_cut_is_made_anew(postgres_address):
         with pytest.raises(JournalUnavailable):
             journal.append([entry()], epoch=1)
         assert journal.append([entry()], epoch=1) == 4
-
-
-def test_speed_of_durable_commits(address, capsys):
-    """A number to look at, not to pass or fail by."""
-    count = 200
-    with open_journal(address) as journal:
-        start = time.perf_counter()
-        for number in range(count):
-            journal.append([entry(number=number)], epoch=0)
-        single = count / (time.perf_counter() - start)
-        start = time.perf_counter()
-        for number in range(20):
-            journal.append([entry(number=number)] * 100, epoch=0)
-        batched = 2000 / (time.perf_counter() - start)
-    kind = "postgresql" if address.startswith("postgresql:") else f"sqlite {sqlite3.sqlite_version}"
-    with capsys.disabled():
-        print(f"\n{kind}: {single:,.0f} durable commits/s; {batched:,.0f} entries/s in batches of 100")

@@ -109,7 +109,7 @@ class _Demo:
                     service.stop()
                     await running
             finally:
-                left = await self._clean_up(plant)
+                left = await self._clean_up(plant, service)
             chronicle = recovered(journal)
         return self._curtain(chronicle, left)
 
@@ -154,12 +154,11 @@ class _Demo:
         if command is not None and command.signal(signal.SIGKILL):
             self._tell(f"kill -9 for the machine {victim.id}, in the middle of {plural(tasks, 'task')}")
 
-    async def _clean_up(self, plant: Plant) -> int:
+    async def _clean_up(self, plant: Plant, service: Service) -> int:
         """End whatever is still there, however the play ended; how many machines that were."""
-        provider = plant.providers["here"]
-        left = await provider.list()
+        provider, left = plant.providers["here"], await plant.providers["here"].list()
         for instance in left:
-            await provider.terminate(instance.slice_id, sys.maxsize)
+            await provider.terminate(instance.slice_id, service.controller.lease.epoch)
         await plant.close()
         self.queue.close()
         return len(left)

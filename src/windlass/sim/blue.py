@@ -64,9 +64,7 @@ def _hand_created(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
 
 
 def _two_leaders(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
-    from .engine import LEASE
-
-    engine.start_leader(ahead=2 * LEASE)
+    engine.start_leader(ahead=2 * engine.lease)
 
 
 def _clock_jumps(engine: Engine, fault: Fault) -> None:
