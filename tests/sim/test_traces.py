@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from windlass.cli import windlass
-from windlass.cli.simulate_trace import simulated
 from windlass.config import ConfigError
 from windlass.config.overriding import overridden
 from windlass.core.snapshot import Gang
 from windlass.sim.bound import offline_bound
 from windlass.sim.traces import TraceError, read_trace
+from windlass.sim.tracing import run_trace
 
 HEAD = "job_id,submit_s,duration_s,tasks,cpu,mem_gib,gpu,gpu_model,gang\n"
 JOBS = HEAD + "a,100,3600,2,4,8,1,,0\nb,260,1800,1,4,8,0.5,A100|H100,0\nc,400,60,4,1,1,0,,1\nd,500,,1,1,1,0,,0\n"
@@ -116,7 +116,7 @@ def test_a_wrong_change_is_told(change):
 
 def test_what_a_run_costs_and_how_long_work_waits(trace, config):
     jobs = read_trace(trace)
-    _, found, _ = simulated(overridden(CONFIG, path="w.yaml").settings, jobs)
+    _, found = run_trace(overridden(CONFIG, path="w.yaml").settings, jobs)
     assert (found.jobs, found.finished, found.killed_by_us, found.breaches) == (3, 3, 0, ())
     assert found.wait_max == pytest.approx(60, abs=2)  # a boot
     assert found.dollars == pytest.approx(sum(found.accounts.values()))

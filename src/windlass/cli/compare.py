@@ -15,9 +15,10 @@ from windlass.sim.bound import offline_bound
 from windlass.sim.drawing import Point, frontier, page
 from windlass.sim.measuring import Measures
 from windlass.sim.traces import TraceError, read_trace
+from windlass.sim.tracing import run_trace
 
 from .output import content, write
-from .simulate_trace import simulated
+from .simulate_trace import progress
 
 SCHEMA = "windlass.comparison/v1"
 
@@ -65,9 +66,8 @@ def command(
         sys.exit(1)
     found: dict[str, Measures] = {}
     for name, config in configs.items():
-        if sys.stderr.isatty():
-            click.echo(name, err=True)
-        found[name] = simulated(config.settings, trace, seed=seed, progress=not as_json)[1]
+        with progress(enabled=not as_json) as came_to:
+            found[name] = run_trace(config.settings, trace, seed=seed, came_to=came_to)[1]
     bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
     if picture:
         points = [Point(name, one.dollars, one.wait_p95, name == "as configured") for name, one in found.items()]

@@ -5,32 +5,27 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from windlass.config import Config, ConfigError
 from windlass.config.overriding import overridden
-from windlass.control.policy import Interval, Settings
 from windlass.core.reasons import plural, seconds
-from windlass.sim.clock import EPOCH
 from windlass.sim.drawing import curves, page
-from windlass.sim.engine import Engine
 from windlass.sim.faults import Fault
-from windlass.sim.machines import MachineKind
-from windlass.sim.measuring import Gauge, Measures, measures
-from windlass.sim.script import Script
+from windlass.sim.measuring import Measures
 from windlass.sim.traces import Trace, TraceError, read_trace
+from windlass.sim.tracing import run_trace
 
 from .output import content, write
 from .simulate import read_storm
 
 SCHEMA = "windlass.simulation/v1"
-CURVE = 2000
-"""Points of a curve; more than a picture shows."""
-FOR_EVER = 10.0 * 365 * 86400
+BAR_EVERY = 0.2
+"""Seconds between two moves of the bar."""
 
 
 @click.command("trace", epilog="Exit status: 0 every promise was kept, 1 a file is wrong or a promise was broken.")
@@ -64,7 +59,10 @@ def command(
       windlass simulate windlass.yaml --trace jobs.csv.gz --set gpu.scale_down.idle_timeout=10m --picture run.html
     """
     config, trace = _read(file, trace_file, changes, limit)
-    gauge, found, took = simulated(config.settings, trace, seed=seed, faults=storm or (), progress=not as_json)
+    began = time.perf_counter()
+    with progress(enabled=not as_json) as came_to:
+        gauge, found = run_trace(config.settings, trace, seed=seed, faults=storm or (), came_to=came_to)
+    took = time.perf_counter() - began
     if picture:
         facts = list(_facts(found, trace, took))
         Path(picture).write_text(page(f"{trace_file} on {file}", facts, curves(gauge.samples)), encoding="utf-8")
@@ -89,52 +87,22 @@ def _read(file: str, trace_file: str, changes: tuple[str, ...], limit: int | Non
     sys.exit(1)
 
 
-def simulated(
-    settings: Settings, trace: Trace, *, seed: int = 0, faults: tuple[Fault, ...] = (), progress: bool = False
-) -> tuple[Gauge, Measures, float]:
-    """A trace on the machines of some settings; the seconds it took are real ones."""
-    # Where nothing happens and no deadline comes, a pass can change nothing: made-up time leaps over it.
-    policy = settings.policy
-    interval = Interval(policy.evaluation_interval.min, max(policy.evaluation_interval.max, 86400.0))
-    settings = replace(settings, policy=replace(policy, evaluation_interval=interval))
-    span = max((job.arrives for job in trace.jobs), default=0.0)
-    script = Script(settings, jobs=trace.jobs, faults=faults, kinds=_kinds(settings), seed=seed, hours=span / 3600)
-    gauge = Gauge(max(1.0, span / CURVE))
-    bar = _Progress(span, enabled=progress and sys.stderr.isatty())
+@contextmanager
+def progress(*, enabled: bool) -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal; gives what moves it on."""
+    shown_at = 0.0
 
-    def watch(engine: Engine) -> None:
-        gauge(engine)
-        bar.at(engine.now() - EPOCH)
-
-    engine = Engine(script, watch=watch, thorough=False, lease=FOR_EVER, cap=FOR_EVER)
-    began = time.perf_counter()
-    run = engine.run()
-    bar.done()
-    return gauge, measures(engine, run, gauge, trace.jobs), time.perf_counter() - began
-
-
-def _kinds(settings: Settings) -> tuple[MachineKind, ...]:
-    """What the made-up cloud sells: each group, which boots in the time that it says."""
-    plain = Script(settings).all_kinds()
-    boots = {sold.group.name: float(sold.group.boot_seconds) for sold in settings.groups}
-    return tuple(replace(kind, boot=boots[kind.offering.name], join=0.0) for kind in plain)
-
-
-class _Progress:
-    """How far the made-up time has come, on a terminal."""
-
-    def __init__(self, span: float, *, enabled: bool) -> None:
-        self._span, self._enabled, self._next = max(span, 1.0), enabled, 0.0
-
-    def at(self, now: float) -> None:
-        if self._enabled and time.monotonic() >= self._next:
-            self._next = time.monotonic() + 0.2
-            share = min(1.0, now / self._span)
+    def move(share: float) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= BAR_EVERY:
+            shown_at = time.monotonic()
             click.echo(f"\r[{'#' * int(40 * share):<40}] {100 * share:3.0f} %", nl=False, err=True)
 
-    def done(self) -> None:
-        if self._enabled:
-            click.echo("\r" + " " * 50 + "\r", nl=False, err=True)
+    if not enabled or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    yield move
+    click.echo("\r" + " " * 50 + "\r", nl=False, err=True)
 
 
 def _facts(found: Measures, trace: Trace, took: float) -> Iterator[tuple[str, str]]:

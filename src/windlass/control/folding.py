@@ -19,7 +19,7 @@ from windlass.workloads.protocol import WorkloadView, WorkNode
 
 from .luck import held_off, over_quota, succeeded, unlucky
 from .policy import Policy, Settings
-from .records import Book, Failure, Gone, Luck, Moved, SliceRecord, moved
+from .records import Book, Failure, Gone, Luck, Moved, SliceRecord, moved, seen_nodes
 
 REMEMBERED = 3600.0
 """Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
@@ -300,10 +300,7 @@ def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: 
 
 
 def _nodes(record: SliceRecord, sight: _Sight) -> tuple[Node, ...]:
-    here = {
-        one.id: Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy)
-        for one in sorted(sight.nodes, key=lambda one: one.id)
-    }
+    here = {node.id: node for node in seen_nodes(sight.nodes)}
     if len(here) < len(record.nodes):
         for node in record.nodes:
             here.setdefault(node.id, node if not node.healthy else replace(node, healthy=False))

@@ -15,7 +15,7 @@ from windlass.core.lifecycle import IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.plan import Change, Plan, Waiting
 from windlass.core.planner import plan
 from windlass.core.reasons import Code, plural, seconds
-from windlass.core.snapshot import Demand, Node, Snapshot
+from windlass.core.snapshot import Demand, Snapshot
 from windlass.journal import Journal
 from windlass.workloads.protocol import WorkNode
 
@@ -23,7 +23,7 @@ from .chronicle import SETTINGS, Chronicle, recovered
 from .deciding import snapshot_of
 from .luck import boot_time
 from .policy import Settings
-from .records import Luck, SliceRecord
+from .records import Luck, SliceRecord, seen_nodes
 
 NAMED = 3
 """Slices of a sentence that are named; the others are counted."""
@@ -40,17 +40,10 @@ def with_nodes(chronicle: Chronicle) -> Chronicle:
     for node in chronicle.sighted.node.values():
         nodes.setdefault(node.slice_id, []).append(node)
     slices = {
-        name: replace(record, nodes=_as_planned_with(nodes[name])) if name in nodes else record
+        name: replace(record, nodes=seen_nodes(nodes[name])) if name in nodes else record
         for name, record in chronicle.book.slices.items()
     }
     return replace(chronicle, book=replace(chronicle.book, slices=slices))
-
-
-def _as_planned_with(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
-    return tuple(
-        Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy)
-        for one in sorted(nodes, key=lambda one: one.id)
-    )
 
 
 @dataclass(frozen=True, slots=True)

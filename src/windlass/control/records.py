@@ -6,12 +6,13 @@ record where it is and quarantines it, with the reason, so that one odd record n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from windlass.core.lifecycle import State, is_legal
 from windlass.core.reasons import Code, Reason
 from windlass.core.snapshot import Node
+from windlass.workloads.protocol import WorkNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,14 @@ class SliceRecord:
     def certified(self) -> bool:
         """Whether the workload's word for the current fence is that nothing runs there."""
         return self.certificate is not None and self.certificate == self.fence
+
+
+def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
+    """Nodes as the planner reads them, from what a workload shows of them, by id."""
+    return tuple(
+        Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy)
+        for one in sorted(nodes, key=lambda one: one.id)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""A trace of jobs on the machines of some settings: the engine, watched by a gauge, until all is quiet again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from windlass.control.policy import Settings
+
+from .clock import EPOCH
+from .engine import Engine
+from .faults import Fault
+from .machines import MachineKind
+from .measuring import Gauge, Measures, measures
+from .script import Script
+from .traces import Trace
+
+CURVE = 2000
+"""Points of a curve; more than a picture shows."""
+FOR_EVER = 10.0 * 365 * 86400
+"""Longer than any trace: nobody takes the lease, and the last job is waited for."""
+
+
+def run_trace(
+    settings: Settings,
+    trace: Trace,
+    *,
+    seed: int = 0,
+    faults: tuple[Fault, ...] = (),
+    came_to: Callable[[float], None] = lambda _: None,
+) -> tuple[Gauge, Measures]:
+    """How it looked over time, and what it came to. ``came_to`` is told the share of the arrivals that is over."""
+    span = max((job.arrives for job in trace.jobs), default=0.0)
+    script = Script(settings, jobs=trace.jobs, faults=faults, kinds=_kinds(settings), seed=seed, hours=span / 3600)
+    gauge = Gauge(max(1.0, span / CURVE))
+
+    def watch(engine: Engine) -> None:
+        gauge(engine)
+        came_to(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
+
+    engine = Engine(script, watch=watch, thorough=False, lease=FOR_EVER, cap=FOR_EVER)
+    run = engine.run()
+    return gauge, measures(engine, run, gauge, trace.jobs)
+
+
+def _kinds(settings: Settings) -> tuple[MachineKind, ...]:
+    """What the made-up cloud sells: each group, which boots in the time that it says."""
+    boots = {sold.group.name: float(sold.group.boot_seconds) for sold in settings.groups}
+    return tuple(replace(kind, boot=boots[kind.offering.name], join=0.0) for kind in Script(settings).all_kinds())
