@@ -23,7 +23,7 @@ from windlass.core.room import Room as PlannersRoom
 from windlass.core.snapshot import Amounts, Bundle, Demand, Group, amounts
 from windlass.testing.waiting import a_moment, eventually, refusal_of, run
 from windlass.testing.workload_conformance import WorkloadConformance
-from windlass.workloads.protocol import WorkloadError
+from windlass.workloads.protocol import WorkloadError, WorkloadView
 from windlass.workloads.queue import QueueWorkload
 from windlass.workloads.queue_bell import WATCHERS, Bell
 from windlass.workloads.queue_file import QueueError
@@ -525,3 +525,24 @@ def test_a_job_of_100_000_tasks_is_submitted_and_looked_at_as_if_it_were_one(tmp
         times.append(time.process_time() - began)
     assert sum(count for _, _, count, _ in sight.waiting) + sum(node.tasks for node in sight.nodes) == 101_225
     assert sorted(times)[95] < 0.02  # 5 ms on a quiet machine
+
+
+# -- looking only --------------------------------------------------------------------------------------------------
+
+
+def test_who_only_looks_makes_nothing_and_sees_a_queue_that_is_not_there_as_empty(tmp_path):
+    async def test():
+        onlooker = QueueWorkload(tmp_path / "queue", look_only=True)
+        assert await onlooker.observe() == WorkloadView()
+        assert list(tmp_path.iterdir()) == []
+        queue = Queue(tmp_path / "queue")
+        queue.submit("job", ["true"], amounts({"cpu": 1000}), 3, 0)
+        queue.close()
+        before = sorted(path.name for path in (tmp_path / "queue").rglob("*") if path.is_socket() or path.is_dir())
+        (demand,) = (await onlooker.observe()).demands
+        assert (demand.id, demand.count) == ("job", 3)
+        after = sorted(path.name for path in (tmp_path / "queue").rglob("*") if path.is_socket() or path.is_dir())
+        assert after == before
+        await onlooker.close()
+
+    run(test())

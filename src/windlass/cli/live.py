@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, cast
 
 from windlass.config import Config
@@ -24,7 +23,6 @@ from windlass.control.picture import chronicle_of
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, Instance, Provider
 from windlass.workloads.protocol import Workload
-from windlass.workloads.queue_file import FILE
 
 from .reading import is_missing, why_closed
 
@@ -75,9 +73,8 @@ def known(config: Config) -> Chronicle:
 async def _looked(config: Config) -> tuple[Look, frozenset[str]]:
     plant, limit = assembled(config, look_only=True), config.settings.policy.observe_timeout
     try:
-        workload = plant.workload if _is_there(config) else _nothing_submitted()
         providers = {name: Listed(provider) for name, provider in plant.providers.items()}
-        look = await whole_look(providers, workload, limit, time.monotonic)
+        look = await whole_look(providers, plant.workload, limit, time.monotonic)
         return look, frozenset(name for name, one in providers.items() if one.denied)
     finally:
         await plant.close()
@@ -95,17 +92,6 @@ class Listed:
         except AuthFailed:
             self.denied = True
             raise
-
-
-def _is_there(config: Config) -> bool:
-    """A queue that nobody has submitted to yet is made by the first look at it; we make nothing."""
-    return config.workload.type != "queue" or (Path(config.workload.settings["directory"]) / FILE).exists()
-
-
-def _nothing_submitted() -> Workload:
-    from windlass.sim.workload import SimulatedWorkload
-
-    return SimulatedWorkload((), list, now=time.time)
 
 
 async def whole_look(

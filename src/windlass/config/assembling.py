@@ -77,7 +77,7 @@ def assembled(
     if like is not None and like.config.workload == config.workload:
         workload = like.workload
     else:
-        workload = _workload(config, providers, now)
+        workload = _workload(config, providers, look_only, now)
     _tell_groups(workload, groups)
     return Plant(config, providers, workload)
 
@@ -121,12 +121,12 @@ def _provider(one: ProviderConfig, look_only: bool, tie_to: int | None, now: Cal
     return Simulated((), now=now, seed=settings["seed"])
 
 
-def _workload(config: Config, providers: dict[str, Provider], now: Callable[[], float]) -> Workload:
+def _workload(config: Config, providers: dict[str, Provider], look_only: bool, now: Callable[[], float]) -> Workload:
     settings = config.workload.settings
     if config.workload.type == "queue":
         from windlass.workloads.queue import QueueWorkload
 
-        return QueueWorkload(settings["directory"], now=now)
+        return QueueWorkload(settings["directory"], look_only=look_only, now=now)
     from windlass.sim.cloud import SimulatedProvider
     from windlass.sim.jobs import Job
     from windlass.sim.workload import SimulatedWorkload

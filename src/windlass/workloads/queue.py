@@ -26,7 +26,7 @@ from windlass.core.snapshot import Bundle, Demand, Group
 from .protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 from .queue_agent import NODE
 from .queue_bell import WATCHERS, Bell
-from .queue_file import QueueError, QueueGone
+from .queue_file import FILE, QueueError, QueueGone
 from .queue_store import Queue, Sight
 
 T = TypeVar("T")
@@ -47,14 +47,17 @@ class QueueWorkload:
         groups: Iterable[Group] = (),
         *,
         grace: float = GRACE,
+        look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """``look_only``: a look makes nothing, neither a queue nor a bell; a queue that is not there yet is empty."""
+        self._look_only = look_only
         self._directory = Path(directory).absolute()
         self._grace = grace
         self._now = now
         # Apart from each other: a change may wait for another process that writes, a look never does.
-        self._looking = _Connection(self._directory, now)
-        self._changing = _Connection(self._directory, now)
+        self._looking = _Connection(self._directory, now, create=not look_only)
+        self._changing = _Connection(self._directory, now, create=not look_only)
         self._bell: Bell | None = None
         self.regroup(groups)
 
@@ -65,6 +68,8 @@ class QueueWorkload:
     # -- the contract ------------------------------------------------------------------------------------------------
 
     async def observe(self) -> WorkloadView:
+        if self._look_only and not (self._directory / FILE).exists():
+            return WorkloadView()  # nobody has submitted anything yet
         # Hushed before the look: what rings from here on may or may not be in the view, so it is looked at again.
         await self._listen()
         if self._bell is not None:
@@ -133,7 +138,7 @@ class QueueWorkload:
 
     async def _listen(self) -> None:
         """Hang up the bell, again if somebody took it down."""
-        if self._bell is not None and self._bell.path.exists():
+        if self._look_only or (self._bell is not None and self._bell.path.exists()):
             return
         await _asked(self._looking.open)
         if self._bell is not None:
@@ -146,15 +151,15 @@ class QueueWorkload:
 class _Connection:
     """The queue, opened when it is first needed, and anew when another file has taken its place."""
 
-    def __init__(self, directory: Path, now: Callable[[], float]) -> None:
-        self._directory, self._now = directory, now
+    def __init__(self, directory: Path, now: Callable[[], float], *, create: bool) -> None:
+        self._directory, self._now, self._create = directory, now, create
         self._queue: Queue | None = None
         self._opening = threading.Lock()
 
     def open(self) -> Queue:
         with self._opening:
             if self._queue is None:
-                self._queue = Queue(self._directory, now=self._now)
+                self._queue = Queue(self._directory, create=self._create, now=self._now)
             return self._queue
 
     def do(self, what: Callable[[Queue], T]) -> T:
