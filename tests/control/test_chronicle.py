@@ -151,7 +151,7 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
         then = controller.chronicle
         await rounds(world, controller, 10)
         assert recovered(journal, until=early + 1).tables() == then.tables()
-        assert journal.compact(world.time - 100, keep_kinds=kept, epoch=controller.lease.epoch) > 50
+        assert journal.compact(world.time - 100, keep_kinds=kept, epoch=controller.leading.epoch) > 50
         assert recovered(journal) == controller.chronicle
         with pytest.raises(TooOld):
             recovered(journal, until=early + 1)

@@ -9,7 +9,8 @@ import pytest
 
 from tests.control.worlds import World
 from windlass.control.chronicle import Reader, saved
-from windlass.control.loop import Controller, NotLeading
+from windlass.control.leading import NotLeading
+from windlass.control.loop import Controller
 from windlass.core.lifecycle import State
 from windlass.core.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity, ProviderError

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.control.worlds import World
-from windlass.control.loop import Controller, NotLeading
+from windlass.control.leading import NotLeading
+from windlass.control.loop import Controller
 from windlass.core.lifecycle import State
 
 
@@ -67,9 +68,9 @@ def test_a_clock_that_is_set_makes_no_lease_longer(set_to: float) -> None:
         world.time += set_to
         world.ahead -= set_to  # the steady clock knows nothing of it
         world.work.waiting = ["a"]
-        assert leader.leads()
+        assert leader.leading.leads()
         world.ahead += 16
-        assert not leader.leads()
+        assert not leader.leading.leads()
 
     asyncio.run(story())
 
@@ -82,7 +83,7 @@ def test_a_leader_whose_lease_ran_out_and_that_nobody_replaced_goes_on() -> None
         world.work.waiting = ["a"]
         await world.ticks(leader, 3)
         assert list(world.work.running.values()) == ["a"]
-        assert leader.lease.epoch == 1
+        assert leader.leading.epoch == 1
 
     asyncio.run(story())
 

@@ -56,7 +56,7 @@ class EndsWithoutACertificate(Planted):
     def tamper(self) -> None:
         for record in self.chronicle.book.slices.values():
             if record.state == State.READY and record.nodes and not any(node.busy for node in record.nodes):
-                terminate = self.providers[record.provider].terminate(record.id, self.lease.epoch)
+                terminate = self.providers[record.provider].terminate(record.id, self.leading.epoch)
                 with pytest.raises(StopIteration):
                     terminate.send(None)
                 return

@@ -158,7 +158,7 @@ class _Demo:
         """End whatever is still there, however the play ended; how many machines that were."""
         provider, left = plant.providers["here"], await plant.providers["here"].list()
         for instance in left:
-            await provider.terminate(instance.slice_id, service.controller.lease.epoch)
+            await provider.terminate(instance.slice_id, service.controller.leading.epoch)
         await plant.close()
         self.queue.close()
         return len(left)

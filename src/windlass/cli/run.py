@@ -14,7 +14,8 @@ import click
 
 from windlass.config import Config, ConfigError, read_config
 from windlass.config.assembling import Plant, assembled
-from windlass.control.loop import Misfit, NotLeading, Pass
+from windlass.control.leading import NotLeading
+from windlass.control.loop import Misfit, Pass
 from windlass.control.service import Service
 from windlass.control.story import Line, lines
 from windlass.journal import JournalError, open_journal

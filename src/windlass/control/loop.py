@@ -16,7 +16,7 @@ from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
 from windlass.core.snapshot import Snapshot
-from windlass.journal import Entry, Fenced, Journal, Lease, LeaseLost
+from windlass.journal import Entry, Journal
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
@@ -39,6 +39,7 @@ from .chronicle import (
 from .deadlines import next_deadline
 from .deciding import Bought, decide, snapshot_of
 from .folding import Fold, Known, Seen, fold, forgotten
+from .leading import Leading, NotLeading
 from .observing import Look, Observer
 from .orders import obeyed, orders_after
 from .picture import with_nodes
@@ -49,10 +50,6 @@ ORDERS = "orders"
 SAVE_AFTER = 1000
 """Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
 saving costs no more than writing; a restart reads no more than that."""
-
-
-class NotLeading(Exception):
-    """Another controller has the lease."""
 
 
 class Misfit(Exception):
@@ -99,44 +96,15 @@ class Controller:
 
     def start(self) -> None:
         """Take the lease and read the chronicle; ``NotLeading`` while another controller leads."""
-        asked_at = self.steady()
-        lease = self.journal.acquire(self.leadership.holder, self.leadership.lease, self._lease_time())
-        if lease is None:
-            other = self.journal.lease()
-            raise NotLeading(f"{other.holder} leads, epoch {other.epoch}" if other else "another controller leads")
-        self.lease: Lease = lease
-        self._leads_until = asked_at + lease.ttl
-        self._renew_at = asked_at + lease.ttl / 3
+        began = self.steady()
+        self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
         self.chronicle = with_nodes(recovered(self.journal))
-        self._looked_at = (self.chronicle.at, asked_at)
+        self._looked_at = (self.chronicle.at, began)
         self._numbers = count(self.journal.last_seq() + 1)
         self._stamp = _letters(int(self.now()))
-        self.actuator = Actuator(self.providers, self.workload, lease.epoch, self.leads, self.now, self._wake)
+        leads, epoch = self.leading.leads, self.leading.epoch
+        self.actuator = Actuator(self.providers, self.workload, epoch, leads, self.now, self._wake)
         self.check(self.providers)
-
-    def leads(self) -> bool:
-        """Whether the lease has not run out: asked before every outside call. By the steady clock, counted from before
-        the lease was asked for, so that neither a clock that is set nor a slow database makes it longer."""
-        return self.steady() < self._leads_until
-
-    def renew(self) -> None:
-        """Keep the lease, if it is time to; ``NotLeading`` when it is another's."""
-        asked_at = self.steady()
-        if asked_at < self._renew_at:
-            return
-        try:
-            self.lease = self.journal.renew(self.lease, self._lease_time())
-        except LeaseLost as error:
-            raise NotLeading(str(error)) from error
-        self._leads_until, self._renew_at = asked_at + self.lease.ttl, asked_at + self.lease.ttl / 3
-
-    @property
-    def renews_in(self) -> float:
-        """Seconds until the lease is to be renewed."""
-        return max(0.0, self._renew_at - self.steady())
-
-    def _lease_time(self) -> float | None:
-        return None if self.journal.own_clock else self.now()
 
     def _new_id(self, group: str) -> str:
         """Unique for ever, also if the journal is lost: the second in which we came to lead, and a number that no
@@ -147,7 +115,7 @@ class Controller:
         """Stop looking and acting, and give the lease back. Slices live on."""
         await self._observer.close()
         await self.actuator.close()
-        self.journal.release(self.lease)
+        self.leading.release()
 
     # -- settings -----------------------------------------------------------------------------------------------------
 
@@ -187,7 +155,7 @@ class Controller:
         look = recognized(await self._observer.look(), self.chronicle.sighted)
         if self.actuator.overtaken:
             raise NotLeading(self.actuator.overtaken)
-        self.renew()
+        self.leading.renew()
         before, now, settings = self.chronicle, self.now(), self.settings
         orders = orders_after(self.journal, before.heard.get(ORDERS, 0))
         refused = tuple(self.actuator.refused)
@@ -247,22 +215,18 @@ class Controller:
         account = charged(before.account, before.book, before.stay, now)
         charged_now = replace(kept, account=opened(account, kept.book, now))
         entries = (*once, *changes, *entries_between(kept, charged_now, now))
-        try:
-            seq = self.journal.append(entries, epoch=self.lease.epoch)
-            self.chronicle = replace(charged_now, at=now, seq=seq)
-            self._entries_since_saved += len(entries)
-        except Fenced as error:
-            raise NotLeading(str(error)) from error
+        with self.leading.writing():
+            seq = self.journal.append(entries, epoch=self.leading.epoch)
+        self.chronicle = replace(charged_now, at=now, seq=seq)
+        self._entries_since_saved += len(entries)
         return entries
 
     def _save(self) -> None:
         """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
         if self._entries_since_saved <= max(SAVE_AFTER, 2 * sum(map(len, self.chronicle.tables().values()))):
             return
-        try:
-            self.journal.save_state(self.chronicle.seq, saved(self.chronicle), epoch=self.lease.epoch)
-        except Fenced as error:
-            raise NotLeading(str(error)) from error
+        with self.leading.writing():
+            self.journal.save_state(self.chronicle.seq, saved(self.chronicle), epoch=self.leading.epoch)
         self._entries_since_saved = 0
 
     def next_deadline(self) -> float | None:

@@ -15,7 +15,8 @@ from windlass.journal import Journal, JournalError, JournalUnavailable
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
-from .loop import Controller, NotLeading, Pass
+from .leading import NotLeading
+from .loop import Controller, Pass
 from .policy import Leadership, Settings
 
 ORDERS_EVERY = 0.5
@@ -98,7 +99,7 @@ class Service:
 
     async def _lead(self) -> None:
         self.leading = True
-        self._say(f"leading as {self.controller.leadership.holder}, epoch {self.controller.lease.epoch}")
+        self._say(f"leading as {self.controller.leadership.holder}, epoch {self.controller.leading.epoch}")
         watching = asyncio.create_task(self._watch_orders())
         try:
             while not self._stop.is_set():
@@ -134,7 +135,7 @@ class Service:
         self._listen()
         due = controller.next_deadline()
         left = interval.max if due is None else min(interval.max, due - controller.now())
-        await self._sleep(max(0.001, min(left, controller.renews_in)))
+        await self._sleep(max(0.001, min(left, controller.leading.renews_in)))
         happened, least = self._wake.is_set(), begun + interval.min - controller.steady()
         # A pass that the clock alone had asked for does not hold up the next event.
         spinning = self._happened or not happened
@@ -179,7 +180,7 @@ class Service:
         before, live = controller.now() - self._retention, frozenset(controller.chronicle.book.slices)
         with suppress(JournalError):
             await asyncio.to_thread(
-                self._journal.compact, before, keep_kinds=DEPENDABLE, keep_subjects=live, epoch=controller.lease.epoch
+                self._journal.compact, before, keep_kinds=DEPENDABLE, keep_subjects=live, epoch=controller.leading.epoch
             )
 
     def _say(self, text: str) -> None:

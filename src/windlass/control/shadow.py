@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
-from windlass.journal import Entry, Fenced, Journal, LeaseLost
+from windlass.journal import Entry, Journal
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
@@ -31,7 +31,7 @@ from .chronicle import (
 )
 from .deciding import snapshot_of
 from .folding import Known, Seen, fold, forgotten
-from .loop import NotLeading
+from .leading import Leading
 from .observing import Observer
 from .plain import from_plain, to_plain
 from .policy import Leadership, Settings
@@ -55,15 +55,13 @@ class Shadow:
         leadership: Leadership,
     ) -> None:
         self.settings, self.journal, self.now = settings, journal, now
-        lease = journal.acquire(leadership.holder, leadership.lease, None if journal.own_clock else now())
-        if lease is None:
-            raise NotLeading(f"another shadow writes to this journal: {journal.lease()}")
-        self._lease = lease
+        self._leading = Leading(journal, leadership, now, steady)
         self.chronicle = recovered(journal)
         self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
 
     async def tick(self) -> tuple[Entry, ...]:
         """Look, fold, plan, and write down what is new."""
+        self._leading.renew()
         before, settings = self.chronicle, self.settings
         look = recognized(await self._observer.look(), before.sighted)
         now = self.now()
@@ -92,19 +90,16 @@ class Shadow:
         if not entries and now - before.at < STILL_THERE:
             return ()
         entries = entries or tuple(_still(after, now))
-        try:
-            self._lease = self.journal.renew(self._lease, None if self.journal.own_clock else now)
-            seq = self.journal.append(entries, epoch=self._lease.epoch)
-        except (Fenced, LeaseLost) as error:
-            raise NotLeading(str(error)) from error
+        with self._leading.writing():
+            seq = self.journal.append(entries, epoch=self._leading.epoch)
         self.chronicle = replace(after, at=now, seq=seq)
         return entries
 
     async def stop(self) -> None:
         """Note until when it was there, and give the lease back."""
         await self._observer.close()
-        self.journal.append(tuple(_still(self.chronicle, self.now())), epoch=self._lease.epoch)
-        self.journal.release(self._lease)
+        self.journal.append(tuple(_still(self.chronicle, self.now())), epoch=self._leading.epoch)
+        self._leading.release()
 
 
 def _still(chronicle: Chronicle, now: float) -> Iterator[Entry]:

@@ -16,7 +16,8 @@ from math import inf
 from typing import Any
 
 from windlass.control.chronicle import Chronicle
-from windlass.control.loop import Controller, Misfit, NotLeading, Pass
+from windlass.control.leading import NotLeading
+from windlass.control.loop import Controller, Misfit, Pass
 from windlass.control.policy import Leadership, Settings
 from windlass.journal import Journal, JournalError, JournalUnavailable
 
@@ -325,7 +326,7 @@ class Engine:
             controller = leader.controller
             due = controller.next_deadline()
             # Without faults every change is an event: then there is no need to look by the clock.
-            instants += [now + controller.renews_in, now + interval.max if self.storm.faults else inf]
+            instants += [now + controller.leading.renews_in, now + interval.max if self.storm.faults else inf]
             if due is not None:
                 instants.append(due - leader.offset)
         if not self.leaders:
