@@ -15,6 +15,20 @@ _ORDER: Final = {
     }
 }
 
+_JOB: Final = {
+    "name": "its name, by which `windlass why` knows it",
+    "command": "the command and its arguments",
+    "tasks": "how many tasks it has",
+    "needs": "what each task needs",
+    "retries": "how often a task that fails is run again",
+    "submitted": "when it was submitted",
+    "waiting": "tasks that wait",
+    "running": "tasks that run",
+    "done": "tasks that ended well",
+    "failed": "tasks that failed, retries included",
+    "logs": "the directory with what its tasks wrote",
+}
+
 SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
     "status": {
         "windlass.status/v1": {
@@ -63,6 +77,15 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
     "freeze": _ORDER,
     "resume": _ORDER,
     "drain": _ORDER,
+    "submit": {
+        "windlass.job/v1": {"schema": "`windlass.job/v1`", **_JOB},
+    },
+    "jobs": {
+        "windlass.jobs/v1": {
+            "schema": "`windlass.jobs/v1`",
+            "jobs": f"the oldest first: {', '.join(f'`{key}`' for key in _JOB)}",
+        }
+    },
     "doctor": {
         "windlass.doctor/v1": {
             "schema": "`windlass.doctor/v1`",

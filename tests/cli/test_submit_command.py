@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from windlass.cli import submit
+from windlass.cli import jobs, submit
 from windlass.core.snapshot import amounts
 from windlass.workloads.queue_store import Queue
 
@@ -30,7 +30,7 @@ def submitted(*words: str):
 def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_told(queue_directory):
     done = submitted("--", "python", "train.py", "--fast")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == "job-1: 1 task, 1 cpu\nnext: windlass status\n      windlass why job-1\n"
+    assert done.stdout == "job-1: 1 task, 1 cpu\nnext: windlass jobs\n      windlass why job-1\n"
     (job,) = Queue(queue_directory).jobs()
     assert (job.command, job.tasks, job.needs) == (("python", "train.py", "--fast"), 1, amounts({"cpu": 1000}))
 
@@ -88,3 +88,32 @@ def test_a_cluster_without_a_queue_is_told_how_to_get_one(tmp_path):
     assert "workload.type is simulated" in done.stderr
     assert "workload: {type: queue}" in done.stderr
     assert [path.name for path in Path(tmp_path).iterdir()] == ["windlass.yaml"]
+
+
+# -- windlass jobs -------------------------------------------------------------------------------------------------
+
+
+def test_what_became_of_each_job_is_told_failures_included(queue_directory):
+    queue = Queue(queue_directory)
+    queue.submit("good", ["true"], amounts({"cpu": 1000}), 1, 0)
+    queue.submit("bad", ["false"], amounts({"cpu": 1000}), 1, 0)
+    queue.submit("late", ["true"], amounts({"cpu": 1000}), 2, 0)
+    place = queue.join("s-1/0", "s-1", {"cpu": 2000}, {})
+    first, second = queue.claim(place)
+    queue.report(place, first.number, 0)
+    queue.report(place, second.number, 1)
+    queue.close()
+    told = json.loads(CliRunner().invoke(jobs.command, ["--json"]).stdout)
+    counts = {job["name"]: (job["waiting"], job["done"], job["failed"]) for job in told["jobs"]}
+    assert (told["schema"], counts) == ("windlass.jobs/v1", {"good": (0, 1, 0), "bad": (0, 0, 1), "late": (2, 0, 0)})
+    page = CliRunner().invoke(jobs.command, []).stdout
+    assert "3 jobs, 1 task failed" in page
+    assert "windlass why late" in page
+    assert str(queue_directory / "logs") in "".join(page.split("\n"))
+
+
+def test_a_queue_that_is_not_there_yet_is_told_with_the_way_to_make_one(queue_directory):
+    done = CliRunner().invoke(jobs.command, [])
+    assert done.exit_code == 1
+    assert "windlass submit -- COMMAND" in done.stderr
+    assert not queue_directory.exists()

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "See it work on this machine, in less than a minute.",
     "run": "Run the controller of a cluster.",
     "submit": "Put commands into the queue of a cluster.",
+    "jobs": "What became of the commands in the queue.",
     "status": "What the cluster is doing now.",
     "why": "Why a slice, a demand or a group is as it is, now or at an earlier time.",
     "events": "What happened, and why.",

@@ -39,6 +39,9 @@ def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> 
     return needs
 
 
+SCHEMA = "windlass.job/v1"
+
+
 @click.command(
     "submit",
     context_settings={"allow_interspersed_args": False},
@@ -81,7 +84,7 @@ def command(
       windlass submit --name nightly --retries 2 -- make report
     """
     try:
-        queue = Queue(_directory(config))
+        queue = Queue(queue_directory(config))
         try:
             job = queue.submit(name, command_line, needs, count, retries, directory=Path.cwd())
         finally:
@@ -89,10 +92,10 @@ def command(
     except QueueError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
-    write(json.dumps(_told(job, queue.directory), indent=2) + "\n" if as_json else _page(job))
+    write(json.dumps({"schema": SCHEMA, **job_data(job, queue.directory)}, indent=2) + "\n" if as_json else _page(job))
 
 
-def _directory(config: Config) -> str:
+def queue_directory(config: Config) -> str:
     if config.workload.type != "queue":
         raise QueueError(
             f"workload.type is {config.workload.type}: there is no queue to submit to; "
@@ -105,19 +108,23 @@ def _page(job: Job) -> str:
     each = " each" if job.tasks > 1 else ""
     return (
         f"{job.name}: {plural(job.tasks, 'task')}, {format_needs(job.needs)}{each}\n"
-        f"next: windlass status\n"
+        f"next: windlass jobs\n"
         f"      windlass why {job.name}\n"
     )
 
 
-def _told(job: Job, directory: Path) -> dict[str, object]:
+def job_data(job: Job, directory: Path) -> dict[str, object]:
+    """A job for programs, with what became of it so far."""
     return {
-        "schema": "windlass.job/v1",
         "name": job.name,
         "command": list(job.command),
         "tasks": job.tasks,
         "needs": {resource: exact_quantity(amount, resource) for resource, amount in job.needs},
         "retries": job.retries,
         "submitted": job.submitted,
+        "waiting": job.waiting,
+        "running": job.running,
+        "done": job.done,
+        "failed": job.failed,
         "logs": str(directory / "logs" / job.name),
     }

@@ -39,10 +39,6 @@ class AuthFailed(ProviderError):
     """The credentials are missing or refused."""
 
 
-class NotFound(ProviderError):
-    """There is no such slice (any more)."""
-
-
 class InvalidRequest(ProviderError):
     """Asked for something that can never be; the configuration must change."""
 

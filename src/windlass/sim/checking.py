@@ -98,7 +98,6 @@ class Checker:
         self._living: dict[str, str] = {}
         self._interrupted = 0
         self._unrecorded: dict[str, float] = {}
-        self._idle: dict[str, float] = {}
         self._billing: dict[str, _Bill] = {}
         self._billed: Counter[str] = Counter()
         self._plans = 0
@@ -298,14 +297,13 @@ class Checker:
 
     def _idle_clocks(self, step: Step) -> Iterator[tuple[str, str]]:
         """S9: how long a slice has been idle is what its work says, and only work sets it back."""
-        clocks: dict[str, float] = {}
         for name, record in step.after.book.slices.items():
             if record.state != State.READY or not record.nodes or any(node.busy for node in record.nodes):
                 continue
             told = [node.idle_since for node in record.nodes if node.idle_since is not None]
             if len(told) < len(record.nodes):
                 continue
-            clocks[name] = idle = max(float(at) for at in told)
+            idle = max(float(at) for at in told)
             truth = [self.workload.idle_since(node.id) for node in record.nodes]
             known = [at for at in truth if at is not None]
             if len(known) == len(truth) and idle > max(known) + 1e-6:
@@ -315,7 +313,6 @@ class Checker:
                 continue
             if marked > was.marked_until:
                 yield "S9", f"{name} was marked until {was.marked_until:.1f} and is now until {marked:.1f}"
-        self._idle = clocks
 
     # -- what was decided ---------------------------------------------------------------------------------------------
 

@@ -30,12 +30,10 @@ class Lifeline:
         self._storm, self._now, self._number = storm, now, number
         self._points = 0
         self.dead = False
-        self.last_point = ""
 
     def point(self, name: str) -> None:
         if not self.dead:
             self._points += 1
-            self.last_point = name
             self.dead = self._storm().strikes("killed", self._now(), self._number, self._points) is not None
         if self.dead:
             raise Killed(name)
