@@ -221,7 +221,9 @@ POLICY: Final = Section(
             Flag(),
             _POLICY.allow_eviction,
             "",
-            "Whether work that still runs after `drain_timeout` may be ended. Without it, running work is never ended.",
+            "Whether work that still runs after `drain_timeout` may be ended on a slice that must go: over a limit, "
+            "drained by an operator, of a group that is gone, unhealthy. Never to save money. Without it, running work "
+            "is never ended.",
         ),
         Setting(
             "launch_concurrency",

@@ -12,7 +12,7 @@ from typing import Final
 from windlass.core.lifecycle import IN_FLIGHT, RECALLABLE, State
 from windlass.core.reasons import Code, Reason
 
-from .records import Book, SliceRecord
+from .records import Book
 
 HOUR: Final = 3600 * 10**6
 """Microseconds."""
@@ -54,31 +54,40 @@ def opened(accounts: Mapping[str, Account], book: Book, now: float) -> dict[str,
 def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Reason], now: float) -> dict[str, Account]:
     """The accounts with the time up to ``now`` charged, in which the book was as it is."""
     instant = round(now * 10**6)
-    sums: dict[str, dict[str, int]] = {}
-    for record in book.slices.values():
-        mine = sums.setdefault(record.group, dict.fromkeys(KINDS, 0))
-        if record.state in UNBILLED or not record.price:
-            continue
-        for kind, part in _parts(record, stays.get(record.id)):
-            mine[kind] += part
+    rates = _rates(book, stays)
     found = dict(accounts)
-    for group in sorted({*sums, *accounts}):
+    for group in sorted({*rates, *accounts}):
         account = found.get(group) or Account(instant)
         span = max(0, instant - account.upto)
-        grown = {kind: getattr(account, kind) + span * part for kind, part in sums.get(group, {}).items()}
+        grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items()}
         found[group] = replace(account, upto=max(account.upto, instant), **grown)
     return found
 
 
-def _parts(record: SliceRecord, stay: Reason | None) -> list[tuple[str, int]]:
-    """What each account bears of a slice's price, per hour; together its price."""
-    if record.state in IN_FLIGHT:
-        return [("booting", record.price)]
-    if record.state != State.READY and record.state not in RECALLABLE:
-        return [("ending", record.price)]
-    busy = sum(node.busy for node in record.nodes)
-    work = record.price * busy // len(record.nodes) if record.nodes else 0
-    rest = "idle" if stay is None or stay.code not in (Code.SPARE, Code.MIN) else "spare"
-    if record.state in RECALLABLE:
-        rest = "draining"
-    return [("work", work), (rest, record.price - work)]
+def _rates(book: Book, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
+    """What each account of each group bears per hour; together the prices of the group's slices."""
+    rates: dict[str, dict[str, int]] = {}
+    for record in book.slices.values():
+        mine = rates.get(record.group)
+        if mine is None:
+            mine = rates[record.group] = dict.fromkeys(KINDS, 0)
+        price = record.price
+        if record.state is State.READY:
+            work = record.price_at_work
+            mine["work"] += work
+            if work < price:
+                stay = stays.get(record.id)
+                mine["spare" if stay is not None and stay.code in _HELD_READY else "idle"] += price - work
+        elif record.state in UNBILLED:
+            continue
+        elif record.state in IN_FLIGHT:
+            mine["booting"] += price
+        elif record.state in RECALLABLE:
+            mine["work"] += record.price_at_work
+            mine["draining"] += price - record.price_at_work
+        else:
+            mine["ending"] += price
+    return rates
+
+
+_HELD_READY: Final = frozenset({Code.SPARE, Code.MIN})

@@ -104,6 +104,8 @@ class Actuator:
 
     def _calls(self, book: Book, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
         for record in book.slices.values():
+            if record.state is State.READY and not record.fence:
+                continue  # nothing was ever asked of the workload about it
             if not record.quarantine:
                 yield from self._calls_for(record, settings, now)
         for name in book.gone:
@@ -120,7 +122,7 @@ class Actuator:
                 yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case State.DRAINING:
                 late = now - record.since >= settings.policy.drain_timeout
-                evict = late and settings.policy.allow_eviction
+                evict = late and settings.policy.allow_eviction and record.must_go
                 yield (
                     ("evict" if evict else "drain", name, fence),
                     lambda: self.workload.drain(name, fence, evict=evict),

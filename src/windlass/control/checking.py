@@ -28,56 +28,83 @@ class Garbage(Exception):
     """An answer that cannot be one."""
 
 
-def checked_list(answer: object) -> tuple[Instance, ...]:
-    """A provider's list; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
-    found: dict[str, Instance] = {}
-    for one in _many(answer, "instances"):
-        if not isinstance(one, Instance) or not _is_whole_instance(one):
-            raise Garbage(f"its list holds {_shown(one)}, which is no instance")
-        if one.slice_id in found:
-            raise Garbage(f"its list shows {one.slice_id} twice")
-        found[one.slice_id] = one
-    return tuple(found.values())
+class Lists:
+    """Checks a provider's lists. What shows as it did before was found whole then, and is handed on as the very same
+    object: looked at once, and from then on whoever asks what is new needs no more than its identity."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Instance] = {}
+
+    def __call__(self, answer: object) -> tuple[Instance, ...]:
+        """The list; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
+        found: dict[str, Instance] = {}
+        for one in _many(answer, "instances"):
+            known = self._known.get(one.slice_id) if isinstance(one, Instance) and _is_key(one.slice_id) else None
+            if known is None or (known is not one and known != one):
+                if not isinstance(one, Instance) or not _is_whole_instance(one):
+                    raise Garbage(f"its list holds {_shown(one)}, which is no instance")
+                known = one
+            if known.slice_id in found:
+                raise Garbage(f"its list shows {known.slice_id} twice")
+            found[known.slice_id] = known
+        self._known = found
+        return tuple(found.values())
 
 
-def checked_view(answer: object) -> tuple[WorkloadView, tuple[str, ...]]:
-    """A workload's view, and a sentence for each demand in it that was left out."""
-    if not isinstance(answer, WorkloadView):
-        raise Garbage(f"its view is {_shown(answer)}")
-    nodes: object = answer.nodes
-    words: object = answer.acknowledged
-    for node in _many(nodes, "nodes"):
-        if not isinstance(node, WorkNode) or not _is_whole_node(node):
-            raise Garbage(f"its view holds {_shown(node)}, which is no node")
-    for word in _many(words, "acknowledgements"):
-        if not isinstance(word, Acknowledgement) or not (
-            _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
-        ):
-            raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
-    mistakes: list[str] = []
-    return (
-        WorkloadView(
-            demands=_checked_demands(answer.demands, mistakes),
-            requests=_checked_demands(answer.requests, mistakes),
-            nodes=tuple({node.id: node for node in answer.nodes}.values()),
+class Views:
+    """Checks a workload's views, in the same way."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, WorkNode] = {}
+        self._demands: dict[str, Demand] = {}
+        self._requests: dict[str, Demand] = {}
+
+    def __call__(self, answer: object) -> tuple[WorkloadView, tuple[str, ...]]:
+        """The view, and a sentence for each demand in it that was left out."""
+        if not isinstance(answer, WorkloadView):
+            raise Garbage(f"its view is {_shown(answer)}")
+        nodes: dict[str, WorkNode] = {}
+        raw_nodes: object = answer.nodes
+        words: object = answer.acknowledged
+        for node in _many(raw_nodes, "nodes"):
+            known = self._nodes.get(node.id) if isinstance(node, WorkNode) and _is_key(node.id) else None
+            if known is None or (known is not node and known != node):
+                if not isinstance(node, WorkNode) or not _is_whole_node(node):
+                    raise Garbage(f"its view holds {_shown(node)}, which is no node")
+                known = node
+            nodes[known.id] = known
+        for word in _many(words, "acknowledgements"):
+            if not isinstance(word, Acknowledgement) or not (
+                _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
+            ):
+                raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
+        mistakes: list[str] = []
+        demands = _checked_demands(answer.demands, self._demands, mistakes)
+        requests = _checked_demands(answer.requests, self._requests, mistakes)
+        self._nodes, self._demands, self._requests = nodes, demands, requests
+        view = WorkloadView(
+            demands=tuple(demands.values()),
+            requests=tuple(requests.values()),
+            nodes=tuple(nodes.values()),
             acknowledged=answer.acknowledged,
-        ),
-        tuple(mistakes),
-    )
+        )
+        return view, tuple(mistakes)
 
 
-def _checked_demands(demands: object, mistakes: list[str]) -> tuple[Demand, ...]:
+def _checked_demands(demands: object, before: Mapping[str, Demand], mistakes: list[str]) -> dict[str, Demand]:
     found: dict[str, Demand] = {}
     for demand in _many(demands, "demands"):
         if not isinstance(demand, Demand) or not _is_name(demand.id):
             mistakes.append(f"{_shown(demand)} is no demand")
         elif demand.id in found:
             mistakes.append(f"demand {demand.id} is there twice; the first counts")
+        elif (known := before.get(demand.id)) is not None and (known is demand or known == demand):
+            found[demand.id] = known
         elif not _is_whole_demand(demand):
             mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
         else:
             found[demand.id] = demand
-    return tuple(found.values())
+    return found
 
 
 def _is_whole_instance(one: Any) -> bool:
@@ -149,6 +176,11 @@ def _many(values: object, what: str) -> list[object] | tuple[object, ...]:
     if not isinstance(values, list | tuple):
         raise Garbage(f"its {what} are {_shown(values)}")
     return values
+
+
+def _is_key(value: object) -> bool:
+    """Whether it can be looked for in a table at all."""
+    return type(value) is str
 
 
 def _is_count(value: object) -> bool:

@@ -169,7 +169,12 @@ def recognized(look: Look, before: Sighted) -> Look:
 
 
 def _recognized(values: Iterable[T], before: Mapping[str, T], name: Callable[[T], str]) -> tuple[T, ...]:
-    return tuple([old if (old := before.get(name(value))) == value and old is not None else value for value in values])
+    return tuple(
+        [
+            old if (old := before.get(name(value))) is value or (old is not None and old == value) else value
+            for value in values
+        ]
+    )
 
 
 def sighted_after(before: Sighted, look: Look, calls: Mapping[str, str]) -> Sighted:
@@ -222,12 +227,14 @@ def entries_between(before: Chronicle, after: Chronicle, at: float) -> Iterator[
         was = old[kind]
         if was is table:
             continue
-        for subject in sorted(table):
-            value, earlier = table[subject], was.get(subject)
-            if value is not earlier and value != earlier:
+        others = [subject for subject, value in table.items() if was.get(subject) is not value]
+        for subject in sorted(others):
+            value = table[subject]
+            if value != was.get(subject):
                 yield Entry(kind, subject, at, {IS: to_plain(value)})
-        for subject in sorted(was.keys() - table.keys()):
-            yield Entry(kind, subject, at, {})
+        if len(table) < len(was) + len(others):  # else every subject that was there is there still
+            for subject in sorted(was.keys() - table.keys()):
+                yield Entry(kind, subject, at, {})
 
 
 def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:

@@ -25,6 +25,8 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
             yield demand.deadline
     queued = set()
     for record in book.slices.values():
+        if record.state is State.READY and record.planned_with.busy and _undisturbed(record):
+            continue
         yield from _of_record(record, settings)
         if record.state == State.QUEUED:
             queued.add(record.group)
@@ -34,6 +36,11 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
         until = availability_of(luck, policy.backoff, now).until
         if until is not None and group in known:
             yield until
+
+
+def _undisturbed(record: SliceRecord) -> bool:
+    """Whether no clock runs for a slice that has work."""
+    return record.absent_since is None and record.unwell_since is None and record.marked_until is None
 
 
 def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from windlass.core.lifecycle import COSTLY, IN_FLIGHT, OFFERING, RECALLABLE, State
+from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
 from windlass.core.plan import Launch, Plan
 from windlass.core.reasons import Reason
-from windlass.core.snapshot import Cluster, Slice, Snapshot
+from windlass.core.snapshot import Cluster, Snapshot
 from windlass.workloads.protocol import WorkloadView
 
 from .luck import availability_of
@@ -24,7 +24,7 @@ from .records import Book, Luck, Moved, SliceRecord, moved
 
 def snapshot_of(book: Book, view: WorkloadView, settings: Settings, now: float) -> Snapshot:
     """All that the planner depends on."""
-    held = frozenset(record.id for record in book.slices.values() if record.quarantine)
+    held = frozenset([record.id for record in book.slices.values() if record.quarantine])
     rules = settings.policy.backoff
     return Snapshot(
         groups=tuple(
@@ -36,20 +36,12 @@ def snapshot_of(book: Book, view: WorkloadView, settings: Settings, now: float) 
             )
             for sold in settings.groups
         ),
-        slices=tuple(_as_planned_with(record) for record in book.slices.values()),
+        slices=tuple([record.planned_with for record in book.slices.values()]),
         demands=view.demands,
         requests=view.requests,
         cluster=_ceilings(book, settings),
         now=now,
     )
-
-
-def _as_planned_with(record: SliceRecord) -> Slice:
-    """A slice that must leave offers nothing any more, whatever waits: to the planner it is as good as ending."""
-    leaving = record.leaving is not None and record.state in OFFERING | RECALLABLE
-    state = State.TERMINATING if leaving else record.state
-    marked = record.marked_until if record.state == State.READY else None
-    return Slice(record.id, record.group, state, record.since, marked, record.nodes)
 
 
 def _ceilings(book: Book, settings: Settings) -> Cluster:
@@ -152,16 +144,17 @@ class _Deciding:
 
     def end_certified(self) -> None:
         """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
-        for record in sorted(self.slices.values(), key=lambda one: one.id):
-            if record.state == State.DRAINING and record.certified and not self.book.is_frozen(record.group):
+        draining = [record for record in self.slices.values() if record.state is State.DRAINING]
+        for record in sorted(draining, key=lambda one: one.id):
+            if record.certified and not self.book.is_frozen(record.group):
                 why = f"acknowledged empty under fence {record.fence}"
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 
     def see_off(self) -> None:
         """Slices that must leave, whatever the plan says."""
-        for record in sorted(self.slices.values(), key=lambda one: one.id):
-            if record.leaving is None:
-                continue
+        leaving = [record for record in self.slices.values() if record.leaving is not None]
+        for record in sorted(leaving, key=lambda one: one.id):
+            assert record.leaving is not None
             if record.state == State.READY:
                 self.move(record.id, State.CORDONED, record.leaving)
             elif record.state in IN_FLIGHT:

@@ -98,10 +98,8 @@ class _Folding:
     def done(self) -> Fold:
         for refusal in sorted(self.seen.refused, key=lambda one: one.slice_id):
             self._refuse(refusal)
-        for name in sorted(self.slices):
+        for name in sorted([name for name, record in self.slices.items() if not self._steady(record)]):
             record = self.slices[name]
-            if record.state == State.READY and self._steady(record):
-                continue
             before = len(self.moves)
             following = self._certified(self._next(record))
             if following is not record:
@@ -117,15 +115,17 @@ class _Folding:
 
     def _steady(self, record: SliceRecord) -> bool:
         """Whether a ready slice shows exactly as it did and no clock runs for it: then nothing can come of it."""
-        if record.absent_since is not None or record.unwell_since is not None or record.leaving is not None:
+        if record.state is not State.READY or record.absent_since is not None or record.unwell_since is not None:
             return False
-        found, nodes = self.listed.get(record.id), self.nodes.get(record.id, ())
-        return (
-            found is not None
-            and self.known.instances.get(record.id) is found[0]
-            and len(nodes) == len(record.nodes)
-            and all(self.known.nodes.get(node.id) is node for node in nodes)
-        )
+        name = record.id
+        found, nodes = self.listed.get(name), self.nodes.get(name, ())
+        if found is None or self.known.instances.get(name) is not found[0] or len(nodes) != len(record.nodes):
+            return False
+        known = self.known.nodes
+        for node in nodes:
+            if known.get(node.id) is not node:
+                return False
+        return record.leaving is None
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
@@ -350,7 +350,8 @@ def _step(
         case State.DRAINING:
             if lost := _lost(record, sight, policy, now):
                 return lost
-            patient = policy.allow_eviction or record.leaving is not None or group is None
+            evicted = policy.allow_eviction and record.must_go
+            patient = evicted or record.leaving is not None or group is None
             if age >= policy.drain_timeout and not patient and not record.certified:
                 return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(policy.drain_timeout)}")
         case State.LAUNCH_TIMEOUT | State.INIT_FAILED:
@@ -385,9 +386,9 @@ def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> boo
 
 
 def _contradicted(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
-    """Whether the workload sees healthy hosts of a slice that its provider does not list: one of the two is wrong, and
-    as long as it may be the list, work that runs there is not given up."""
-    if not any(node.healthy for node in sight.nodes) or record.absent_since is None:
+    """Whether the workload sees hosts of a slice that its provider does not list, healthy or at work: one of the two is
+    wrong, and as long as it may be the list, work that runs there is not given up."""
+    if not any(node.healthy or node.tasks for node in sight.nodes) or record.absent_since is None:
         return False
     return now - record.absent_since < policy.unhealthy_timeout
 

@@ -61,8 +61,9 @@ class Pass:
     """What one pass of the loop saw and did; for the log and for tests."""
 
     fold: Fold
+    snapshot: Snapshot | None
+    """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
     plan: Plan | None
-    """None: the workload did not answer, and without it nothing can be planned."""
     entries: tuple[Entry, ...]
     """What went into the journal."""
 
@@ -171,9 +172,10 @@ class Controller:
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
             heard={ORDERS: orders[-1][0]} if orders else before.heard,
         )
-        planned, bought, moves = None, tuple[Bought, ...](), folded.moves
+        snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
         if look.view is not None:
-            planned = plan(self._snapshot(after, look))
+            snapshot = self._snapshot(after, look)
+            planned = plan(snapshot)
             decision = decide(after.book, planned, settings, folded.unknown, self._new_id, now)
             bought, moves = decision.bought, (*moves, *decision.moves)
             after = replace(
@@ -191,7 +193,7 @@ class Controller:
         self._mistakes = frozenset(look.mistakes)
         self.actuator.start(self.chronicle.book, settings)
         self._save()
-        return Pass(folded, planned, entries)
+        return Pass(folded, snapshot, planned, entries)
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:
         """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""

@@ -15,7 +15,7 @@ from windlass.core.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
 from windlass.workloads.protocol import Workload, WorkloadView
 
-from .checking import Garbage, checked_list, checked_view
+from .checking import Garbage, Lists, Views
 
 T = TypeVar("T")
 
@@ -96,10 +96,9 @@ class Observer:
     ) -> None:
         """``answered`` is called when a look comes to its end that nobody waits for any more."""
         self._answered, self._waited_for = answered, False
-        self._workload = _Source(workload.observe, checked_view, limit, steady, self._late)
+        self._workload = _Source(workload.observe, Views(), limit, steady, self._late)
         self._providers = {
-            name: _Source(provider.list, checked_list, limit, steady, self._late)
-            for name, provider in providers.items()
+            name: _Source(provider.list, Lists(), limit, steady, self._late) for name, provider in providers.items()
         }
 
     def _late(self) -> None:

@@ -185,7 +185,7 @@ def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
 def _waited_for(record: SliceRecord, settings: Settings) -> bool:
     """Whether the work of a draining slice is waited for without a limit."""
     removed = record.group not in settings.by_name
-    return removed or record.leaving is not None or settings.policy.allow_eviction
+    return removed or record.leaving is not None or (settings.policy.allow_eviction and record.must_go)
 
 
 def about(left: float) -> str:

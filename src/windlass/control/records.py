@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
-from windlass.core.lifecycle import State, is_legal
+from windlass.core.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Node
+from windlass.core.snapshot import Node, Slice
 from windlass.workloads.protocol import WorkNode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SliceRecord:
-    """All that is known of one slice."""
+    """All that is known of one slice. What follows from a record alone is worked out once: most stay as they are from
+    one pass to the next."""
 
     id: str
     """Unique for ever: the token of its launch and its tag at the provider."""
@@ -64,6 +67,31 @@ class SliceRecord:
     def certified(self) -> bool:
         """Whether the workload's word for the current fence is that nothing runs there."""
         return self.certificate is not None and self.certificate == self.fence
+
+    @property
+    def must_go(self) -> bool:
+        """Whether it is drained because it must go, and not only to save money: only then may its work be ended."""
+        return self.leaving is not None or self.reason.code not in SAVING
+
+    @cached_property
+    def price_at_work(self) -> int:
+        """What of its price is paid for nodes that have work."""
+        busy = sum(node.busy for node in self.nodes)
+        return self.price * busy // len(self.nodes) if busy else 0
+
+    @cached_property
+    def planned_with(self) -> Slice:
+        """What the planner sees. A slice that must leave offers nothing any more, whatever waits: to the planner it is
+        as good as ending."""
+        leaving = self.leaving is not None and self.state in OFFERING | RECALLABLE
+        state = State.TERMINATING if leaving else self.state
+        marked = self.marked_until if self.state == State.READY else None
+        return Slice(self.id, self.group, state, self.since, marked, self.nodes)
+
+
+SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
+"""Why a slice is drained that could as well stay. To end its work for that would be to pay twice, and where the work
+cannot go elsewhere after all, to pay for ever."""
 
 
 def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:

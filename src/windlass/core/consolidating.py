@@ -92,10 +92,10 @@ def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
     fits = offers.open & (offers.tier == READY_TIER) & (offers.position != position)
     rows = np.flatnonzero(fits & (offers.room.capacity(need) > 0))
     old, taints = _labels(draft, position, node), draft.groups[draft.group_of[position] or 0].taints
-    may = []
+    may, nodes = [], draft.layout.table.nodes
     for row in rows.tolist():
         place = int(offers.position[row])
-        target = draft.row_nodes[row] if row < len(draft.row_nodes) else None
+        target = nodes[row] if row < len(nodes) else None
         if target is None or not _stays(release, place, position):
             continue
         if _looks_alike(old, taints, _labels(draft, place, target), draft.groups[int(offers.group[row])].taints):

@@ -7,15 +7,17 @@ Everything is sorted by name or id on the way in, so the order of the input neve
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from .choosing import Choice, choose
 from .layout import Layout
 from .ledger import Ledger
-from .lifecycle import IN_FLIGHT, OFFERING
+from .lifecycle import OFFERING, State
 from .market import Market, filled_slice
 from .offers import RECALL_TIER, Offers, Taken
 from .reasons import Code, Reason
@@ -87,7 +89,7 @@ class Draft:
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
         self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
-        self.members, self.busy, self.row_nodes = layout.members, layout.busy, layout.row_nodes
+        self.busy = layout.busy
         self.kinds, self.totals, self.largest = layout.kinds, layout.totals, layout.largest
         self.hosts, self.price, self.rank = layout.hosts, layout.price, layout.rank
         self.eligibility, self.profiles = layout.eligibility, layout.profiles
@@ -116,18 +118,20 @@ class Draft:
     # -- set up after the slices above a limit are known ------------------------------------------------------------
 
     def open(self) -> None:
-        """Count against the ceilings and lay out what is offered."""
-        cancelled = frozenset(self.slices[p].id for p in self.released if self.slices[p].state in IN_FLIGHT)
-        pairs = tuple(zip(self.slices, self.group_of, strict=True))
-        self.ledger = Ledger(self.snapshot.cluster, self.groups, pairs, cancelled, self.now)
-        self.offers = self._offers()
+        """Count against the ceilings; from here on what is open now is offered."""
+        counts = {key: len(places) for key, places in self.layout.positions.items()}
+        cancelled = Counter((self.group_of[p], self.slices[p].state) for p in self.released)
+        strays = [self.slices[p] for p in self.layout.of(None, *State)]
+        self.ledger = Ledger(self.snapshot.cluster, self.groups, counts, cancelled, strays, self.now)
+        self._closed = sorted({*self.released, *self._not_recallable()})
 
-    def _offers(self) -> Offers:
-        layout = self.layout
-        offers = Offers(self.eligibility, self.kinds, self.totals, layout.rows, layout.used, flat=self.way.flat)
-        closed = {*self.released, *self._not_recallable()}
-        if closed:
-            offers.open = ~np.isin(offers.position, np.array(sorted(closed), np.int64))
+    @cached_property
+    def offers(self) -> Offers:
+        """What is offered, laid out when it is first asked for."""
+        table = self.layout.table
+        offers = Offers(self.eligibility, self.kinds, self.totals, table.rows, table.usages, flat=self.way.flat)
+        if self._closed:
+            offers.open = ~np.isin(offers.position, np.array(self._closed, np.int64))
         return offers
 
     def _not_recallable(self) -> Iterable[int]:
@@ -135,7 +139,8 @@ class Draft:
         leaving = self.layout.recallable
         if not leaving:
             return
-        live = [p for p, item in enumerate(self.slices) if item.state in OFFERING and p not in self.released]
+        everywhere = (None, *range(len(self.groups)))
+        live = sorted(p for group in everywhere for p in self.layout.of(group, *OFFERING) if p not in self.released)
         room = [group.max for group in self.groups]
         nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
         for position in (*live, *leaving):
@@ -156,13 +161,16 @@ class Draft:
 
     # -- counting ---------------------------------------------------------------------------------------------------
 
-    def live(self, group: int) -> list[int]:
+    def live(self, group: int) -> Sequence[int]:
         """Slices QUEUED..READY of a group that stay, called back ones included."""
-        return [
-            p
-            for p in self.members[group]
-            if p not in self.released and (self.slices[p].state in OFFERING or p in self.recalled)
-        ]
+        here: Sequence[int] = self.layout.offering[group]
+        if self.recalled:
+            here = sorted((*here, *(p for p in self.recalled if self.group_of[p] == group)))
+        return [p for p in here if p not in self.released] if self.released else here
+
+    def is_whole_and_free(self, position: int) -> bool:
+        """Nothing runs on it, and nothing is wrong with it."""
+        return not self.busy[position] and self.slices[position].healthy
 
     def placed(self) -> Bools:
         """For each slice of the snapshot, then each new one: whether it got a task in this plan."""

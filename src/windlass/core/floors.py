@@ -34,12 +34,11 @@ def raise_to_min(draft: Draft) -> None:
 
 def _recallable(draft: Draft, group: int) -> list[int]:
     """Slices of the group on their way out that may come back, by id."""
+    leaving = draft.layout.of(group, *RECALLABLE)
+    if not leaving:
+        return []
     is_open = set(draft.offers.position[draft.offers.open].tolist())
-    return [
-        p
-        for p in draft.members[group]
-        if draft.slices[p].state in RECALLABLE and p not in draft.recalled and p in is_open
-    ]
+    return [p for p in leaving if p not in draft.recalled and p in is_open]
 
 
 def _recall(draft: Draft, positions: list[int], code: Code) -> None:
@@ -52,7 +51,8 @@ def _recall(draft: Draft, positions: list[int], code: Code) -> None:
 
 def free_slices(draft: Draft, group: int, placed: Bools) -> int:
     """Slices of the group, bought ones included, with no task and no placement."""
-    free = sum(not (draft.busy[p] or placed[p]) and draft.slices[p].healthy for p in draft.live(group))
+    back = [p for p in draft.recalled if draft.group_of[p] == group and draft.is_whole_and_free(p)]
+    free = sum(not placed[p] and p not in draft.released for p in (*draft.layout.free[group], *back))
     for purchase in draft.purchases:
         if purchase.group == group:
             free += int((~placed[purchase.position : purchase.position + purchase.slices]).sum())
@@ -68,7 +68,7 @@ def hold_spares(draft: Draft) -> None:
         missing = kind.spare - free_slices(draft, group, placed)
         if missing <= 0:
             continue
-        back = [p for p in _recallable(draft, group) if not (draft.busy[p] or placed[p]) and draft.slices[p].healthy]
+        back = [p for p in _recallable(draft, group) if draft.is_whole_and_free(p) and not placed[p]]
         _recall(draft, back[:missing], Code.SPARE)
         slices = min(missing - len(back[:missing]), draft.ledger.headroom(group))
         if slices > 0:
@@ -130,7 +130,8 @@ def _hold(draft: Draft, table: Offers, served: Served) -> None:
 
 def _total_room(draft: Draft) -> Offers:
     """Every healthy node with its whole room, in the order in which requests take it."""
-    rows = draft.layout.rows.copy()
+    rows = draft.layout.table.rows.copy()
+    rows[:, 4] = 0
     for row, position in enumerate(rows[:, 1].tolist()):
         state = draft.slices[position].state
         if draft.busy[position] and state == State.READY:
@@ -140,7 +141,7 @@ def _total_room(draft: Draft) -> Offers:
         else:
             tier = FLIGHT_TIERS.get(state, 0)
         rows[row, 2] = tier
-    table = Offers(draft.eligibility, draft.kinds, draft.totals, rows, np.zeros((0, 3), np.int64))
+    table = Offers(draft.eligibility, draft.kinds, draft.totals, rows, draft.layout.table.usages)
     table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
     for purchase in draft.purchases:
         draft.offer(purchase, table)

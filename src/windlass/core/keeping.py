@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+
+import numpy as np
+
 from .draft import Draft
-from .lifecycle import ENDING, IN_FLIGHT, RECALLABLE
+from .lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
+from .plan import Change
 from .reasons import Code, Reason, plural, seconds
 from .releasing import Release
 
 
-def reason_to_stay(release: Release, position: int) -> Reason:
-    """The reason of a slice that is neither released, called back, marked nor unmarked by this plan."""
+def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
+    """Every slice that is neither released, called back, marked nor unmarked by this plan, and why it stays."""
+    draft = release.draft
+    placed = set(np.flatnonzero(release.placed).tolist())
+    for position, item in enumerate(draft.slices):
+        if position in moved:
+            continue
+        if draft.busy[position] and item.state == State.READY and position not in placed:
+            yield _busy(item.id, item.tasks)
+        else:
+            yield Change(item.id, _reason_to_stay(release, position))
+
+
+@lru_cache(maxsize=20_000)
+def _busy(slice_id: str, tasks: int) -> Change:
+    """By far the most of a large cluster, and the same in one plan after the other."""
+    return Change(slice_id, Reason(Code.BUSY, f"{plural(tasks, 'task')} running"))
+
+
+def _reason_to_stay(release: Release, position: int) -> Reason:
     draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of[position]
     if item.state in ENDING:
         return Reason(Code.ENDING, f"{item.state}: it is on its way out or gone")
@@ -20,7 +44,7 @@ def reason_to_stay(release: Release, position: int) -> Reason:
     if release.placed[position]:
         return Reason(Code.PLACED, "demand is placed on it in this plan" + _beside_work(draft, position))
     if draft.busy[position]:
-        return Reason(Code.BUSY, f"{plural(sum(node.tasks for node in item.nodes), 'task')} running")
+        return _busy(item.id, item.tasks).reason
     if item.id in kind.protected:
         return Reason(Code.PROTECTED, f"{kind.name} names it as protected")
     if position in release.held:
@@ -50,7 +74,7 @@ def reason_to_stay(release: Release, position: int) -> Reason:
 
 
 def _beside_work(draft: Draft, position: int) -> str:
-    tasks = sum(node.tasks for node in draft.slices[position].nodes)
+    tasks = draft.slices[position].tasks
     return f", beside {plural(tasks, 'running task')}" if tasks else ""
 
 

@@ -6,7 +6,7 @@ cancelled while QUEUED frees its place at once. Money is counted in whole nanodo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .lifecycle import COUNTED, IN_FLIGHT, State
 from .quantities import format_money
@@ -39,10 +39,13 @@ class Ledger:
         self,
         cluster: Cluster,
         groups: Sequence[Group],
-        slices: Sequence[tuple[Slice, int | None]],
-        cancelled: frozenset[str],
+        counts: Mapping[tuple[int | None, State], int],
+        released: Mapping[tuple[int | None, State], int],
+        strays: Iterable[Slice],
         now: Seconds,
     ) -> None:
+        """``counts`` and ``released``: how many slices of each group are in each state, and how many of those this plan
+        gives up. ``strays``: the slices of no group, one by one: nobody knows how many hosts they have."""
         self.cluster = cluster
         self.groups = groups
         self.now = now
@@ -50,18 +53,22 @@ class Ledger:
         self.in_flight = [0] * len(groups)
         self.new = [0] * len(groups)
         self.nodes = self.cost = self.flying = self.bought = 0
-        for item, group in slices:
-            if item.state not in COUNTED or (item.state == State.QUEUED and item.id in cancelled):
+        for (group, state), there in counts.items():
+            gone = released.get((group, state), 0) if state in IN_FLIGHT else 0
+            count = there - gone if state == State.QUEUED else there
+            if state not in COUNTED:
                 continue
-            flies = item.state in IN_FLIGHT and item.id not in cancelled
+            flies = there - gone if state in IN_FLIGHT else 0
             self.flying += flies
             if group is None:
-                self.nodes += max(len(item.nodes), 1)
                 continue
-            self.counted[group] += 1
+            self.counted[group] += count
             self.in_flight[group] += flies
-            self.nodes += groups[group].hosts
-            self.cost += groups[group].price or 0
+            self.nodes += groups[group].hosts * count
+            self.cost += (groups[group].price or 0) * count
+        # Of a group that is gone everything is given up, so what was queued frees its place.
+        counted = (item for item in strays if item.state in COUNTED and item.state != State.QUEUED)
+        self.nodes += sum(max(len(item.nodes), 1) for item in counted)
 
     def copy_state(self) -> tuple[list[int], int, int, int]:
         return self.new.copy(), self.nodes, self.cost, self.bought

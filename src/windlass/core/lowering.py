@@ -9,7 +9,7 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from .draft import Draft
@@ -34,10 +34,9 @@ def lower_to_limits(draft: Draft) -> None:
 
 
 def _removed_groups(draft: Draft) -> None:
-    for position, item in enumerate(draft.slices):
-        if draft.group_of[position] is None and item.state in OFFERING:
-            why = f"its group {item.group} is not configured any more"
-            draft.released[position] = Reason(Code.GROUP_REMOVED, why)
+    for position in draft.layout.of(None, *OFFERING):
+        why = f"its group {draft.slices[position].group} is not configured any more"
+        draft.released[position] = Reason(Code.GROUP_REMOVED, why)
 
 
 def _above_max(draft: Draft) -> None:
@@ -69,7 +68,7 @@ def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, 
             excess -= weight(group)
 
 
-def _open_to_release(draft: Draft, positions: list[int]) -> list[int]:
+def _open_to_release(draft: Draft, positions: Sequence[int]) -> list[int]:
     """Those that may be victims, of positions that all belong to some group."""
     kinds = [draft.groups[draft.group_of[p] or 0] for p in positions]
     return [

@@ -8,7 +8,6 @@ the id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +17,7 @@ from .eligibility import Eligibility
 from .lifecycle import IN_FLIGHT, PROGRESS, RECALLABLE, State
 from .room import Bools, Ints, Kinds, Need, Room
 from .shapes import Selector
-from .snapshot import Group, Node, Slice
+from .snapshot import Slice
 
 READY_TIER: Final = 0
 RECALL_TIER: Final = 1
@@ -50,26 +49,22 @@ class Offers:
         kinds: Kinds,
         group_totals: Ints,
         rows: Ints,
-        used: Ints,
+        usages: Ints,
         *,
         flat: bool = False,
     ) -> None:
-        """``rows``: (group, slice position, tier, profile) of each node; ``used``: (row, column, amount).
+        """``rows``: (group, slice position, tier, profile, usage) of each node; ``usages``: what each usage takes.
 
         ``flat``: what is on its way counts as near as what is ready.
         """
         self.flat = flat
         self.eligibility = eligibility
         self.group_totals = group_totals
-        table: tuple[Ints, Ints, Ints, Ints] = tuple(rows.T.copy())
-        self.group, self.position, self.tier, self.profile = table
+        table: tuple[Ints, Ints, Ints, Ints, Ints] = tuple(rows.T.copy())
+        self.group, self.position, self.tier, self.profile, usage = table
         self.open: Bools = np.ones(len(rows), np.bool_)
         total = group_totals[self.group]
-        free = total.copy()
-        if len(used):
-            np.subtract.at(free, (used[:, 0], used[:, 1]), used[:, 2])
-            np.maximum(free, 0, out=free)
-        self.room = Room(kinds, total, free)
+        self.room = Room(kinds, total, np.maximum(total - usages[usage], 0))
 
     def __len__(self) -> int:
         return len(self.group)
@@ -157,26 +152,3 @@ def tier_of(item: Slice) -> int | None:
     if item.state in RECALLABLE:
         return RECALL_TIER
     return FLIGHT_TIERS[item.state] if item.state in IN_FLIGHT else None
-
-
-def free_rows(
-    slices: Sequence[Slice],
-    groups: Sequence[Group],
-    group_of: Sequence[int | None],
-    profiles: Sequence[int],
-    eligibility: Eligibility,
-) -> Iterator[tuple[int, int, int, int, Node | None]]:
-    """(group, slice position, tier, profile, node) of every node that offers room; no node yet: it is on its way."""
-    for position, item in enumerate(slices):
-        group, tier = group_of[position], tier_of(item)
-        if group is None or tier is None:
-            continue
-        kind, profile = groups[group], profiles[group]
-        if item.state in IN_FLIGHT:
-            for _ in range(kind.hosts):
-                yield group, position, tier, profile, None
-            continue
-        for node in sorted(item.nodes, key=lambda node: node.id) if len(item.nodes) > 1 else item.nodes:
-            if node.healthy:
-                own = eligibility.node_profile(kind, node.labels, profile) if node.labels else profile
-                yield group, position, tier, own, node

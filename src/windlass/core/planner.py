@@ -15,9 +15,9 @@ from .consolidating import consolidate
 from .draft import Draft, Purchase, Served, Way
 from .explaining import Explainer, waiting_counts, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
-from .keeping import reason_to_stay
+from .keeping import kept
 from .layout import Layout
-from .lifecycle import COSTLY, IN_FLIGHT, RECALLABLE, State
+from .lifecycle import COSTLY, IN_FLIGHT, State
 from .lowering import lower_to_limits
 from .passing import launch_reason, passed_over
 from .plan import Change, HourlyCost, Launch, Placement, Plan
@@ -53,11 +53,7 @@ def plan(snapshot: Snapshot) -> Plan:
         uncordon=tuple(Change(draft.slices[p].id, r) for p, r in sorted(called_back.items())),
         mark=tuple(marks),
         unmark=tuple(unmarks),
-        keep=tuple(
-            Change(item.id, reason_to_stay(release, position))
-            for position, item in enumerate(draft.slices)
-            if position not in moved
-        ),
+        keep=tuple(kept(release, moved)),
         waiting=waiting,
         hourly_cost=_hourly_cost(draft),
         mistakes=tuple(f"{demand.id}: {mistake}" for demand, mistake in draft.invalid),
@@ -106,8 +102,8 @@ def _called_back(release: Release) -> dict[int, Reason]:
         Code.REQUEST: "a standing request needs its room",
     }
     found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
-    for position, item in enumerate(draft.slices):
-        if item.state in RECALLABLE and release.placed[position] and position not in found:
+    for position in draft.layout.recallable:
+        if release.placed[position] and position not in found:
             found[position] = Reason(Code.DEMAND, "demand is placed on it: cheaper than a new slice")
     return found
 
@@ -141,12 +137,11 @@ def _launches(draft: Draft) -> Iterator[Launch]:
 
 def _hourly_cost(draft: Draft) -> HourlyCost:
     now = planned = 0
-    for position, item in enumerate(draft.slices):
-        group = draft.group_of[position]
+    for (group, state), places in draft.layout.positions.items():
         price = 0 if group is None else draft.groups[group].price or 0
-        now += price if item.state in COSTLY else 0
-        stays = (item.state in COSTLY or item.state == State.QUEUED) and position not in draft.released
-        planned += price if stays else 0
+        now += price * len(places) if state in COSTLY else 0
+        if state in COSTLY or state == State.QUEUED:
+            planned += price * (len(places) - sum(position in draft.released for position in places))
     for purchase in draft.purchases:
         planned += (draft.groups[purchase.group].price or 0) * purchase.slices
     return HourlyCost(now, planned)

@@ -13,7 +13,7 @@ import numpy as np
 from .draft import Draft
 from .floors import free_slices
 from .gangs import serve_partly
-from .lifecycle import State
+from .lifecycle import RECALLABLE, State
 from .lowering import descending
 from .plan import Change, Waiting
 from .quantities import ACCELERATORS
@@ -41,12 +41,8 @@ class Release:
 
     def _live(self, group: int) -> int:
         draft = self.draft
-        back = (p for p in draft.members[group] if p not in draft.recalled and self._called_back(p))
-        return len(draft.live(group)) + sum(1 for _ in back)
-
-    def _called_back(self, position: int) -> bool:
-        state = self.draft.slices[position].state
-        return state in (State.CORDONED, State.DRAINING) and bool(self.placed[position])
+        leaving = draft.layout.of(group, *RECALLABLE)
+        return len(draft.live(group)) + sum(p not in draft.recalled and bool(self.placed[p]) for p in leaving)
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
         """For each group: whether demand waits that it could hold with its limits lifted."""
@@ -76,8 +72,7 @@ class Release:
     # -- what may go ------------------------------------------------------------------------------------------------
 
     def is_free(self, position: int) -> bool:
-        draft = self.draft
-        return not draft.busy[position] and not self.placed[position] and draft.slices[position].healthy
+        return self.draft.is_whole_and_free(position) and not self.placed[position]
 
     def is_pinned(self, position: int) -> bool:
         """Never a victim, whatever the rule."""
@@ -121,8 +116,7 @@ class Release:
         return True
 
     def ready(self, group: int) -> list[int]:
-        draft = self.draft
-        return [p for p in draft.members[group] if draft.slices[p].state == State.READY and p not in draft.released]
+        return [p for p in self.draft.layout.of(group, State.READY) if p not in self.draft.released]
 
 
 def release_surplus(release: Release) -> None:
@@ -130,8 +124,8 @@ def release_surplus(release: Release) -> None:
     draft = release.draft
     for group, kind in enumerate(draft.groups):
         for state in (State.QUEUED, State.REQUESTING):
-            for position in reversed(draft.members[group]):
-                if draft.slices[position].state == state and not release.is_pinned(position):
+            for position in reversed(draft.layout.of(group, state)):
+                if not release.is_pinned(position):
                     why = f"{state}, and no demand, floor or request needs another {kind.name}"
                     release.release(position, Reason(Code.SURPLUS, why))
 
@@ -143,7 +137,8 @@ def release_idle(release: Release) -> None:
         timeout = kind.scale_down.idle_timeout if kind.scale_down else None
         if timeout is None:
             continue
-        idle = [p for p in release.ready(group) if not draft.busy[p] and not release.placed[p]]
+        ready = draft.layout.of(group, State.READY)
+        idle = [p for p in ready if not (draft.busy[p] or release.placed[p] or p in draft.released)]
         idle.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))
         for position in idle:
             since = draft.slices[position].idle_since(draft.now)
@@ -194,7 +189,7 @@ def release_low_utilization(release: Release) -> None:
     for group, kind in enumerate(draft.groups):
         rule = kind.scale_down.low_utilization if kind.scale_down else None
         resource = counted_resource(dict(kind.resources))
-        ready = [p for p in draft.members[group] if draft.slices[p].state == State.READY]
+        ready = draft.layout.of(group, State.READY)
         ready = [p for p in ready if p not in draft.released or draft.released[p].code != Code.OVER_MAX]
         if rule is None or resource is None or not ready or release.wanted[group]:
             continue
@@ -295,7 +290,7 @@ def _work_on(release: Release, position: int) -> Reason | None:
     if release.placed[position]:
         return Reason(Code.DEMAND, "demand is placed on it")
     if draft.busy[position]:
-        return Reason(Code.BUSY, f"it got work: {plural(sum(node.tasks for node in item.nodes), 'task')}")
+        return Reason(Code.BUSY, f"it got work: {plural(item.tasks, 'task')}")
     if position in draft.requested:
         return Reason(Code.REQUESTED_CAPACITY, "a standing request needs its room")
     if group is not None and item.id in draft.groups[group].protected:

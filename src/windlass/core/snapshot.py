@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 from .conditions import Condition, Taint, Toleration
@@ -124,9 +125,10 @@ class Node:
         return self.tasks > 0 or any(amount for _, amount in self.used)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slice:
-    """The unit that is bought and released: one node, or several hosts that live and die together."""
+    """The unit that is bought and released: one node, or several hosts that live and die together. A loop hands in the
+    very same slice again while nothing about it changes, so what follows from it alone is worked out once."""
 
     id: str
     group: str
@@ -135,13 +137,22 @@ class Slice:
     marked_until: Seconds | None = None
     nodes: tuple[Node, ...] = ()
 
-    @property
+    @cached_property
     def busy(self) -> bool:
         return any(node.busy for node in self.nodes)
 
-    @property
+    @cached_property
     def healthy(self) -> bool:
         return all(node.healthy for node in self.nodes)
+
+    @cached_property
+    def tasks(self) -> int:
+        return sum(node.tasks for node in self.nodes)
+
+    @cached_property
+    def offering_nodes(self) -> tuple[Node, ...]:
+        """Its nodes that can take work, by id."""
+        return tuple(sorted((node for node in self.nodes if node.healthy), key=lambda node: node.id))
 
     def idle_since(self, now: Seconds) -> Seconds:
         """Since when nothing runs on any of its nodes (meaningless while one is busy)."""

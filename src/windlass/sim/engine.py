@@ -89,6 +89,8 @@ class Engine:
     thorough: bool = True
     """Plan every snapshot twice; costs as much again."""
     stop_at_breach: bool = True
+    leaping: bool = False
+    """Leave out passes that would see nothing new but how full busy nodes are: for traces of months."""
     lease: float = LEASE
     cap: float = CAP
 
@@ -315,11 +317,22 @@ class Engine:
         return now - self.last_action >= QUIET and bool(self.leaders)
 
     async def _sleep(self) -> None:
-        """Until the next instant at which something can happen."""
+        """Until the next instant at which something can happen that the controller would want to know."""
+        due, least = self._next_instant(), self.settings.policy.evaluation_interval.min
+        leaping = self.leaping and not self.storm.faults and not _looks_at_use(self.settings)
+        while True:
+            event = self.workload.next_event() or inf
+            await asyncio.sleep(max(least, min(due, event) - self.now()))
+            if not leaping or self.now() >= due or self.woken:
+                return
+            self.workload.step()
+            if not self.workload.is_as_seen():
+                return
+
+    def _next_instant(self) -> float:
+        """When something is due that is not the work's own doing."""
         now, instants = self.now(), [self.faults_end if self.now() < self.faults_end else inf]
         instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
-        if (at := self.workload.next_event()) is not None:
-            instants.append(at)
         instants += [at for at, _ in (*self.blue[:1], *self.later)]
         interval = self.settings.policy.evaluation_interval
         for leader in self.leaders:
@@ -336,7 +349,7 @@ class Engine:
             instants.append(now)
         if now >= self.faults_end:
             instants.append(max(now, self.last_action + QUIET))
-        await asyncio.sleep(max(interval.min, min(instants) - now))
+        return min(instants)
 
     def _result(self) -> Run:
         store = self.store
@@ -367,6 +380,12 @@ class _Together:
         if len(parts) != len(self._parts) or any(a is not b for a, b in zip(parts, self._parts, strict=True)):
             self._parts, self._all = parts, tuple([host for part in parts for host in part])
         return self._all
+
+
+def _looks_at_use(settings: Settings) -> bool:
+    """Whether any rule goes by how full the nodes are."""
+    rules = [sold.group.scale_down for sold in settings.groups if sold.group.scale_down is not None]
+    return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)
 
 
 def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -84,12 +84,17 @@ class SimulatedWorkload:
         self._nodes: dict[str, WorkNode] = {}
         """Nodes as they show, until something about one changes."""
         self._shown: tuple[WorkNode, ...] | None = None
+        self._last_nodes: dict[str, WorkNode] = {}
+        """And as they showed at the last look."""
         self._offers: dict[str, tuple[Slice, dict[str, int]]] = {}
         """Slices as they offer their room, until something about one changes."""
         self._spells: dict[str, Spell] = {}
         self._turns: list[tuple[float, str]] = []
         """When a spell begins or ends."""
         self._room_changed = False
+        self._touched: dict[str, None] = {}
+        """Nodes about which something has changed since the last look."""
+        self._seen_waiting: dict[str, Demand] = {}
         self.requests = tuple(requests)
         self.finished: dict[str, float] = {}
         """When the last task of each job ended."""
@@ -108,6 +113,8 @@ class SimulatedWorkload:
     async def observe(self) -> WorkloadView:
         self.step()
         self._looks += 1
+        self._touched.clear()
+        self._seen_waiting = dict(self._waiting)
         now, looks = self._now(), self._looks
         if self._storm.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
@@ -216,6 +223,16 @@ class SimulatedWorkload:
         )
         return min((at for at in instants if now < at < inf), default=None)
 
+    def is_as_seen(self) -> bool:
+        """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
+        and have work now: then a plan that goes by what waits and what is idle would be the same."""
+        if self._cordons or self._waiting != self._seen_waiting:
+            return False
+        return all(
+            (known := self._last_nodes.get(name)) is not None and (self._runs.usage(name)[1] > 0) == (known.tasks > 0)
+            for name in self._touched
+        )
+
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
         self._storm = Storm.of((), self._storm.chance, self._storm.struck)
@@ -298,6 +315,7 @@ class SimulatedWorkload:
     def _touch(self, node: str, slice_id: str | None = None) -> None:
         """Something about a node has changed."""
         self._nodes.pop(node, None)
+        self._touched[node] = None
         self._shown = None
         host = self._joined.get(node)
         self._offers.pop(slice_id or (host.slice_id if host else ""), None)
@@ -315,6 +333,7 @@ class SimulatedWorkload:
                 if self._storm.faults and self._storm.strikes("joins-twice", now, name):
                     shown.append(node)
             self._shown = tuple(shown)
+            self._last_nodes = dict(self._nodes)
         return self._shown
 
     def _node(self, name: str, now: float) -> WorkNode:
