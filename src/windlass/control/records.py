@@ -74,10 +74,13 @@ class SliceRecord:
         return self.leaving is not None or self.reason.code not in SAVING
 
     @cached_property
+    def busy_nodes(self) -> int:
+        return sum(node.busy for node in self.nodes)
+
+    @cached_property
     def price_at_work(self) -> int:
         """What of its price is paid for nodes that have work."""
-        busy = sum(node.busy for node in self.nodes)
-        return self.price * busy // len(self.nodes) if busy else 0
+        return self.price * self.busy_nodes // len(self.nodes) if self.nodes else 0
 
     @cached_property
     def planned_with(self) -> Slice:

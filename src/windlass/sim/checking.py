@@ -231,13 +231,9 @@ class Checker:
 
     def _gangs_are_whole(self) -> Iterator[tuple[str, str]]:
         """S7: a gang runs whole or not at all."""
-        running: Counter[str] = Counter()
-        for run in self.workload.runs:
-            running[run.job] += run.count
-        for name, count in running.items():
-            job = self.workload.job(name)
-            if job is not None and job.demand.gang and count != job.demand.count:
-                yield "S7", f"{count} of the {job.demand.count} members of gang {name} run"
+        for job, count in self.workload.gangs_that_changed():
+            if count not in (0, job.demand.count):
+                yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
 
     # -- what is remembered -------------------------------------------------------------------------------------------
 
@@ -298,7 +294,7 @@ class Checker:
     def _idle_clocks(self, step: Step) -> Iterator[tuple[str, str]]:
         """S9: how long a slice has been idle is what its work says, and only work sets it back."""
         for name, record in step.after.book.slices.items():
-            if record.state != State.READY or not record.nodes or any(node.busy for node in record.nodes):
+            if record.state is not State.READY or not record.nodes or record.busy_nodes:
                 continue
             told = [node.idle_since for node in record.nodes if node.idle_since is not None]
             if len(told) < len(record.nodes):

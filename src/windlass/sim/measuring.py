@@ -76,8 +76,8 @@ def capacity_of(chronicle: Chronicle, engine: Engine) -> dict[str, int]:
     for record in chronicle.book.slices.values():
         if record.state not in COSTLY:
             continue
-        hosts = groups[record.group].group.hosts if record.group in groups else max(1, len(record.nodes))
-        busy = sum(node.tasks > 0 for node in record.nodes)
+        sold, busy = groups.get(record.group), record.busy_nodes
+        hosts = sold.group.hosts if sold is not None else max(1, len(record.nodes))
         if record.state in IN_FLIGHT:
             found["booting"] += hosts
         else:

@@ -95,6 +95,8 @@ class SimulatedWorkload:
         self._touched: dict[str, None] = {}
         """Nodes about which something has changed since the last look."""
         self._seen_waiting: dict[str, Demand] = {}
+        self._stirred: dict[str, None] = {}
+        """Jobs of which tasks have begun or ended."""
         self.requests = tuple(requests)
         self.finished: dict[str, float] = {}
         """When the last task of each job ended."""
@@ -253,8 +255,11 @@ class SimulatedWorkload:
         """Everything that waits, in truth."""
         return tuple(self._waiting.values())
 
-    def job(self, name: str) -> Job | None:
-        return self._jobs.get(name)
+    def gangs_that_changed(self) -> list[tuple[Job, int]]:
+        """Gangs of which members began or ended since this was last asked, and how many run."""
+        gangs = [job for name in self._stirred if (job := self._jobs[name]).demand.gang]
+        self._stirred.clear()
+        return [(job, sum(self._runs[key].count for key in self._runs.of_job(job.id))) for job in gangs]
 
     def idle_since(self, node: str) -> float | None:
         """Since when nothing runs on a node, in truth; None: something does, or it is not there."""
@@ -348,12 +353,14 @@ class SimulatedWorkload:
     def _start(self) -> None:
         """Start what fits, by the planner's rule, on slices that may take new work."""
         slices, least = [], _least(self._waiting.values())
-        for name in sorted(self._slices):
-            if name in self._cordons:
-                continue
+        for name in self._slices:
             offer, free = self._offers.get(name) or self._offers.setdefault(name, self._offer(name))
-            if offer.nodes and offer.group in self._groups and all(free.get(k, 0) >= some for k, some in least):
-                slices.append(offer)
+            for kind, some in least:
+                if free.get(kind, 0) < some:
+                    break
+            else:
+                if offer.nodes and offer.group in self._groups and name not in self._cordons:
+                    slices.append(offer)
         if not slices:
             return
         demands = [demand for _, demand in sorted(self._waiting.items())]
@@ -390,6 +397,7 @@ class SimulatedWorkload:
         self._count(job.id, item.needs, -item.count)
 
     def _run(self, run: Run) -> None:
+        self._stirred[run.job] = None
         self._runs.add(run)
         self._touch(run.node)
 
@@ -407,6 +415,7 @@ class SimulatedWorkload:
             self.all_started.setdefault(name, self._now())
 
     def _end(self, run: Run) -> None:
+        self._stirred[run.job] = None
         if run.job not in self._waiting and not self._runs.of_job(run.job):
             self.finished[run.job] = run.ends
 
@@ -420,6 +429,7 @@ class SimulatedWorkload:
         beside = {key for job in gangs for key in self._runs.of_job(job)} - ended
         for key in sorted(ended | beside):
             run = self._runs.pop(key)
+            self._stirred[run.job] = None
             self.interrupted.append(Interrupted(run, now, how if key in ended else "its gang was interrupted"))
             if run.node in self._joined:
                 self._idle_since[run.node] = now
