@@ -47,7 +47,7 @@ class Happened:
     waiting: int
     """Of these, still waiting at the end."""
     launches: int
-    """Slices that a provider was asked for."""
+    """Slices that a provider was asked for, or that were found there."""
     stops: int
     """Slices that were there and went or were going."""
     refused: int
@@ -211,7 +211,7 @@ class Happening:
             self._stopped.add(name)
         if record is None:
             return
-        if record.asked_at is not None and name not in self._start.book.slices:
+        if (record.asked_at is not None or record.seen) and name not in self._start.book.slices:
             self._launched.add(name)
         if record.seen:
             self._bought.add(name)

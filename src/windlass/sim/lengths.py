@@ -52,11 +52,8 @@ class Lengths:
         pool = _by_needs(news.started)
         self._kinds.update(dict.fromkeys(pool))
         unseen: list[float] = []
-        for was, now in news.nodes:
-            if now is None:
-                assert was is not None
-                self._away[was.id] = news.at
-                continue
+        self._away.update({was.id: news.at for was, now in news.nodes if was is not None and now is None})
+        for now in [now for _, now in news.nodes if now is not None]:
             self._away.pop(now.id, None)
             here = self._last.setdefault(now.slice_id, {})
             last = here.get(now.id) or WorkNode(now.id, now.slice_id)
@@ -72,7 +69,7 @@ class Lengths:
                 task.started = min(task.started, task.ended)
             else:
                 task.withdrawn = True
-        self._wait_again(news.arrived)
+        self._wait_again(news)
         for slice_id in news.gone:
             for name in self._last.pop(slice_id, ()):
                 self._end(self._running.pop(name, []), self._away.pop(name, news.at))
@@ -101,10 +98,11 @@ class Lengths:
         self._appear(now.id, found.appeared, at)
 
     def _appear(self, node: str, many: Iterable[Amounts], at: float) -> None:
-        """Tasks that nobody saw waiting."""
+        """Tasks that nobody saw waiting. Where a machine went away in the same look, it is its work that began anew."""
         for needs in many:
             self._kinds[needs] = None
             task = Task(f"began at {at:.3f}", needs, at, at, unseen=True)
+            self._lose(task, [name for name, since in self._away.items() if since == at])
             self.tasks.append(task)
             self._running.setdefault(node, []).append(task)
 
@@ -121,15 +119,28 @@ class Lengths:
                 self._end([self._running[name][index]], at)
                 self._running[name][index] = tasks.popleft()
 
-    def _wait_again(self, arrived: Iterable[Task]) -> None:
+    def _wait_again(self, news: News) -> None:
         """Tasks that wait again because their machine went away under them: the same work, from the start."""
-        for task in arrived:
-            for name in self._away:
-                lost = next((one for one in self._running.get(name, ()) if _same_work(one, task)), None)
-                if lost is not None:
-                    self._running[name].remove(lost)
-                    lost.lost, task.again = True, lost
-                    break
+        for task in news.arrived:
+            if news.before <= task.arrived < news.at:
+                continue  # it has just come
+            self._lose(task, self._away)
+
+    def _lose(self, task: Task, nodes: Iterable[str]) -> None:
+        """Take a task for the second try of one that ran on one of these nodes, if one can be it."""
+        lost = min(
+            (
+                (not _same_work(one, task), one.started or 0.0, name, index)
+                for name in nodes
+                for index, one in enumerate(self._running.get(name, ()))
+                if one.needs == task.needs
+            ),
+            default=None,
+        )
+        if lost is not None:
+            task.again = self._running[lost[2]].pop(lost[3])
+            task.again.lost, task.unseen = True, task.again.unseen
+            task.demand = task.again.demand if task.unseen else task.demand
 
     @staticmethod
     def _end(tasks: Iterable[Task], at: float) -> None:

@@ -38,7 +38,7 @@ class GroupOdds:
     never_up: int = 0
     """Machines that were there and never became ready."""
     taken: list[float] = field(default_factory=list)
-    """Seconds for which machines were ready that the provider took away."""
+    """Seconds for which machines were ready that the provider took away, or that died."""
 
 
 @dataclass
@@ -76,7 +76,8 @@ class Odds:
         if record.state in failed and was not in failed:
             odds.never_up += 1
         why = record.leaving or record.reason
-        if record.joined_at is not None and why.code == Code.PREEMPTED and record.id not in self._taken:
+        taken = record.state == State.LOST or why.code == Code.PREEMPTED
+        if record.joined_at is not None and taken and record.id not in self._taken:
             self._taken.add(record.id)
             odds.taken.append(max(0.0, record.since - record.joined_at))
 

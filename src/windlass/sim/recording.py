@@ -55,7 +55,7 @@ class Recording:
 
 ALWAYS = (
     "A task starts as soon as it fits somewhere, by the planner's own rule; one that loses its machine starts anew.",
-    "Prices do not change, machines do not crash, sources always answer, and nobody gives orders.",
+    "Prices do not change, sources always answer, and nobody gives orders.",
 )
 
 
@@ -169,7 +169,7 @@ def _told_of_work(tasks: Sequence[Task], slices: int, reconfigured: int, orders:
         f"{'was' if seen == 1 else 'were'} followed to the end."
     )
     if unseen := sum(task.unseen for task in kept):
-        yield f"{plural(unseen, 'task')} began as they came, and are known by what they used: they may run anywhere."
+        yield f"{plural(unseen, 'task')} never waited, and are known by what nodes had in use: they may run anywhere."
     if running := sum(task.started is not None and not task.end_seen for task in kept):
         yield f"{_still(running, 'ran')} when the journal ends: taken as long as that."
     if waiting := sum(task.started is None for task in kept):
@@ -199,9 +199,10 @@ def _told_of_provider(odds: Odds, settings: Settings) -> Iterator[str]:
             yield f"{name}: none was seen to boot, so it takes its boot_seconds, {seconds(sold.group.boot_seconds)}."
     faults = [fault for fault in odds.faults() if fault.groups and min(fault.groups) in settings.by_name]
     for fault in faults:
-        yield f"{min(fault.groups or ('',))}: {_FAULTS[fault.kind]} {100 * fault.rate:.0f} % of the time, by chance."
+        (name,) = fault.groups or ("",)
+        yield f"{name}: {_FAULTS[fault.kind]} in {100 * fault.rate:.0f} % of all cases, by chance."
     if not faults:
-        yield "No launch is refused and no machine is taken away, as in the journal."
+        yield "No launch is refused and no machine is lost, as in the journal."
 
 
 _FAULTS = {
@@ -209,7 +210,7 @@ _FAULTS = {
     "quota": "a launch is refused by the quota",
     "throttled": "a launch is throttled",
     "boot-never": "a machine never comes up",
-    "preempted": "a machine is taken away",
+    "preempted": "a machine is taken away or dies",
 }
 
 
