@@ -17,6 +17,7 @@ from tests.sim.small import GPU, job, script, settings
 from windlass.cli import windlass
 from windlass.config import ConfigError
 from windlass.config.recorded import changed_settings
+from windlass.control import loop
 from windlass.control.chronicle import PASS
 from windlass.journal import Entry, Journal, open_journal
 from windlass.sim.arbitrary import arbitrary_script
@@ -96,6 +97,20 @@ def test_it_is_told_from_when_on_a_journal_that_an_older_version_began_can_be_ma
     assert asked["what_if"]["model_as_changed"]["tasks"] == sum(one.demand.count for one in JOBS[:3])
 
 
+def test_a_compacted_journal_says_with_which_state_it_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
+    file = tmp_path / "journal.db"
+    with open_journal(file) as journal:
+        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
+        journal.compact(1e12)
+    done = replay(file)
+    assert done.exit_code == 0
+    assert f"saved at record {data(file)['began_at']}: what was before is compacted away" in done.stdout
+    assert "all the same" in done.stdout
+    told = data(file, "--set", "gpu.max=1")["what_if"]
+    assert any("begins without machines" in one for one in told["assumptions"])
+
+
 def copied(journal: Journal, records: list[Any]) -> None:
     lease = journal.acquire("somebody", 1.0, 0.0)
     assert lease is not None
@@ -113,7 +128,7 @@ def test_truth_model_and_change_stand_side_by_side_with_what_is_assumed(file):
     assert head.split()[-8:] == ["in", "truth", "model", "as", "recorded", "model", "as", "changed"]
     assert "would have done something else in" in done.stdout
     assert "Assumed in the model:" in done.stdout
-    assert "boots as in the journal" in done.stdout
+    assert "boots in a time that the journal has" in done.stdout
 
 
 def test_a_tighter_limit_is_cheaper_and_slower_and_a_policy_file_says_the_same(file, tmp_path):

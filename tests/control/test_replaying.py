@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from tests.control.clusters import a_cluster, shows
+from tests.control.histories import SETTINGS as HISTORY
+from tests.control.histories import Step, live, steps
+from tests.control.worlds import Survivor, World
 from tests.sim.small import job, script, settings
 from windlass.control import loop
 from windlass.control.chronicle import PASS, VERSION
@@ -22,6 +27,7 @@ from windlass.control.replaying import Unreadable, replayed
 from windlass.core.lifecycle import State
 from windlass.journal import Entry, JournalCorrupt, Record, open_journal
 from windlass.journal.encoding import checksum, encode
+from windlass.providers.protocol import Host, Instance, ProviderError
 from windlass.sim.arbitrary import arbitrary_script
 from windlass.sim.engine import Engine
 from windlass.sim.faults import Fault
@@ -119,6 +125,48 @@ def test_a_compacted_journal_is_made_again_from_its_oldest_saved_state(tmp_path,
     assert rest.began_at > 0
     assert 0 < rest.passes < whole.passes
     assert rest.until == whole.until
+
+
+@given(steps)
+def test_operators_orders_dead_machines_and_controllers_that_are_killed_are_made_again(life: list[Step]) -> None:
+    world = World(settings=HISTORY)
+
+    async def story() -> None:
+        await live(world, life, lambda _: None)
+        found = replayed(world.journal())
+        assert (found.first, found.unmarked) == (None, 0)
+
+    asyncio.run(story())
+
+
+def test_a_machine_that_another_provider_shows_than_the_one_who_sells_its_group_is_made_again():
+    """And is still that one's when it is silent, or when the group is sold by another from then on."""
+
+    async def story() -> None:
+        world = World(settings=HISTORY)
+        south = world.clouds["south"]
+        alive = Survivor(world)
+        south.instances["stray"] = Instance("stray", "cheap", "running", (Host("stray/0"),))
+        await alive.tick()
+        assert alive.controller.chronicle.book.slices["stray"].provider == "south"
+        south.failing = ProviderError("the API is down")
+        await alive.tick(20)
+        moved = replace(HISTORY.groups[0], provider="south")
+        await alive.controller.reconfigure(
+            replace(HISTORY, groups=(moved, *HISTORY.groups[1:])), world.clouds, world.work
+        )
+        await alive.tick(20)
+        assert "stray" in alive.controller.chronicle.book.slices, "nothing is gone because nobody answers"
+        south.failing = None
+        world.work.waiting = ["a", "b", "c"]
+        for _ in range(4):
+            await alive.tick(5)
+        kinds = [(one.kind, one.data.get("is")) for one in world.journal().read() if one.subject == "stray"]
+        assert ("seller", "south") in kinds
+        assert ("seller", None) in kinds, "who sells the group now is who shows it"
+        assert replayed(world.journal()).first is None
+
+    asyncio.run(story())
 
 
 @pytest.fixture

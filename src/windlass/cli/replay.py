@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def command(
 
     With --set or --policy: what would it have come to under other settings? The recorded work runs in a simulated cloud
     with the boot times and refusals of the journal, once under the recorded settings, so that you see how good the
-    model is, and once under the changed ones. Nothing but the journal is read, and nothing is written.
+    model is, and once under the changed ones. Nothing but the journal is read, and nothing in it is changed.
 
     \b
     Examples:
@@ -176,12 +177,20 @@ class _Asked:
     def changed(self, settings: Settings) -> Settings:
         return changed_settings(settings, changes=self.changes, policy=self.policy, path=self.address)
 
-    def changed_then(self, settings: Settings) -> Settings:
-        """At an earlier time: a group that was not there then cannot be changed."""
-        try:
-            return self.changed(settings)
-        except ConfigError:
-            return settings
+    def changed_then(self) -> Callable[[Settings], Settings]:
+        """For settings of an earlier time, each worked out once: a group that was not there then cannot be changed."""
+        was: Settings | None = None
+        then: Settings | None = None
+
+        def change(settings: Settings) -> Settings:
+            nonlocal was, then
+            if settings is not was or then is None:
+                was = then = settings
+                with suppress(ConfigError):
+                    then = self.changed(settings)
+            return then
+
+        return change
 
 
 def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
@@ -189,7 +198,7 @@ def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
     if recording is None:
         stop(f"{asked.address}: too little is recorded in it to ask what if: there is one instant in it")
     changed = asked.changed(recording.settings)
-    decided = replayed(journal, settings=asked.changed_then)
+    decided = replayed(journal, settings=asked.changed_then())
     found: list[tuple[Happened, list[Sample]]] = [(recording.happened, list(recording.samples))]
     for settings in (recording.settings, changed) if changed != recording.settings else (recording.settings,):
         with progress(enabled=not asked.quiet) as came_to:

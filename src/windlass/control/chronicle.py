@@ -208,21 +208,26 @@ def sighted_after(
     instance: dict[str, Instance] = {}
     seller: dict[str, str] = {}
     silent = {name for name, many in look.instances.items() if many is None}
+    usual = {name: sold.provider for name, sold in settings.by_name.items()}
     if silent and was is not None:
         for one in before.instance.values():
             if (provider := seller_of(before, was, one)) in silent:
-                instance[one.slice_id], seller[one.slice_id] = one, provider
+                instance[one.slice_id] = one
+                if usual.get(one.group) != provider:
+                    seller[one.slice_id] = provider
     for provider, many in look.instances.items():
-        for one in many or ():
-            instance[one.slice_id], seller[one.slice_id] = one, provider
-    usual = {name: sold.provider for name, sold in settings.by_name.items()}
+        shown = {one.slice_id: one for one in many or ()}
+        instance.update(shown)
+        if seller:  # what two of them show is the last one's
+            seller = {name: other for name, other in seller.items() if name not in shown}
+        seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
     unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if look.view is not None else [WORKLOAD])
     return replace(
         after,
         instance=instance,
         trouble={**calls, **look.troubles},
         unknown=dict.fromkeys(unknown, True),
-        seller={name: provider for name, provider in seller.items() if usual.get(instance[name].group) != provider},
+        seller=seller,
     )
 
 

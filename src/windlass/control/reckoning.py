@@ -148,10 +148,14 @@ def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[
 def seen_of(sighted: Sighted, book: Book, settings: Settings, refused: tuple[Refused, ...] = ()) -> Seen:
     """What a fold goes by, from what is remembered of a look: nothing counts that the journal would not tell."""
     silent = silent_providers(sighted)
-    sellers = {sold.provider for sold in settings.groups} | {one.provider for one in book.slices.values()}
-    listed: dict[str, list[Instance]] = {provider: [] for provider in sorted(sellers)}
-    for one in sighted.instance.values():
-        listed.setdefault(seller_of(sighted, settings, one), []).append(one)
+    sellers = {sold.provider for sold in settings.groups}
+    listed: dict[str, list[Instance]] = {one.provider: [] for one in book.slices.values()}
+    if len(sellers) == 1 and not sighted.seller:
+        listed |= {provider: list(sighted.instance.values()) for provider in sellers}
+    else:
+        listed |= {provider: [] for provider in sellers}
+        for one in sighted.instance.values():
+            listed.setdefault(seller_of(sighted, settings, one), []).append(one)
     known = {provider: tuple(many) for provider, many in listed.items() if provider not in silent}
     view = None if WORKLOAD in sighted.unknown else sighted.view()
     return Seen({**known, **dict.fromkeys(sorted(silent))}, view, refused)

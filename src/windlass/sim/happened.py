@@ -80,6 +80,8 @@ class Happening:
         """What the nodes of each slice that costs money do."""
         self._capacity: Counter[str] = Counter()
         self._prices: dict[str, int] = {}
+        self._cost = 0
+        """Their sum."""
         self._nodes: dict[str, dict[str, WorkNode]] = {}
         """By slice."""
         for node in start.sighted.node.values():
@@ -159,7 +161,7 @@ class Happening:
         span = max(0.0, now - self._at)
         self._node_seconds += self._capacity.total() * span
         self._busy_seconds += self._capacity["busy"] * span
-        cost = sum(self._prices.values()) / 10**9 if span else 0.0
+        cost = self._cost / 10**9
         self._dollars += cost * span / 3600
         offset = self._at - self.since
         if span and (not self.samples or offset - self.samples[-1].at >= (self.until - self.since) / CURVE):
@@ -206,7 +208,7 @@ class Happening:
         """Count a slice anew: what its nodes do and what it costs, whether it was launched or stopped."""
         record: SliceRecord | None = self._tables.tables["slice"].get(name)
         self._capacity.subtract(self._doing.pop(name, Counter()))
-        self._prices.pop(name, None)
+        self._cost -= self._prices.pop(name, 0)
         if (record is None or record.state in ENDING) and name in self._bought:
             self._stopped.add(name)
         if record is None:
@@ -227,4 +229,5 @@ class Happening:
         else:
             doing = Counter({"busy": busy, "idle" if record.state == State.READY else "leaving": hosts - busy})
         self._doing[name], self._prices[name] = doing, record.price
+        self._cost += record.price
         self._capacity.update(doing)

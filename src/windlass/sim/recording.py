@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean, median
 
-from windlass.control.chronicle import SETTINGS
+from windlass.control.chronicle import ORDER, SETTINGS
 from windlass.control.orders import Order
 from windlass.control.policy import Settings
 from windlass.control.replaying import beginning, passes_of, without_gaps
 from windlass.core.reasons import plural, seconds
 from windlass.core.snapshot import Amounts, Bundle, Demand
-from windlass.journal import Journal
+from windlass.journal import Journal, Record
 
 from .happened import Happened, Happening
 from .jobs import Job
@@ -63,8 +63,7 @@ def recording_of(journal: Journal) -> Recording | None:
     """All of a journal; None: there are no two instants in it between which anything could have happened.
     ``Unreadable`` as for a replay."""
     start, _, seq = beginning(journal)
-    ends = [next(iter(journal.read(seq, newest_first=newest, limit=1)), None) for newest in (False, True)]
-    first, last = ends
+    first, last = (_outermost(journal, seq, newest=newest) for newest in (False, True))
     if first is None or last is None or last.at <= first.at:
         return None
     since, until = (start.at if seq else first.at), last.at
@@ -95,6 +94,11 @@ def recording_of(journal: Journal) -> Recording | None:
             _told_of_work(tasks, len(start.book.slices), configured - (not seq), len(orders), len(requests))
         ),
     )
+
+
+def _outermost(journal: Journal, after: int, *, newest: bool) -> Record | None:
+    """The first or the last record that a controller wrote."""
+    return next((one for one in journal.read(after, newest_first=newest) if one.kind != ORDER), None)
 
 
 # -- jobs ----------------------------------------------------------------------------------------------------------
@@ -190,11 +194,10 @@ def _told_of_provider(odds: Odds, settings: Settings) -> Iterator[str]:
     for sold in settings.groups:
         name, known = sold.group.name, odds.groups.get(sold.group.name)
         if known is not None and known.boots:
-            low, middle, high = min(known.boots), median(known.boots), max(known.boots)
-            yield (
-                f"{name}: boots as in the journal, {plural(len(known.boots), 'time')} {seconds(round(low, 1))} to "
-                f"{seconds(round(high, 1))}, median {seconds(round(middle, 1))}."
-            )
+            boots = sorted(known.boots)
+            low, middle, high = (seconds(round(one, 1)) for one in (boots[0], median(boots), boots[-1]))
+            span = low if low == high else f"{low} to {high}, median {middle}"
+            yield f"{name}: boots in a time that the journal has, by chance: {plural(len(boots), 'boot')}, {span}."
         else:
             yield f"{name}: none was seen to boot, so it takes its boot_seconds, {seconds(sold.group.boot_seconds)}."
     faults = [fault for fault in odds.faults() if fault.groups and min(fault.groups) in settings.by_name]
