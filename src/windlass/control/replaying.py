@@ -89,8 +89,6 @@ class Replay:
     """Instants of the first and the last pass that were made again."""
     versions: list[str] = field(default_factory=list)
     """That recorded them, in order."""
-    last: Chronicle = field(default_factory=Chronicle)
-    """What is remembered at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +153,9 @@ def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
         yield record
 
 
-def replayed(
-    journal: Journal,
-    *,
-    settings: Callable[[Settings], Settings] | None = None,
-    until: Callable[[Replay], bool] = lambda _: False,
-) -> Replay:
+def replayed(journal: Journal, *, settings: Callable[[Settings], Settings] | None = None) -> Replay:
     """Make every pass again. ``settings`` gives other ones for those that were recorded: then what is told is where
-    they would have done something else, each time from what was known then. ``until`` says when it is enough."""
+    they would have done something else, each time from what was known then."""
     chronicle, marked, seq = beginning(journal)
     found = Replay(began_at=seq)
     heard = chronicle.heard.get(ORDERS, 0)
@@ -181,9 +174,6 @@ def replayed(
             found.unmarked += 1
             chronicle = _applied(chronicle, one, chronicle)
         orders[:] = [each for each in orders if each[0] > chronicle.heard.get(ORDERS, 0)]
-        if until(found):
-            break
-    found.last = chronicle
     return found
 
 
@@ -212,8 +202,10 @@ def _again(
             number, one.at, one.records[-1].seq, "", f"raises {type(error).__name__}: {error}"
         )
     else:
-        compare = _first_difference if change is None else _other_deeds
-        difference = compare(number, one, made.entries, before)
+        if change is None:
+            difference = _first_difference(number, one, made.entries)
+        else:
+            difference = _other_deeds(number, one, made.entries, before)
     if difference is None and change is None and made is not None:
         return replace(made.after, seq=one.records[-1].seq)
     found.differing += difference is not None
@@ -221,7 +213,7 @@ def _again(
     return _applied(before, one, before if made is None else made.after)
 
 
-def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry], _before: Chronicle) -> Difference | None:
+def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) -> Difference | None:
     """The first entry that is not the same, byte for byte."""
     for record, entry in zip_longest(one.records, again):
         was, now = _line(record) if record is not None else "", _line(entry) if entry is not None else ""

@@ -4,7 +4,7 @@ machines never came up or were taken away. As kinds of machine and faults of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import mean
 
@@ -95,10 +95,6 @@ class Odds:
     def faults(self) -> tuple[Fault, ...]:
         """What goes wrong, as often as it did."""
         return tuple(fault for name, odds in sorted(self.groups.items()) for fault in _faults(name, odds))
-
-    def known(self, settings: Settings) -> Mapping[str, GroupOdds]:
-        """By group, those of which a machine has come up."""
-        return {name: odds for name, odds in sorted(self.groups.items()) if odds.boots and name in settings.by_name}
 
 
 def _faults(name: str, odds: GroupOdds) -> Iterator[Fault]:
