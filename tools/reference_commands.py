@@ -86,6 +86,24 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "jobs": f"the oldest first: {', '.join(f'`{key}`' for key in _JOB)}",
         }
     },
+    "replay": {
+        "windlass.replay/v1": {
+            "schema": "`windlass.replay/v1`",
+            "journal": "its address",
+            "since": "when the first pass happened that was made again; null if there is none",
+            "until": "when the last one did",
+            "passes": "how many were made again",
+            "decisions": "transitions, launches and reasons in them",
+            "differing": "passes that came out otherwise; under other settings, that would have done something else",
+            "first": "null, or the first of these: `number`, `at`, `seq`, `recorded`, `again`",
+            "unmarked": "passes that an older version recorded, and that cannot be made again",
+            "began_at": "the number of the record at which the state was saved that it begins with; 0: the first one",
+            "versions": "of Windlass, that recorded them",
+            "what_if": "null, or `changes`, `seed`, `recorded`, `model_as_recorded`, `model_as_changed` (null if the "
+            "settings are the same; each with `hours`, `dollars`, `accounts`, `node_hours`, `utilization`, `wait_p50`, "
+            "`wait_p95`, `wait_max`, `tasks`, `waiting`, `launches`, `stops`, `refused`), `assumptions`",
+        }
+    },
     "doctor": {
         "windlass.doctor/v1": {
             "schema": "`windlass.doctor/v1`",

@@ -14,7 +14,7 @@ import pytest
 from tests.control import clocks
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control import loop
+from windlass.control import loop, reckoning
 from windlass.control.chronicle import recovered
 from windlass.control.orders import Order, give
 from windlass.control.policy import Interval, Leadership, Policy, Settings, SoldGroup
@@ -376,7 +376,7 @@ def test_a_pass_that_breaks_is_told_and_the_next_one_goes_on(world: World, monke
             raise broken.pop()
         return plan(snapshot)
 
-    monkeypatch.setattr(loop, "plan", breaks)
+    monkeypatch.setattr(reckoning, "plan", breaks)
 
     async def story() -> None:
         async with running(world) as run:

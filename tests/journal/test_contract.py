@@ -428,6 +428,20 @@ class TestCompaction:
         assert (seq, state) == (6, {"a": 6})
         assert is_increasing_by_one(seqs(old, after=seq), first=7)
 
+    def test_the_story_begins_at_the_oldest_state_once_something_is_missing(self, old, address):
+        for seq in (2, 4, 6, 8):
+            old.save_state(seq, {"a": seq})
+        assert old.oldest_state() is None, "every record is there"
+        old.compact(0.5)
+        assert old.oldest_state() is None, "still: none was old enough"
+        old.compact(1e9)
+        assert old.oldest_state() == (6, {"a": 6})
+        tamper(address, "UPDATE windlass_states SET digest = '' WHERE seq = 6")
+        assert old.oldest_state() == (8, {"a": 8})
+        tamper(address, "UPDATE windlass_states SET digest = ''")
+        with pytest.raises(JournalCorrupt, match="no saved state"):
+            old.oldest_state()
+
     def test_a_damaged_state_covers_nothing(self, old, address):
         for seq in (3, 5, 8):
             old.save_state(seq, {"a": seq})

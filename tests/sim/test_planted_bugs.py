@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, broken, job, script, settings
-from windlass.control import loop
+from windlass.control import loop, reckoning
 from windlass.control.chronicle import Chronicle, recovered
 from windlass.control.loop import Controller, Pass
 from windlass.control.records import SliceRecord
@@ -164,7 +164,7 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
         return honest(replace(snapshot, groups=generous))
 
     honest = plan
-    monkeypatch.setattr(loop, "plan", greedy)
+    monkeypatch.setattr(reckoning, "plan", greedy)
     assert "S3" in broken(simulate(script(job("a", 12)), stop_at_breach=False))
 
 
@@ -175,7 +175,7 @@ def test_a_plan_that_depends_on_the_order_of_its_input_is_caught(monkeypatch):
         made = honest(snapshot)
         return made if not made.launches else replace(made, launches=made.launches * 2)
 
-    monkeypatch.setattr(loop, "plan", moody)
+    monkeypatch.setattr(reckoning, "plan", moody)
     assert "S11" in broken(simulate(script(job("a", 1)), stop_at_breach=False))
 
 
@@ -185,7 +185,7 @@ def test_a_controller_that_protects_nothing_is_caught(monkeypatch):
     def careless(snapshot):
         return honest(replace(snapshot, groups=tuple(replace(one, protected=frozenset()) for one in snapshot.groups)))
 
-    monkeypatch.setattr(loop, "plan", careless)
+    monkeypatch.setattr(reckoning, "plan", careless)
     guarded = settings(replace(GPU, protected=frozenset({"gpu-lfls-1"})))
     assert "S2" in broken(simulate(script(settings=guarded), stop_at_breach=False))
 
@@ -198,20 +198,20 @@ def test_a_controller_that_swaps_for_ever_is_caught(monkeypatch):
         minded = tuple(replace(group, min=1) for group in snapshot.groups)
         return honest(replace(snapshot, groups=minded if int(snapshot.now) // 600 % 2 else snapshot.groups))
 
-    monkeypatch.setattr(loop, "plan", restless)
+    monkeypatch.setattr(reckoning, "plan", restless)
     monkeypatch.setattr("windlass.sim.engine.CAP", 20_000.0)
     assert "S8" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
 def test_a_controller_that_never_releases_is_caught(monkeypatch):
     honest = plan
-    monkeypatch.setattr(loop, "plan", lambda snapshot: replace(honest(snapshot), drain=()))
+    monkeypatch.setattr(reckoning, "plan", lambda snapshot: replace(honest(snapshot), drain=()))
     assert "L2" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
 def test_a_controller_that_never_launches_is_caught(monkeypatch):
     honest = plan
-    monkeypatch.setattr(loop, "plan", lambda snapshot: replace(honest(snapshot), launches=()))
+    monkeypatch.setattr(reckoning, "plan", lambda snapshot: replace(honest(snapshot), launches=()))
     assert "L1" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 

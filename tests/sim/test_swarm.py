@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tests.sim.small import broken, job, script
 from windlass.cli.simulate import command
-from windlass.control import loop
+from windlass.control import reckoning
 from windlass.core.planner import plan
 from windlass.sim.engine import simulate
 from windlass.sim.script import Script
@@ -29,7 +29,7 @@ def test_every_promise_is_kept_in_every_world(part):
 
 
 def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_test(monkeypatch):
-    monkeypatch.setattr(loop, "plan", _never_releasing)
+    monkeypatch.setattr(reckoning, "plan", _never_releasing)
     result = CliRunner().invoke(command, ["swarm", "--seeds", "3", "--first", "2", "--hours", "0.5", "--jobs", "1"])
     assert result.exit_code == 1
     assert "broke a promise" in result.output
@@ -39,7 +39,7 @@ def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_te
     [test] = [value for name, value in names.items() if name.startswith("test_")]
     with pytest.raises(AssertionError):
         test()
-    monkeypatch.setattr(loop, "plan", plan)
+    monkeypatch.setattr(reckoning, "plan", plan)
     test()
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "resume": "Go on after a freeze.",
     "drain": "Empty a slice and give it back.",
     "doctor": "Check that everything a cluster needs is well.",
+    "replay": "What was recorded, decided again; or what it would have come to under other settings.",
     "compare": "One trace of jobs under several policies.",
     "shadow": "What a shadow would have done.",
     "simulate": "Run the controller in a made-up world, with faults, and check every promise.",

@@ -16,10 +16,10 @@ from windlass.config import Config
 from windlass.config.assembling import assembled
 from windlass.control.chronicle import Chronicle
 from windlass.control.folding import Fold, Seen, fold
-from windlass.control.loop import ORDERS
 from windlass.control.observing import Look, Observer
 from windlass.control.orders import obeyed, orders_after
 from windlass.control.picture import chronicle_of
+from windlass.control.reckoning import ORDERS
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, Instance, Provider
 from windlass.workloads.protocol import Workload

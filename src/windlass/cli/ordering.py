@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from windlass.control.chronicle import IS, Chronicle
-from windlass.control.loop import ORDERS
 from windlass.control.orders import Order, What, give
 from windlass.control.picture import chronicle_of
+from windlass.control.reckoning import ORDERS
 from windlass.journal import Journal
 
 from .output import write

@@ -16,6 +16,7 @@ import yaml
 from windlass.scenario.text import plain_data
 
 from .config import CONFIG_FILE, Config, ConfigError, read_config
+from .settings import CONFIG
 
 EVERY_GROUP = "*"
 
@@ -69,6 +70,8 @@ def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
     groups = data.get("groups")
     if isinstance(groups, dict) and (keys[0] in groups or keys[0] == EVERY_GROUP):
         keys = ["groups", *keys]
+    elif isinstance(groups, dict) and keys[0] not in CONFIG.keys:
+        raise ConfigError([f"--set {change}: there is no group {keys[0]}; there are {', '.join(groups)}"])
     layer: Any = value
     for key in reversed(keys):
         layer = {key: layer}

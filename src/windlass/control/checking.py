@@ -7,7 +7,7 @@ makes no sense is left out alone, with a sentence for people: what is not unders
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
@@ -86,9 +86,19 @@ class Views:
             demands=tuple(demands.values()),
             requests=tuple(requests.values()),
             nodes=tuple(nodes.values()),
-            acknowledged=answer.acknowledged,
+            acknowledged=_checked_words(answer.acknowledged),
         )
         return view, tuple(mistakes)
+
+
+def _checked_words(words: Iterable[Acknowledgement]) -> tuple[Acknowledgement, ...]:
+    """One for each slice: for its newest fence, and said twice, the more running, the truer."""
+    found: dict[str, Acknowledgement] = {}
+    for word in words:
+        before = found.get(word.slice_id)
+        if before is None or (before.epoch, before.running) < (word.epoch, word.running):
+            found[word.slice_id] = word
+    return tuple(found.values())
 
 
 def _checked_demands(demands: object, before: Mapping[str, Demand], mistakes: list[str]) -> dict[str, Demand]:

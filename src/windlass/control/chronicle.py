@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
+from windlass import __version__
 from windlass.core.plan import Plan, Waiting
 from windlass.core.reasons import Reason
 from windlass.core.snapshot import Demand
@@ -25,7 +26,7 @@ from .folding import Refused
 from .observing import Look
 from .plain import from_plain, to_plain
 from .policy import Settings
-from .records import Book, Gone, Luck, Moved, SliceRecord
+from .records import Book, Gone, Luck, Moved, SliceRecord, seen_nodes
 
 T = TypeVar("T")
 
@@ -36,10 +37,22 @@ LAUNCH: Final = "launch"
 REFUSED: Final = "refused"
 ORDER: Final = "order"
 MISTAKE: Final = "mistake"
+PASS: Final = "pass"
 """Kinds of entries that are no table: they tell what happened once."""
+
+VERSION: Final = "windlass"
+"""The key of an entry ``pass`` that says with which version a leader decides; its first pass has it, and every saved
+state."""
+
+UNSEEN: Final = "unseen"
+"""The key of a saved state for the nodes of slices of which some did not show."""
 
 SETTINGS: Final = "cluster"
 """The one subject of the table ``settings``."""
+
+WORKLOAD: Final = "workload"
+PROVIDER: Final = "provider "
+"""How sources are called in the tables ``trouble`` and ``unknown``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,10 @@ class Sighted:
     instance: Mapping[str, Instance] = field(default_factory=dict)
     trouble: Mapping[str, str] = field(default_factory=dict)
     """What is in trouble, by name: a source, or a slice whose calls fail; and what the trouble is."""
+    unknown: Mapping[str, bool] = field(default_factory=dict)
+    """Sources that gave no answer that counts."""
+    seller: Mapping[str, str] = field(default_factory=dict)
+    """Who lists an instance, where that is not who sells its group."""
 
     def view(self) -> WorkloadView:
         """What the workload showed last."""
@@ -133,6 +150,8 @@ KINDS: Final[Mapping[str, Any]] = {
     "word": Acknowledgement,
     "instance": Instance,
     "trouble": str,
+    "unknown": bool,
+    "seller": str,
     "slice": SliceRecord,
     "luck": Luck,
     "gone": Gone,
@@ -177,8 +196,10 @@ def _recognized(values: Iterable[T], before: Mapping[str, T], name: Callable[[T]
     )
 
 
-def sighted_after(before: Sighted, look: Look, calls: Mapping[str, str]) -> Sighted:
-    """What is remembered of a look; ``calls`` are the troubles of outside calls."""
+def sighted_after(
+    before: Sighted, look: Look, calls: Mapping[str, str], was: Settings | None, settings: Settings
+) -> Sighted:
+    """What is remembered of a look; ``calls`` are the troubles of outside calls, ``was`` the settings before these."""
     after = before
     if look.view is not None:
         view = look.view
@@ -189,13 +210,41 @@ def sighted_after(before: Sighted, look: Look, calls: Mapping[str, str]) -> Sigh
             node={one.id: one for one in view.nodes},
             word={one.slice_id: one for one in view.acknowledged},
         )
-    known = {name for name, many in look.instances.items() if many is not None}
-    shown = {one.slice_id: one for many in look.instances.values() for one in many or ()}
-    if known == set(look.instances):
-        after = replace(after, instance=shown)
-    elif known:
-        after = replace(after, instance={**before.instance, **shown})
-    return replace(after, trouble={**calls, **look.troubles})
+    instance: dict[str, Instance] = {}
+    seller: dict[str, str] = {}
+    silent = {name for name, many in look.instances.items() if many is None}
+    usual = {name: sold.provider for name, sold in settings.by_name.items()}
+    if silent and was is not None:
+        for one in before.instance.values():
+            if (provider := seller_of(before, was, one)) in silent:
+                instance[one.slice_id] = one
+                if usual.get(one.group) != provider:
+                    seller[one.slice_id] = provider
+    for provider, many in look.instances.items():
+        shown = {one.slice_id: one for one in many or ()}
+        instance.update(shown)
+        if seller:  # what two of them show is the last one's
+            seller = {name: other for name, other in seller.items() if name not in shown}
+        seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
+    unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if look.view is not None else [WORKLOAD])
+    return replace(
+        after,
+        instance=instance,
+        trouble={**calls, **look.troubles},
+        unknown=dict.fromkeys(unknown, True),
+        seller=seller,
+    )
+
+
+def seller_of(sighted: Sighted, settings: Settings, instance: Instance) -> str:
+    """Who lists an instance."""
+    sold = settings.by_name.get(instance.group)
+    return sighted.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")
+
+
+def silent_providers(sighted: Sighted) -> set[str]:
+    """Providers that gave no answer that counts."""
+    return {name.removeprefix(PROVIDER) for name in sighted.unknown if name.startswith(PROVIDER)}
 
 
 def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> dict[str, Waiting]:
@@ -253,7 +302,9 @@ def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterabl
     for mistake in mistakes:
         yield Entry(MISTAKE, "workload", at, {"why": mistake})
     for one in refused:
-        yield Entry(REFUSED, one.slice_id, at, {"code": str(one.code), "why": one.why})
+        more: dict[str, Any] = {} if one.certain else {"certain": False}
+        more |= {"retry_after": one.retry_after} if one.retry_after else {}
+        yield Entry(REFUSED, one.slice_id, at, {"code": str(one.code), "why": one.why, **more})
     for purchase in bought:
         yield Entry(LAUNCH, purchase.launch.group, at, {**purchase.launch.to_dict(), "slices": list(purchase.ids)})
 
@@ -267,7 +318,26 @@ def saved(chronicle: Chronicle) -> dict[str, Any]:
         kind: {subject: to_plain(value) for subject, value in sorted(table.items())}
         for kind, table in chronicle.tables().items()
     }
-    return {"at": chronicle.at, "tables": tables}
+    return {"at": chronicle.at, "tables": tables, VERSION: __version__, **_unseen(chronicle)}
+
+
+def _unseen(chronicle: Chronicle) -> dict[str, Any]:
+    """The nodes of slices of which some did not show last. A restart goes by what shows; one who reads on from this
+    state what was decided after it must know what the controller still knew."""
+    shown = {name: one.nodes for name, one in with_nodes(chronicle).book.slices.items()}
+    here = {name: one.nodes for name, one in chronicle.book.slices.items() if one.nodes != shown[name]}
+    return {UNSEEN: {name: to_plain(nodes) for name, nodes in sorted(here.items())}} if here else {}
+
+
+def with_nodes(chronicle: Chronicle) -> Chronicle:
+    """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
+    nodes: dict[str, list[WorkNode]] = {}
+    for node in chronicle.sighted.node.values():
+        nodes.setdefault(node.slice_id, []).append(node)
+    slices = {
+        name: replace(record, nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()
+    }
+    return replace(chronicle, book=replace(chronicle.book, slices=slices))
 
 
 class Reader:

@@ -12,41 +12,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
+from windlass import __version__
 from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
-from windlass.core.planner import plan
 from windlass.core.snapshot import Snapshot
 from windlass.journal import Entry, Journal
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
-from .accounts import charged, opened
 from .acting import Actuator
-from .asking import ask
-from .chronicle import (
-    SETTINGS,
-    Chronicle,
-    entries_between,
-    passed_through,
-    recognized,
-    recovered,
-    saved,
-    sighted_after,
-    stays_after,
-    told,
-    waiting_after,
-)
+from .chronicle import SETTINGS, VERSION, Chronicle, recognized, recovered, saved, sighted_after, with_nodes
 from .deadlines import next_deadline
-from .deciding import Bought, decide, snapshot_of
-from .folding import Fold, Known, Seen, fold, forgotten
+from .folding import Fold
 from .leading import Leading, NotLeading
-from .observing import Look, Observer
-from .orders import obeyed, orders_after
-from .picture import with_nodes
+from .observing import Observer
+from .orders import orders_after
 from .policy import Leadership, Settings
-from .records import by_clock
+from .reckoning import ORDERS, Given, Reckoned, reckoned
 
-ORDERS = "orders"
 SAVE_AFTER = 1000
 """Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
 saving costs no more than writing; a restart reads no more than that."""
@@ -101,6 +84,7 @@ class Controller:
         self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
         self.chronicle = with_nodes(recovered(self.journal))
         self._looked_at = (self.chronicle.at, began)
+        self._marked = False
         self._numbers = count(self.journal.last_seq() + 1)
         self._stamp = _letters(int(self.now()))
         leads, epoch = self.leading.leads, self.leading.epoch
@@ -158,42 +142,28 @@ class Controller:
             raise NotLeading(self.actuator.overtaken)
         self.leading.renew()
         before, now, settings = self.chronicle, self.now(), self.settings
-        orders = orders_after(self.journal, before.heard.get(ORDERS, 0))
-        refused = tuple(self.actuator.refused)
-        looked_at = (now, self.steady())
-        book = obeyed(by_clock(before.book, self._jumped(looked_at)), (order for _, order in orders), now)
-        sighted = sighted_after(before.sighted, look, self.actuator.troubles)
-        known = Known(before.sighted.instance, before.sighted.node)
-        folded = fold(book, Seen(look.instances, look.view, refused), settings, now, known)
-        after = replace(
-            before,
-            book=folded.book,
-            sighted=sighted,
-            settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
-            heard={ORDERS: orders[-1][0]} if orders else before.heard,
+        refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
+        given = Given(
+            now=now,
+            settings=settings,
+            sighted=sighted_after(
+                before.sighted, look, self.actuator.troubles, before.settings.get(SETTINGS), settings
+            ),
+            jump=self._jumped(looked_at),
+            orders=orders_after(self.journal, before.heard.get(ORDERS, 0)),
+            refused=refused,
+            calling=self.actuator.launching,
+            mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
+            mark={} if self._marked else {VERSION: __version__},
         )
-        snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
-        if look.view is not None:
-            snapshot = self._snapshot(after, look)
-            planned = plan(snapshot)
-            decision = decide(after.book, planned, settings, folded.unknown, self._new_id, now)
-            bought, moves = decision.bought, (*moves, *decision.moves)
-            after = replace(
-                after,
-                book=decision.book,
-                waiting=waiting_after(before.waiting, planned),
-                stay=stays_after(before.stay, planned),
-            )
-        after = replace(after, book=ask(after.book, settings, self.actuator.launching, now))
-        once = told(bought, refused, sorted(set(look.mistakes) - self._mistakes), now)
-        through = passed_through(moves, after.book)
-        entries = self._commit(before, after, (*through, *once), now)
+        made = reckoned(before, given, self._new_id)
+        self._commit(made)
         self._looked_at = looked_at
         self.actuator.refused = self.actuator.refused[len(refused) :]
         self._mistakes = frozenset(look.mistakes)
         self.actuator.start(self.chronicle.book, settings)
         self._save()
-        return Pass(folded, snapshot, planned, entries)
+        return Pass(made.fold, made.snapshot, made.plan, made.entries)
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:
         """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""
@@ -201,27 +171,15 @@ class Controller:
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
 
-    def _snapshot(self, chronicle: Chronicle, look: Look) -> Snapshot:
-        assert look.view is not None
-        return snapshot_of(chronicle.book, look.view, self.settings, self.now())
-
-    def _commit(self, before: Chronicle, after: Chronicle, once: tuple[Entry, ...], now: float) -> tuple[Entry, ...]:
+    def _commit(self, made: Reckoned) -> None:
         """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
-        changes = list(entries_between(before, after, now))
-        kept = replace(after, book=forgotten(after.book, now))
-        if kept.book is not after.book:
-            changes += entries_between(after, kept, now)
-        if not changes and not once:
-            return ()
-        # Time is charged to what was the case until now, and only when something changes: in between nothing does.
-        account = charged(before.account, before.book, before.stay, now)
-        charged_now = replace(kept, account=opened(account, kept.book, now))
-        entries = (*once, *changes, *entries_between(kept, charged_now, now))
+        if not made.entries:
+            return
         with self.leading.writing():
-            seq = self.journal.append(entries, epoch=self.leading.epoch)
-        self.chronicle = replace(charged_now, at=now, seq=seq)
-        self._entries_since_saved += len(entries)
-        return entries
+            seq = self.journal.append(made.entries, epoch=self.leading.epoch)
+        self.chronicle = replace(made.after, seq=seq)
+        self._marked = True
+        self._entries_since_saved += len(made.entries)
 
     def _save(self) -> None:
         """Save the state when there is much to read without it. What is committed is done first: it does not wait."""

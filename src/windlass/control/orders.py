@@ -36,10 +36,11 @@ def give(journal: Journal, order: Order, now: float) -> int:
 
 def orders_after(journal: Journal, heard: int) -> list[tuple[int, Order]]:
     """Orders that have not been heard, each with its number. One that makes no sense is passed over."""
-    return [(record.seq, order) for record in journal.read(heard, kinds=(ORDER,)) if (order := _order(record))]
+    return [(record.seq, order) for record in journal.read(heard, kinds=(ORDER,)) if (order := order_in(record))]
 
 
-def _order(record: Record) -> Order | None:
+def order_in(record: Record) -> Order | None:
+    """The order in a record; None: it makes no sense."""
     data: Any = record.data
     if data.get("what") not in ("freeze", "resume", "drain", "undrain"):
         return None

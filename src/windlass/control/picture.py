@@ -7,7 +7,7 @@ the same plan once more. Pure, and no part of the loop: nothing that is found he
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
@@ -17,13 +17,12 @@ from windlass.core.planner import plan
 from windlass.core.reasons import Code, plural, seconds
 from windlass.core.snapshot import Demand, Snapshot
 from windlass.journal import Journal
-from windlass.workloads.protocol import WorkNode
 
-from .chronicle import SETTINGS, Chronicle, recovered
+from .chronicle import SETTINGS, Chronicle, recovered, with_nodes
 from .deciding import snapshot_of
 from .luck import boot_time
 from .policy import Settings
-from .records import Luck, SliceRecord, seen_nodes
+from .records import Luck, SliceRecord
 
 NAMED = 3
 """Slices of a sentence that are named; the others are counted."""
@@ -32,18 +31,6 @@ NAMED = 3
 def chronicle_of(journal: Journal, until: float | None = None) -> Chronicle:
     """The chronicle of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
     return with_nodes(recovered(journal, until))
-
-
-def with_nodes(chronicle: Chronicle) -> Chronicle:
-    """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
-    nodes: dict[str, list[WorkNode]] = {}
-    for node in chronicle.sighted.node.values():
-        nodes.setdefault(node.slice_id, []).append(node)
-    slices = {
-        name: replace(record, nodes=seen_nodes(nodes[name])) if name in nodes else record
-        for name, record in chronicle.book.slices.items()
-    }
-    return replace(chronicle, book=replace(chronicle.book, slices=slices))
 
 
 @dataclass(frozen=True, slots=True)

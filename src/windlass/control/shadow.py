@@ -70,7 +70,7 @@ class Shadow:
         after = replace(
             before,
             book=forgotten(folded.book, now),
-            sighted=sighted_after(before.sighted, look, {}),
+            sighted=sighted_after(before.sighted, look, {}, before.settings.get(SETTINGS), settings),
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
         )
         if look.view is not None:

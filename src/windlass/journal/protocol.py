@@ -195,6 +195,12 @@ class Journal(Protocol):
         """
         ...
 
+    def oldest_state(self) -> tuple[int, Mapping[str, Any]] | None:
+        """Where the part of the story begins that is there without a gap: the oldest saved state that can be read and
+        after which no record is missing. None: no record is missing at all. ``JournalCorrupt`` as for ``latest_state``.
+        """
+        ...
+
     def compact(
         self,
         before: float,

@@ -38,12 +38,28 @@ class States(SqlTables):
             head = self._read_head(session, lock=False)
             newest = next(self._readable_states(session, head), None)
         if newest is None and head.compacted_to:
-            raise JournalCorrupt(
-                f"no saved state of the journal {self.location} can be read, and the records up to {head.compacted_to} "
-                "are compacted. Restore the journal from a backup; or move it away and start with a new one, which "
-                "adopts what the provider shows."
-            )
+            raise self._stateless(head)
         return newest
+
+    def oldest_state(self) -> tuple[int, Mapping[str, Any]] | None:
+        with self._transaction(write=False) as session:
+            head = self._read_head(session, lock=False)
+            [(left,)] = session.rows("SELECT COUNT(*) FROM windlass_records WHERE seq <= ?", (head.compacted_to,))
+            if left == head.compacted_to:
+                return None
+            oldest = None
+            for oldest in self._readable_states(session, head):  # noqa: B007  # the newest first
+                pass
+        if oldest is None:
+            raise self._stateless(head)
+        return oldest
+
+    def _stateless(self, head: Head) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"no saved state of the journal {self.location} can be read, and the records up to {head.compacted_to} "
+            "are compacted. Restore the journal from a backup; or move it away and start with a new one, which "
+            "adopts what the provider shows."
+        )
 
     def _readable_states(self, session: Session, head: Head) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """The newest first. One at a time, for a state can be large."""

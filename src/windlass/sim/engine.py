@@ -91,6 +91,10 @@ class Engine:
     stop_at_breach: bool = True
     leaping: bool = False
     """Leave out passes that would see nothing new but how full busy nodes are: for traces of months."""
+    by_clock: bool = True
+    """With faults look by the interval too, and not only when something happens: some faults are no event."""
+    to_the_end: bool = True
+    """Go on after the script's hours until all is quiet, and check what must hold then."""
     lease: float = LEASE
     cap: float = CAP
 
@@ -237,6 +241,8 @@ class Engine:
                 calm = True
                 self._calm()
                 self.last_action = now
+                if not self.to_the_end:
+                    break
             if self.workload.runs:
                 self.last_action = now
             if calm and (self.is_quiet(now) or now >= self.faults_end + self.cap):
@@ -245,7 +251,7 @@ class Engine:
                 break
             await self._step()
             await self._sleep()
-        if not (self.checker.breaches and self.stop_at_breach):
+        if self.to_the_end and not (self.checker.breaches and self.stop_at_breach):
             self.checker.breaches += at_the_end(self)
         for leader in list(self.leaders):
             await self._drop(leader, killed=False)
@@ -339,7 +345,8 @@ class Engine:
             controller = leader.controller
             due = controller.next_deadline()
             # Without faults every change is an event: then there is no need to look by the clock.
-            instants += [now + controller.leading.renews_in, now + interval.max if self.storm.faults else inf]
+            looks = self.storm.faults and self.by_clock
+            instants += [now + controller.leading.renews_in, now + interval.max if looks else inf]
             if due is not None:
                 instants.append(due - leader.offset)
         if not self.leaders:

@@ -102,6 +102,9 @@ class ForgetfulJournal:
     def latest_state(self) -> tuple[int, Mapping[str, Any]] | None:
         return self._state
 
+    def oldest_state(self) -> tuple[int, Mapping[str, Any]] | None:
+        return None if self._keep_all else self._state
+
     def compact(
         self,
         before: float,  # noqa: ARG002

@@ -32,6 +32,8 @@ class MachineKind:
     """Median seconds from up until its hosts have joined the workload."""
     spread: float = 0.0
     """Of both, as the sigma of a log-normal; 0: always the median."""
+    boots: tuple[float, ...] = ()
+    """Boot times that were seen: each machine takes one of them by chance, in place of ``boot``."""
     stock: Mapping[str, int] | None = None
     """Machines by zone that can be had at once; None: as many as wanted."""
 
@@ -146,6 +148,8 @@ def made(order: LaunchOrder, kind: MachineKind, zone: str, now: float, storm: St
         return storm.strikes(what, now, name, group=group, zone=zone)
 
     boot = chance.around(kind.boot, kind.spread, "boot", name)
+    if kind.boots:
+        boot = kind.boots[chance.pick(len(kind.boots), "boot", name)]
     up = inf if met("boot-never") else now + boot * (10 if met("boot-slow") else 1)
     joins = [up + chance.around(kind.join, kind.spread, "join", name, number) for number in range(len(order.hosts))]
     shown = len(joins)

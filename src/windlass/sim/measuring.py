@@ -126,8 +126,8 @@ def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Mea
         accounts={kind: sum(account.dollars(kind) for account in accounts) for kind in KINDS},
         node_hours=gauge.node_seconds / 3600,
         utilization=gauge.busy_seconds / gauge.node_seconds if gauge.node_seconds else 0.0,
-        wait_p50=_percentile(waits, 0.5),
-        wait_p95=_percentile(waits, 0.95),
+        wait_p50=percentile(waits, 0.5),
+        wait_p95=percentile(waits, 0.95),
         wait_max=waits[-1] if waits else 0.0,
         jobs=len(arrivals),
         finished=len(work.finished.keys() & arrivals.keys()),
@@ -140,5 +140,6 @@ def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Mea
     )
 
 
-def _percentile(values: Sequence[float], share: float) -> float:
-    return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Of values in order; 0 when there are none."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

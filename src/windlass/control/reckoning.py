@@ -1,0 +1,164 @@
+"""Reckoning: one pass as a pure function, from what is remembered and what came in to what is remembered next.
+
+The loop calls it with what it has just seen, and a replay with what the journal says was seen: so the same journal and
+the same settings give the same decisions, byte for byte. Whatever a decision depends on is in ``Given``, and all of
+``Given`` can be read back from the journal: what was seen from its tables, and the few things that are no table from an
+entry ``pass``, which is written where they are not as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from windlass.core.plan import Plan
+from windlass.core.planner import plan
+from windlass.core.snapshot import Snapshot
+from windlass.journal import Entry
+from windlass.providers.protocol import Instance
+
+from .accounts import charged, opened
+from .asking import ask
+from .chronicle import (
+    PASS,
+    SETTINGS,
+    WORKLOAD,
+    Chronicle,
+    Sighted,
+    entries_between,
+    passed_through,
+    seller_of,
+    silent_providers,
+    stays_after,
+    told,
+    waiting_after,
+)
+from .deciding import Bought, decide, snapshot_of
+from .folding import Fold, Known, Refused, Seen, fold, forgotten
+from .orders import Order, obeyed
+from .policy import Settings
+from .records import Book, by_clock
+
+ORDERS: Final = "orders"
+JUMP: Final = "jump"
+CALLING: Final = "calling"
+"""Keys of an entry ``pass``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """All that comes into one pass."""
+
+    now: float
+    settings: Settings
+    sighted: Sighted
+    """What was seen, and of sources that are unknown what they showed last."""
+    jump: float = 0.0
+    """By how much the clock was set since the last pass, or how long nobody looked."""
+    orders: Sequence[tuple[int, Order]] = ()
+    """What operators have asked for since, each with its number."""
+    refused: tuple[Refused, ...] = ()
+    calling: Collection[str] = ()
+    """Slices whose launch call is under way."""
+    mistakes: tuple[str, ...] = ()
+    """What the workload showed and nobody understands, as far as it is news."""
+    mark: Mapping[str, Any] = field(default_factory=dict)
+    """What else is noted of this pass; the first one of a leader says with which version it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoned:
+    """What came of a pass."""
+
+    fold: Fold
+    snapshot: Snapshot | None
+    """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
+    plan: Plan | None
+    after: Chronicle
+    """What is remembered once the entries are in the journal; its ``seq`` is still the old one."""
+    entries: tuple[Entry, ...]
+    """What must be written first. None: everything is as it was, and the chronicle stays the same."""
+
+
+def reckoned(before: Chronicle, given: Given, new_id: Callable[[str], str]) -> Reckoned:
+    """Fold, plan, decide, ask, and what is to be written."""
+    now, settings = given.now, given.settings
+    book = obeyed(by_clock(before.book, given.jump), (order for _, order in given.orders), now)
+    seen = seen_of(given.sighted, book, settings, given.refused)
+    folded = fold(book, seen, settings, now, Known(before.sighted.instance, before.sighted.node))
+    after = replace(
+        before,
+        book=folded.book,
+        sighted=given.sighted,
+        settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
+        heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
+    )
+    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
+    if seen.view is not None:
+        snapshot = snapshot_of(after.book, seen.view, settings, now)
+        planned = plan(snapshot)
+        decision = decide(after.book, planned, settings, folded.unknown, new_id, now)
+        bought, moves = decision.bought, (*moves, *decision.moves)
+        after = replace(
+            after,
+            book=decision.book,
+            waiting=waiting_after(before.waiting, planned),
+            stay=stays_after(before.stay, planned),
+        )
+    book, calling = _asked(after.book, given)
+    after = replace(after, book=book)
+    once = (*passed_through(moves, after.book), *told(bought, given.refused, given.mistakes, now))
+    after, changes = _kept(before, after, now, news=bool(once))
+    if not changes and not once:
+        return Reckoned(folded, snapshot, planned, before, ())
+    return Reckoned(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
+
+
+def _asked(book: Book, given: Given) -> tuple[Book, Collection[str]]:
+    """The book with what is asked for now, and the calls under way if these made a difference to it."""
+    asked = ask(book, given.settings, given.calling, given.now)
+    if given.calling and asked == ask(book, given.settings, (), given.now):
+        return asked, ()
+    return asked, given.calling
+
+
+def _kept(before: Chronicle, after: Chronicle, now: float, *, news: bool) -> tuple[Chronicle, tuple[Entry, ...]]:
+    """The chronicle without what has ended and with its time charged, and the entries of what changed."""
+    changes = list(entries_between(before, after, now))
+    kept = replace(after, book=forgotten(after.book, now))
+    if kept.book is not after.book:
+        changes += entries_between(after, kept, now)
+    if not changes and not news:
+        return before, ()
+    # Time is charged to what was the case until now, and only when something changes: in between nothing does.
+    account = charged(before.account, before.book, before.stay, now)
+    charged_now = replace(kept, account=opened(account, kept.book, now), at=now)
+    return charged_now, (*changes, *entries_between(kept, charged_now, now))
+
+
+def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[Entry, ...]:
+    """The entry of the pass itself. It is left out when it would say nothing: entries of another instant than those
+    before them are another pass anyhow."""
+    data: dict[str, Any] = dict(given.mark)
+    if given.jump:
+        data[JUMP] = given.jump
+    if calling:
+        data[CALLING] = sorted(calling)
+    return (Entry(PASS, SETTINGS, given.now, data),) if data or given.now == before.at else ()
+
+
+def seen_of(sighted: Sighted, book: Book, settings: Settings, refused: tuple[Refused, ...] = ()) -> Seen:
+    """What a fold goes by, from what is remembered of a look: nothing counts that the journal would not tell."""
+    silent = silent_providers(sighted)
+    sellers = {sold.provider for sold in settings.groups}
+    listed: dict[str, list[Instance]] = {one.provider: [] for one in book.slices.values()}
+    if len(sellers) == 1 and not sighted.seller:
+        listed |= {provider: list(sighted.instance.values()) for provider in sellers}
+    else:
+        listed |= {provider: [] for provider in sellers}
+        for one in sighted.instance.values():
+            listed.setdefault(seller_of(sighted, settings, one), []).append(one)
+    known = {provider: tuple(many) for provider, many in listed.items() if provider not in silent}
+    view = None if WORKLOAD in sighted.unknown else sighted.view()
+    return Seen({**known, **dict.fromkeys(sorted(silent))}, view, refused)
