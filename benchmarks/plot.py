@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .karpenter_mix import PUBLISHED
+from .traces import TIMEOUTS
 
 BLUE, ORANGE, GREY = "#2563eb", "#ea580c", "#6b7280"
 COLOURS = {"best-fit": BLUE, "cheapest": ORANGE, "fewest": ORANGE}
@@ -22,6 +23,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "cost_bound": _cost_bound,
         "against_ray": _against_ray,
         "loop": _loop,
+        "traces": _traces,
     }
     written = []
     for name, drawer in drawers.items():
@@ -138,4 +140,22 @@ def _loop(rows: list[dict[str, Any]]) -> Any:
     axes.set_xticks([place + 0.25 for place in places], [f"{row['slices']:,} slices" for row in rows])
     axes.set(ylabel="ms for one pass")
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _traces(rows: list[dict[str, Any]]) -> Any:
+    traces = list(dict.fromkeys(row["trace"] for row in rows))
+    figure, (axes_of,) = _figure(len(traces), width=11, height=4)
+    for axes, trace in zip(axes_of, traces, strict=True):
+        some = [row for row in rows if row["trace"] == trace]
+        ours = sorted((row for row in some if row["who"] in TIMEOUTS), key=lambda row: row["wait_p95"])
+        axes.plot([row["wait_p95"] for row in ours], [row["ratio"] for row in ours], "o-", color=BLUE, markersize=4)
+        for row in some:
+            colour = BLUE if row["who"].startswith("Windlass") else ORANGE
+            axes.plot(row["wait_p95"], row["ratio"], "o", color=colour, markersize=5)
+            label = (row["wait_p95"], row["ratio"])
+            axes.annotate(row["who"], label, (5, 4), textcoords="offset points", fontsize=7)
+        axes.axhline(1, color=GREY, linewidth=0.8)
+        axes.set(xscale="symlog", yscale="log", xlabel="wait of a job, p95, seconds", ylabel="cost / offline bound")
+        axes.set_title(f"{trace}: {some[0]['jobs']:,} jobs", fontsize=10)
     return figure

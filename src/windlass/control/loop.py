@@ -81,12 +81,15 @@ class Controller:
         steady: Callable[[], float] | None = None,
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
+        planner: Callable[[Snapshot], Plan] = plan,
     ) -> None:
         """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
-        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back."""
+        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``planner``: what
+        decides; another one to compare ours with."""
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady = now, steady or now
         self.leadership, self._wake = leadership or Leadership(), wake
+        self._planner = planner
         self.chronicle = Chronicle()
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
@@ -173,7 +176,7 @@ class Controller:
         )
         planned, bought, moves = None, tuple[Bought, ...](), folded.moves
         if look.view is not None:
-            planned = plan(self._snapshot(after, look))
+            planned = self._planner(self._snapshot(after, look))
             decision = decide(after.book, planned, settings, folded.unknown, self._new_id, now)
             bought, moves = decision.bought, (*moves, *decision.moves)
             after = replace(
