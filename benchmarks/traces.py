@@ -10,7 +10,7 @@ rule by which a job finds its node are the same.
   no small work that could hold it for long. It is shown as a proposal.
 - **Ray**, **Cluster Autoscaler**, **Karpenter**, the **pool rule**: each decides in the planner's place as its system
   does by default (``benchmarks/peers``; the docstrings say what is modelled, and where the model is kinder than the
-  system). None of them moves a job that runs: it would start anew.
+  system). None of them moves a job that runs: it would start anew. Two are also run without the marks that prevent it.
 - **Fixed size**: machines for what ran at once in 95 % of the time, known beforehand; nothing comes or goes.
 - **Offline bound**: each task on its own perfectly sized share of the machine where that costs least, for exactly its
   time. No policy can undercut it; none can reach it, for machines come whole.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from windlass.control.loop import Controller
@@ -49,7 +50,7 @@ TITLE = "Against the peers, on real traces"
 FILES = ("trace_openb.csv.gz", "trace_philly.csv.gz")
 WINDOWS: dict[str, tuple[dict[str, Any], ...]] = {
     "quick": ({"file": FILES[0], "first_day": 1, "jobs": 30}, {"file": FILES[1], "first_day": 40, "jobs": 30}),
-    "default": ({"file": FILES[0], "days": 5}, {"file": FILES[1], "first_day": 40, "days": 1}),
+    "default": ({"file": FILES[0], "days": 3}, {"file": FILES[1], "first_day": 40, "days": 1}),
     "full": ({"file": FILES[0]}, {"file": FILES[1]}),
 }
 """Parts of the traces. Philly's first 40 days have 9 jobs each; a part of it begins where it comes to life."""
@@ -62,7 +63,13 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "Cluster Autoscaler": ClusterAutoscaler,
     "pool rule": PoolRule,
 }
+EVICTING: dict[str, Callable[[], Peer]] = {
+    "Karpenter, evicting": lambda: Karpenter(evicts=True),
+    "Cluster Autoscaler, evicting": lambda: ClusterAutoscaler(evicts=True),
+}
+"""Not marked as the documentation advises for such jobs: they are moved, and start anew."""
 FIXED = "fixed size"
+OTHERS = (*PEERS, *EVICTING, FIXED)
 SAVING = 10.0
 """Per cent that Windlass should cost less than the best peer at an equal wait."""
 
@@ -89,6 +96,8 @@ def policies(place: World) -> Mapping[str, tuple[Settings, Callable[..., Control
     found[CLOSING] = (patient, controller_of(Closing))
     bare = without_rules(place.settings())
     found |= {name: (bare, controller_of(peer)) for name, peer in PEERS.items()}
+    evicting = replace(bare, policy=replace(bare.policy, allow_eviction=True, drain_timeout=1))
+    found |= {name: (evicting, controller_of(peer)) for name, peer in EVICTING.items()}
     found[FIXED] = (place.settings(policy=fixed_size(bare, place.trace.jobs)), Controller)
     return found
 
@@ -112,6 +121,7 @@ def compared(place: World) -> Iterator[dict[str, Any]]:
                 "launches": found.launches,
                 "finished": found.finished,
                 "killed": found.killed_by_us,
+                "restarted": found.evicted,
                 "breaches": len(found.breaches),
                 "groups": len(settings.groups),
                 "seconds": time.process_time() - began,
@@ -124,7 +134,7 @@ def checks(rows: list[dict[str, Any]]) -> list[Check]:
     for trace in dict.fromkeys(row["trace"] for row in rows):
         some = [row for row in rows if row["trace"] == trace]
         ours = [_point(row) for row in some if row["who"] in TIMEOUTS]
-        peers = [_point(row) for row in some if row["who"] in (*PEERS, FIXED)]
+        peers = [_point(row) for row in some if row["who"] in OTHERS]
         default = next(point for point in ours if point.name == DEFAULT)
         better = [peer for peer in peers if peer.beats(default)]
         found.append(at_most(f"{trace}: peers that are better in both cost and p95 wait", len(better), 0))
@@ -163,7 +173,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
         rows = [row for row in result["rows"] if row["trace"] == trace]
         ours = [_point(row) for row in rows if row["who"] in TIMEOUTS]
         first = rows[0]
-        cells = [
+        cells: list[tuple[str, ...]] = [
             (
                 row["who"],
                 f"{row['dollars']:,.0f}",
@@ -173,12 +183,24 @@ def tables(result: dict[str, Any]) -> list[Table]:
                 f"{row['wait_max']:.0f} s",
                 f"{100 * row['idle']:.1f} %",
                 f"{row['launches']:,}",
+                f"{row['restarted']:,}",
                 _against(row, ours),
             )
             for row in sorted(rows, key=lambda row: float(row["dollars"]))
         ]
-        cells.insert(0, ("offline bound", f"{first['bound']:,.0f}", "1.000", *["-"] * 6))
-        columns = ("policy", "$", "/ bound", "wait p50", "p95", "max", "boot+idle", "launches", "Windlass at its p95")
+        cells.insert(0, ("offline bound", f"{first['bound']:,.0f}", "1.000", *["-"] * 7))
+        columns = (
+            "policy",
+            "$",
+            "/ bound",
+            "wait p50",
+            "p95",
+            "max",
+            "boot+idle",
+            "launches",
+            "restarts",
+            "Windlass at its p95",
+        )
         left_out = f", {first['left_out']:,} left out" if first["left_out"] else ""
         begins = f" from day {first['first_day']:g} on" if first["first_day"] else ""
         title = f"{trace}{begins}: {first['jobs']:,} jobs{left_out}, {first['groups']} machine types"
@@ -188,13 +210,13 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 def _against(row: Mapping[str, Any], ours: list[Point]) -> str:
     """What Windlass costs at the wait of a peer, against it."""
-    if row["who"] not in (*PEERS, FIXED):
+    if row["who"] not in OTHERS:
         return ""
     cost = cost_at(ours, row["wait_p95"])
     return "not so fast" if cost is None else f"{100 * (cost / row['dollars'] - 1):+.1f} %"
 
 
 def _note(rows: list[dict[str, Any]]) -> str:
-    best = min((row for row in rows if row["who"] in (*PEERS, FIXED)), key=lambda row: float(row["dollars"]))
+    best = min((row for row in rows if row["who"] in OTHERS), key=lambda row: float(row["dollars"]))
     most = 100 * (1 - 1 / best["ratio"])
     return f"The cheapest peer is {best['who']}; the bound itself costs {most:.1f} % less than it."

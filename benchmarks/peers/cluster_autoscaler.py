@@ -10,7 +10,8 @@
   (``scale-down-unneeded-time``) goes, at most 10 empty ones a scan (``max-empty-bulk-delete``); but nothing goes
   within 10 minutes of a scale-up (``scale-down-delay-after-add``).
 - Jobs that run carry ``safe-to-evict: "false"``, the documented mark for work that must not be restarted: then a node
-  with work is not unneeded, however little is used of it.
+  with work is not unneeded, however little is used of it. Without the mark (``evicts``) such nodes go too, one at a
+  time, and their jobs start anew elsewhere.
 
 Kinder than the system: equal waste goes to the cheaper group, not to a random one; a scale-up of any size is made at
 once.
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from windlass.core.plan import Plan
 
 from .filling import eligible, filled, price_order
+from .moving import moved, utilization
 from .peer import Scanning, Sight, as_plan
 
 
@@ -42,8 +44,9 @@ class ClusterAutoscaler(Scanning):
     unneeded_time: float = 600.0
     delay_after_add: float = 600.0
     empty_bulk_delete: int = 10
-    by_price: bool = False
-    """With the expander ``price``, which not every cloud has."""
+    evicts: bool = False
+    """Jobs are not marked as such that must stay."""
+    utilization_threshold: float = 0.5
     _unneeded: dict[str, float] = field(default_factory=dict, init=False)
     _added: float = field(default=float("-inf"), init=False)
 
@@ -51,27 +54,40 @@ class ClusterAutoscaler(Scanning):
         launch, more = self._scale_up(sight)
         if launch:
             self._added = sight.now
-        # Less than half of an empty node is used; one with work has pods that must stay.
-        names = [item.id for item in sight.empty()]
+        empty = {item.id for item in sight.empty()}
+        names = [*sorted(empty), *(self._underused(sight) if self.evicts else ())]
         self._unneeded = {name: self._unneeded.get(name, sight.now) for name in names}
         resumes = self._added + self.delay_after_add
         times = {name: max(since + self.unneeded_time, resumes) for name, since in self._unneeded.items()}
-        over = [name for name, at in times.items() if at <= sight.now][: self.empty_bulk_delete]
+        late = [name for name, at in times.items() if at <= sight.now]
+        over = [name for name in late if name in empty][: self.empty_bulk_delete]
+        over += [name for name in late if name not in empty][:1] if not over else []
         limits = [max(at, sight.now + self.every) for name, at in times.items() if name not in over]
         if more:
             limits.append(sight.now + self.every)
         return as_plan(sight.snapshot, launch, over), min(limits, default=None)
+
+    def _underused(self, sight: Sight) -> list[str]:
+        """Nodes with work of which little is used, and whose pods all fit on nodes that stay."""
+        groups = {group.name: group for group in sight.draft.groups}
+        used = {item.id: utilization(groups[item.group], item) for item in sight.ready() if item.busy}
+        found: list[str] = []
+        keep: set[str] = set()
+        for item in sorted(sight.ready(), key=lambda item: (used.get(item.id, 1.0), item.id)):
+            if used.get(item.id, 1.0) >= self.utilization_threshold or item.id in keep | sight.awaited:
+                continue
+            target = moved(sight, item, found)
+            if target is not None:
+                found.append(item.id)
+                keep.add(target)
+        return found
 
     def _scale_up(self, sight: Sight) -> tuple[dict[str, int], bool]:
         """The option that the expander takes, and whether pods are left for the next scan."""
         options = self._options(sight)
         if not options:
             return {}, False
-        prices = [group.price or 0 for group in sight.draft.groups]
-        if self.by_price:
-            best = min(options, key=lambda one: prices[one.group] * one.nodes / one.pods)
-        else:
-            best = min(options, key=lambda one: round(one.waste, 9))
+        best = min(options, key=lambda one: round(one.waste, 9))  # of equals the first, that is the cheapest
         waiting = sum(one.count for one in sight.unplaced)
         return {sight.draft.groups[best.group].name: best.nodes}, best.pods < waiting
 

@@ -7,8 +7,9 @@
   launched as the cheapest type that holds what it has. So what comes together is put on few large nodes.
 - Consolidation (``WhenEmptyOrUnderutilized``, ``consolidateAfter: 0s``): every 10 s it looks for nodes that are empty,
   or whose pods fit on others, or on others and one cheaper node; 15 s later it looks again and, if that still holds,
-  acts. Jobs that run carry ``karpenter.sh/do-not-disrupt``, which its documentation advises for batch jobs: a node
-  with such a pod is not a candidate, so what is left is that empty nodes go.
+  acts. Without marks (``evicts``) one node at a time is deleted or replaced so, and its jobs start anew. Jobs that run
+  carry ``karpenter.sh/do-not-disrupt``, which its documentation advises for batch jobs: a node with such a pod is not
+  a candidate, so what is left is that empty nodes go.
 
 Kinder than the system: disruption budgets (10 % of the nodes at a time) do not hold empty nodes back; a node that
 waiting work will use is never taken for empty.
@@ -16,7 +17,7 @@ waiting work will use is never taken for empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,7 +26,22 @@ from windlass.core.room import Room
 from windlass.core.snapshot import Snapshot
 
 from .filling import eligible, price_order
+from .moving import cheaper, moved
 from .peer import TICK, Peer, Sight, Unplaced, as_plan, seen
+
+GIVES_UP = 600.0
+"""Seconds after which a replacement that did not come is not waited for any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """A node whose pods are to move, and the group of the node that is bought for them, if one is."""
+
+    node: str
+    replacement: str | None
+    acts: float
+    given_up: float
+    launched: bool = False
 
 
 @dataclass
@@ -35,16 +51,21 @@ class Karpenter(Peer):
     poll: float = 10.0
     validation: float = 15.0
     consolidate_after: float = 0.0
+    evicts: bool = False
+    """Jobs are not marked as such that must stay."""
     _opened: float | None = field(default=None, init=False)
     """When the batch was opened; None: there is none."""
     _newest: float = field(default=0.0, init=False)
     """When the last new pod came into it."""
     _gathered: frozenset[str] = field(default=frozenset(), init=False)
+    _disrupting: Disruption | None = field(default=None, init=False)
 
     def __call__(self, snapshot: Snapshot) -> Plan:
         sight = seen(snapshot)
         launch, closes = self._provision(sight)
         over, again = self._empty(sight)
+        if self.evicts and not launch and not over and not sight.snapshot.demands:
+            launch, over, again = self._consolidated(sight, again)
         if over and launch:
             again = sight.now + self.poll
         self.due = min((at for at in (closes, again) if at is not None), default=None)
@@ -71,11 +92,52 @@ class Karpenter(Peer):
         """Nodes that were found empty at a poll and still are when they are looked at again."""
         times = {}
         for item in sight.empty():
+            if self._disrupting is not None and item.group == self._disrupting.replacement:
+                continue  # it was bought for what is about to move
             since = item.idle_since(sight.now) + self.consolidate_after
             found_at = -(-since // self.poll) * self.poll
             times[item.id] = found_at + self.validation
         over = [name for name, at in times.items() if at <= sight.now + TICK]
         return over, min((at for name, at in times.items() if name not in over), default=None)
+
+    def _consolidated(self, sight: Sight, again: float | None) -> tuple[dict[str, int], list[str], float | None]:
+        """The next step of moving one node's pods: found, launched for if they need another node, and moved."""
+        plan = self._disrupting
+        if plan is None or sight.now > plan.given_up:
+            self._disrupting = plan = self._found(sight)
+            if plan is None:
+                return {}, [], again
+        waits = plan.acts if again is None else min(again, plan.acts)
+        if sight.now < plan.acts - TICK:
+            return {}, [], waits
+        candidate = next((item for item in sight.ready() if item.id == plan.node and item.busy), None)
+        if candidate is None:
+            self._disrupting = None
+            return {}, [], sight.now + self.poll
+        if plan.replacement is None:
+            self._disrupting = None
+            still = moved(sight, candidate, ()) is not None
+            return {}, [candidate.id] if still else [], sight.now + self.poll
+        if not plan.launched:
+            self._disrupting = replace(plan, launched=True)
+            return {plan.replacement: 1}, [], again
+        if any(item.group == plan.replacement for item in sight.empty()):
+            self._disrupting = None
+            return {}, [candidate.id], sight.now + self.poll
+        return {}, [], again
+
+    def _found(self, sight: Sight) -> Disruption | None:
+        """The node with the fewest pods that can be deleted, or else be replaced by a cheaper one."""
+        busy = [item for item in sight.ready() if item.busy and item.id not in sight.awaited]
+        busy.sort(key=lambda item: (sum(node.tasks for node in item.nodes), item.id))
+        acts = -(-sight.now // self.poll) * self.poll + self.validation
+        for item in busy:
+            if moved(sight, item, ()) is not None:
+                return Disruption(item.id, None, acts, acts + GIVES_UP)
+        for item in busy:
+            if group := cheaper(sight, item):
+                return Disruption(item.id, group, acts, acts + GIVES_UP)
+        return None
 
 
 def packed(sight: Sight) -> dict[str, int]:

@@ -96,7 +96,8 @@ def test_ray_takes_the_type_that_is_used_best_whatever_it_costs():
 
 
 def test_ray_doubles_a_type_at_each_look():
-    ray, there = Ray(), []
+    ray = Ray()
+    there: list[dict] = []
     for now, expected in ((0, 1), (5, 1), (10, 2), (15, 4)):
         plan = asked(ray, at(now, count=20, slices=tuple(there), groups=(ONE,)))
         assert plan.launch == {"one": expected}
@@ -151,6 +152,23 @@ def test_cluster_autoscaler_gives_nothing_back_within_ten_minutes_of_a_scale_up(
     assert drained(asked(scaler, wl.snapshot([FOUR, cpu], slices=coming, demands=need, now=2100))) == ["s-1"]
 
 
+def test_cluster_autoscaler_moves_pods_off_a_node_of_which_less_than_half_is_used_if_they_may_be_evicted():
+    slices = (busy("s-1", "four"), busy("s-2", "four", cpu=12, gpu=2))
+    scaler = ClusterAutoscaler(evicts=True)
+    asked(scaler, at(1000, slices=slices))
+    assert scaler.due == 1600
+    assert drained(asked(scaler, at(1600, slices=slices))) == ["s-1"]
+
+
+def test_cluster_autoscaler_moves_nothing_when_half_is_used_or_nothing_has_room():
+    scaler = ClusterAutoscaler(evicts=True)
+    halves = (busy("s-1", "four", cpu=12, gpu=2), busy("s-2", "four", cpu=12, gpu=2))
+    full = (busy("s-1", "four"), busy("s-2", "four", cpu=24, gpu=4))
+    for slices in (halves, full):
+        asked(scaler, at(1000, slices=slices))
+        assert not asked(scaler, at(1600, slices=slices)).drain
+
+
 # -- Karpenter ---------------------------------------------------------------------------------------------------------
 
 
@@ -186,6 +204,23 @@ def test_karpenter_gives_an_empty_node_back_after_its_poll_and_a_second_look():
     assert not asked(karpenter, at(1003, slices=slices)).drain
     assert karpenter.due == 1025  # found at the poll at 1010, looked at again 15 s later
     assert drained(asked(karpenter, at(1025, slices=slices))) == ["s-1"]
+
+
+def test_karpenter_deletes_a_node_whose_pods_fit_on_another_if_they_may_be_disrupted():
+    karpenter, slices = Karpenter(evicts=True), (busy("s-1", "four"), busy("s-2", "four", cpu=12, gpu=2))
+    assert not asked(karpenter, at(1000, slices=slices)).drain
+    assert karpenter.due == 1015
+    assert drained(asked(karpenter, at(1015, slices=slices))) == ["s-1"]
+
+
+def test_karpenter_replaces_a_node_by_a_cheaper_one_and_moves_the_pods_when_it_is_there():
+    karpenter, slices = Karpenter(evicts=True), [busy("s-1", "four")]
+    asked(karpenter, at(1000, slices=tuple(slices)))
+    plan = asked(karpenter, at(1015, slices=tuple(slices)))
+    assert plan.launch == {"one": 1}
+    assert not plan.drain
+    slices.append(idle("s-2", "one", 1200))
+    assert drained(asked(karpenter, at(1200, slices=tuple(slices)))) == ["s-1"]
 
 
 # -- the pool rule -----------------------------------------------------------------------------------------------------
@@ -279,6 +314,18 @@ def test_every_job_ends_and_no_promise_is_broken_whoever_decides(peer, place):
     assert found.breaches == ()
     assert (found.finished, found.killed_by_us) == (12, 0)
     assert found.dollars >= place.bound > 0
+
+
+@pytest.mark.parametrize("peer", [ClusterAutoscaler, Karpenter])
+def test_a_job_that_is_evicted_starts_anew_and_ends(peer):
+    # The large machine is bought for the wide job; a small one found room there, and stays when the wide one is over.
+    jobs = [job("wide", 0, 600, gpu=3), job("small", 300, 20_000)]
+    place = world_of("moving", jobs, KINDS)
+    settings = without_rules(place.settings("policy.allow_eviction=true", "policy.drain_timeout=1s"))
+    _, found = run_trace(settings, place.trace, controller=controller_of(lambda: peer(evicts=True)))
+    assert found.breaches == ()
+    assert found.finished == 2
+    assert found.evicted == (1 if peer is Karpenter else 0)  # there is no other node that would take it
 
 
 def sizes_of(policy: str) -> dict[str, int]:
