@@ -6,8 +6,10 @@ policies differ, and nothing else does: the cloud, the boot times, the machines 
 rule by which a job finds its node are the same.
 
 - **Windlass**: the planner, ``idle_timeout`` 1 min; and with other timeouts, which draws its frontier.
-- **Windlass with closing**: a rule that the planner does not have yet (`benchmarks/closing.py`): a dear machine takes
-  no small work that could hold it for long. It is shown as a proposal.
+- **Windlass, closing**: the same with `close_above: 1.5`. Where jobs cannot be moved, most of what a cluster costs
+  above the bound is neither idle time nor boots: it is small jobs that found room on a dear machine, and hold it long
+  after the work that it was bought for has ended. The rule keeps them off: a machine with work that costs more than
+  1.5 times the cheapest one takes no more of it, unless it is work that would need one about as dear.
 - **Ray**, **Cluster Autoscaler**, **Karpenter**, the **pool rule**: each decides in the planner's place as its system
   does by default (``benchmarks/peers``; the docstrings say what is modelled, and where the model is kinder than the
   system). None of them moves a job that runs: it would start anew. Two are also run without the marks that prevent it.
@@ -32,7 +34,6 @@ from windlass.control.policy import Settings
 from windlass.sim.tracing import run_trace
 
 from . import shared_data
-from .closing import Closing
 from .frontier import Point, cost_at
 from .peers.cluster_autoscaler import ClusterAutoscaler
 from .peers.deciding import controller_of, without_rules
@@ -56,7 +57,8 @@ WINDOWS: dict[str, tuple[dict[str, Any], ...]] = {
 """Parts of the traces. Philly's first 40 days have 9 jobs each; a part of it begins where it comes to life."""
 DEFAULT = "Windlass"
 TIMEOUTS = {DEFAULT: "1m", "Windlass, idle 15 s": "15s", "Windlass, idle 5 min": "5m", "Windlass, idle 30 min": "30m"}
-CLOSING = "Windlass with closing (proposed)"
+CLOSING = "Windlass, closing"
+CLOSED = ("*.scale_down.close_above=1.5", "policy.drain_timeout=30d")
 PEERS: dict[str, Callable[[], Peer]] = {
     "Karpenter": Karpenter,
     "Ray": Ray,
@@ -92,8 +94,7 @@ def policies(place: World) -> Mapping[str, tuple[Settings, Callable[..., Control
     found: dict[str, tuple[Settings, Callable[..., Controller]]] = {
         name: (place.settings(f"*.scale_down.idle_timeout={timeout}"), Controller) for name, timeout in TIMEOUTS.items()
     }
-    patient = place.settings("*.scale_down.idle_timeout=1m", "policy.drain_timeout=365d")
-    found[CLOSING] = (patient, controller_of(Closing))
+    found[CLOSING] = (place.settings("*.scale_down.idle_timeout=1m", *CLOSED), Controller)
     bare = without_rules(place.settings())
     found |= {name: (bare, controller_of(peer)) for name, peer in PEERS.items()}
     evicting = replace(bare, policy=replace(bare.policy, allow_eviction=True, drain_timeout=1))
@@ -142,7 +143,7 @@ def checks(rows: list[dict[str, Any]]) -> list[Check]:
         found.append(at_least(what, least_saving(ours, peers), SAVING, "%", 1))
         proposed = [_point(row) for row in some if row["who"] == CLOSING]
         if proposed:
-            what = f"{trace}: the same with closing, which the planner does not have yet"
+            what = f"{trace}: the same with closing"
             found.append(at_least(what, least_saving([*ours, *proposed], peers), SAVING, "%", 1))
         unfinished = sum(row["jobs"] - row["finished"] + row["killed"] + row["breaches"] for row in some)
         found.append(at_most(f"{trace}: jobs not finished or killed, promises broken, all policies", unfinished, 0))

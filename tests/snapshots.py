@@ -62,6 +62,7 @@ def scale_downs() -> st.SearchStrategy[ScaleDown | None]:
         utilization=st.none()
         | st.builds(UtilizationTarget, st.sampled_from((50, 80, 100)), st.just(600), st.integers(0, 1)),
         consolidate=st.booleans(),
+        close_above=st.none() | st.just(Fraction(3, 2)),
     )
 
 

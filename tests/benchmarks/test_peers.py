@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.closing import Closing
 from benchmarks.peers.cluster_autoscaler import ClusterAutoscaler
 from benchmarks.peers.deciding import controller_of, without_rules
 from benchmarks.peers.fixed_size import fixed_size
@@ -256,29 +255,6 @@ def test_the_pool_rule_does_not_shrink_within_its_cooldown():
     assert asked(pool, at(1030, slices=slices)).drain
 
 
-# -- closing -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_dear_slice_with_work_is_closed_and_a_cheap_one_is_not():
-    slices = (busy("s-1", "four"), busy("s-2", "one", cpu=2, gpu=0.5))
-    assert drained(asked(Closing(), at(1000, slices=slices))) == ["s-1"]
-
-
-def test_small_work_is_not_placed_on_a_closed_slice():
-    closed = wl.slice_("s-1", "four", "draining", since=0, nodes=[wl.node("s-1-0", used=GPU, tasks=1)])
-    plan = asked(Closing(), at(1000, count=1, slices=(closed,)))
-    assert plan.launch == {"one": 1}
-    assert not plan.uncordon
-
-
-def test_work_whose_own_slice_would_be_as_dear_calls_a_closed_one_back():
-    closed = wl.slice_("s-1", "four", "draining", since=0, nodes=[wl.node("s-1-0", used=GPU, tasks=1)])
-    demands = [wl.demand("wide", {"cpu": 12, "gpu": 2})]
-    plan = asked(Closing(), wl.snapshot([ONE, FOUR], slices=[closed], demands=demands, now=1000))
-    assert [change.slice for change in plan.uncordon] == ["s-1"]
-    assert not plan.launches
-
-
 # -- in the simulated world --------------------------------------------------------------------------------------------
 
 KINDS = (
@@ -308,12 +284,24 @@ def test_the_machines_follow_from_the_jobs(place):
     assert place.left_out == 0
 
 
-@pytest.mark.parametrize("peer", [*PEERS, Closing])
+@pytest.mark.parametrize("peer", PEERS)
 def test_every_job_ends_and_no_promise_is_broken_whoever_decides(peer, place):
     _, found = run_trace(without_rules(place.settings()), place.trace, controller=controller_of(peer))
     assert found.breaches == ()
     assert (found.finished, found.killed_by_us) == (12, 0)
     assert found.dollars >= place.bound > 0
+
+
+def test_a_small_job_does_not_hold_a_dear_machine_that_is_closed():
+    jobs = [job("wide", 0, 1800, gpu=3), job("small", 600, 40_000)]
+    place = world_of("holding", jobs, KINDS)
+    open_, closed = (
+        run_trace(place.settings("*.scale_down.idle_timeout=1m", *more), place.trace)[1]
+        for more in ((), ("*.scale_down.close_above=1.5",))
+    )
+    assert closed.breaches == open_.breaches == ()
+    assert closed.finished == open_.finished == 2
+    assert closed.dollars < open_.dollars / 3
 
 
 @pytest.mark.parametrize("peer", [ClusterAutoscaler, Karpenter])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .choosing import Choice, choose
+from .closing import shut
 from .layout import Layout
 from .ledger import Ledger
 from .lifecycle import IN_FLIGHT, OFFERING
@@ -125,7 +126,7 @@ class Draft:
     def _offers(self) -> Offers:
         layout = self.layout
         offers = Offers(self.eligibility, self.kinds, self.totals, layout.rows, layout.used, flat=self.way.flat)
-        closed = {*self.released, *self._not_recallable()}
+        closed = {*self.released, *self._not_recallable(), *shut(self, offers)}
         if closed:
             offers.open = ~np.isin(offers.position, np.array(sorted(closed), np.int64))
         return offers

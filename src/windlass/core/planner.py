@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .closing import close
 from .consolidating import consolidate
 from .draft import Draft, Purchase, Served, Way
 from .explaining import Explainer, waiting_counts, waiting_items
@@ -39,6 +40,7 @@ def plan(snapshot: Snapshot) -> Plan:
     release_low_utilization(release)
     release_by_utilization(release)
     consolidate(release)
+    close(release)
 
     called_back = _called_back(release)
     marks, unmarks = marks_of(release)

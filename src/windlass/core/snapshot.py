@@ -64,6 +64,8 @@ class ScaleDown:
     low_utilization: LowUtilization | None = None
     utilization: UtilizationTarget | None = None
     consolidate: bool = False
+    close_above: Fraction | None = None
+    """A slice with work that costs more than so many times the cheapest of its kind takes no more work."""
 
 
 @dataclass(frozen=True, slots=True)

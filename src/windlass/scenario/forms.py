@@ -85,6 +85,14 @@ SCALE_DOWN: Final = Form(
             "false",
             ("Drain a slice whose work fits elsewhere for less money; one move per plan and group. Needs prices."),
         ),
+        "close_above": Key(
+            "off",
+            (
+                "A number from 1 on. A slice with work that costs more than so many times the cheapest group with the "
+                "same kinds of resource takes no more work and goes when what it has is done; demand whose own slice "
+                "would be about as dear calls it back. For work that cannot be moved. Needs prices."
+            ),
+        ),
     },
 )
 LOW_UTILIZATION: Final = Form(

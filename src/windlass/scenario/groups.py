@@ -43,6 +43,9 @@ from .forms import (
 )
 from .reading import SCENARIO_FILE, FileKind, Form, Path, Reader, is_name, shown
 
+MOST_TIMES = 1000
+"""Times dearer than the cheapest: more means nothing."""
+
 T = TypeVar("T")
 
 
@@ -139,8 +142,17 @@ class GroupReader(Reader):
             low_utilization=self.low_utilization((*at, "low_utilization"), fields.get("low_utilization")),
             utilization=self.utilization((*at, "utilization"), fields.get("utilization"), resources),
             consolidate=self.boolean((*at, "consolidate"), fields.get("consolidate"), False),
+            close_above=self.close_above((*at, "close_above"), fields.get("close_above")),
         )
         return None if rules == ScaleDown() else rules
+
+    def close_above(self, at: Path, value: object) -> Fraction | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= MOST_TIMES:
+            self.wrong(at, f"must be a number from 1 to {MOST_TIMES}, such as 1.5, is {shown(value)}")
+            return None
+        return Fraction(str(value))
 
     def low_utilization(self, at: Path, value: object) -> LowUtilization | None:
         if value is None:

@@ -82,6 +82,7 @@ def _scale_down(rules: ScaleDown) -> dict[str, Any]:
         if target
         else None,
         consolidate=rules.consolidate or None,
+        close_above=None if rules.close_above is None else float(rules.close_above),
     )
 
 
