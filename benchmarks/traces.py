@@ -18,8 +18,8 @@ rule by which a job finds its node are the same.
   time. No policy can undercut it; none can reach it, for machines come whole.
 
 The machines follow from the jobs by a rule (``benchmarks/trace_world.py``). The wait of a job is from its arrival
-until its last task has started; told is the 95th percentile. The cost at a peer's wait is read off the frontier of
-Windlass, on the line between two of its points.
+until its last task has started; told is the 95th percentile. Costs run until the last job has ended. The cost at a
+peer's wait is read off the frontier of Windlass, on the line between two of its points.
 """
 
 from __future__ import annotations

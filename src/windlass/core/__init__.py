@@ -27,8 +27,9 @@ are free slices or slices on their way, and takes the best.
 Why. `explaining` says why demand waits, `passing` why a group was taken and the others were not, `unblocking` what
 would help, by planning again.
 
-Giving back. `releasing` has the rules for idle and little used slices, `consolidating`, `closing` the one for work that fits
-elsewhere for less, and `keeping` says why each other slice stays.
+Giving back. `releasing` has the rules for idle and little used slices, `consolidating` the one for work that fits
+elsewhere for less, `closing` the one that keeps small work off dear slices, and `keeping` says why each other slice
+stays.
 
 The answer. `planner` calls these steps in their order, and `plan` is what comes out. `invariants` checks a plan from
 the outside against the laws that every plan obeys.
