@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from .karpenter_mix import PUBLISHED
-from .traces import TIMEOUTS
 
 BLUE, ORANGE, GREY = "#2563eb", "#ea580c", "#6b7280"
 COLOURS = {"best-fit": BLUE, "cheapest": ORANGE, "fewest": ORANGE}
@@ -144,18 +143,18 @@ def _loop(rows: list[dict[str, Any]]) -> Any:
 
 
 def _traces(rows: list[dict[str, Any]]) -> Any:
+    """Bars, not a frontier: the waits of nearly all policies are one boot, and lie on one line."""
     traces = list(dict.fromkeys(row["trace"] for row in rows))
-    figure, (axes_of,) = _figure(len(traces), width=11, height=4)
+    figure, (axes_of,) = _figure(len(traces), width=12, height=4.2)
     for axes, trace in zip(axes_of, traces, strict=True):
-        some = [row for row in rows if row["trace"] == trace]
-        ours = sorted((row for row in some if row["who"] in TIMEOUTS), key=lambda row: row["wait_p95"])
-        axes.plot([row["wait_p95"] for row in ours], [row["ratio"] for row in ours], "o-", color=BLUE, markersize=4)
-        for row in some:
-            colour = BLUE if row["who"].startswith("Windlass") else ORANGE
-            axes.plot(row["wait_p95"], row["ratio"], "o", color=colour, markersize=5)
-            label = (row["wait_p95"], row["ratio"])
-            axes.annotate(row["who"], label, (5, 4), textcoords="offset points", fontsize=7)
-        axes.axhline(1, color=GREY, linewidth=0.8)
-        axes.set(xscale="symlog", yscale="log", xlabel="wait of a job, p95, seconds", ylabel="cost / offline bound")
+        some = sorted((row for row in rows if row["trace"] == trace), key=lambda row: -float(row["ratio"]))
+        colours = [BLUE if row["who"].startswith("Windlass") else GREY for row in some]
+        bars = axes.barh([row["who"] for row in some], [row["ratio"] for row in some], color=colours)
+        axes.bar_label(bars, [f" {row['ratio']:.3f}, p95 {row['wait_p95']:.0f} s" for row in some], fontsize=8)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_xlim(0.9, max(row["ratio"] for row in some) * 4)
+        axes.tick_params(labelsize=8)
+        axes.set_xlabel("cost / offline bound; wait of a job, 95th percentile", fontsize=9)
         axes.set_title(f"{trace}: {some[0]['jobs']:,} jobs", fontsize=10)
     return figure
