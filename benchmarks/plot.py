@@ -22,6 +22,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "cost_bound": _cost_bound,
         "against_ray": _against_ray,
         "loop": _loop,
+        "traces": _traces,
     }
     written = []
     for name, drawer in drawers.items():
@@ -138,4 +139,22 @@ def _loop(rows: list[dict[str, Any]]) -> Any:
     axes.set_xticks([place + 0.25 for place in places], [f"{row['slices']:,} slices" for row in rows])
     axes.set(ylabel="ms for one pass")
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _traces(rows: list[dict[str, Any]]) -> Any:
+    """Bars, not a frontier: the waits of nearly all policies are one boot, and lie on one line."""
+    traces = list(dict.fromkeys(row["trace"] for row in rows))
+    figure, (axes_of,) = _figure(len(traces), width=12, height=4.2)
+    for axes, trace in zip(axes_of, traces, strict=True):
+        some = sorted((row for row in rows if row["trace"] == trace), key=lambda row: -float(row["ratio"]))
+        colours = [BLUE if row["who"].startswith("Windlass") else GREY for row in some]
+        bars = axes.barh([row["who"] for row in some], [row["ratio"] for row in some], color=colours)
+        axes.bar_label(bars, [f" {row['ratio']:.3f}, p95 {row['wait_p95']:.0f} s" for row in some], fontsize=8)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_xlim(0.9, max(row["ratio"] for row in some) * 4)
+        axes.tick_params(labelsize=8)
+        axes.set_xlabel("cost / offline bound; wait of a job, 95th percentile", fontsize=9)
+        axes.set_title(f"{trace}: {some[0]['jobs']:,} jobs", fontsize=10)
     return figure

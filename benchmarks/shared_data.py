@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +68,10 @@ def directory() -> Path:
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def missing() -> str | None:
-    """Why there is nothing to measure with, in a sentence; None when all is there."""
+def missing(files: Sequence[str] = ("bounds.csv", *POD_FILES)) -> str | None:
+    """Why there is nothing to measure with, in a sentence; None when the catalogue and the files are there."""
     where = directory()
-    absent = [name for name in ("bounds.csv", "node_catalogue.csv", *POD_FILES) if not (where / name).is_file()]
+    absent = [name for name in ("node_catalogue.csv", *files) if not (where / name).is_file()]
     if not absent:
         return None
     return f"no {', '.join(absent)} in {where.name}: set WINDLASS_DATA to the directory that holds the shared data"

@@ -14,13 +14,15 @@ from benchmarks.table import Table, as_markdown, as_text, of_checks, seconds
 from benchmarks.targets import at_least, at_most, below
 
 import windlass
-from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, shared_data
+from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, shared_data, traces
 from windlass.core.invariants import broken_laws
 from windlass.core.snapshot import Choose
 
 STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 
-MODULES: dict[str, ModuleType] = {module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray)}
+MODULES: dict[str, ModuleType] = {
+    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, traces)
+}
 
 
 def shown(result: dict) -> str:
@@ -188,6 +190,24 @@ def test_cost_against_the_bound_can_be_shown():
 def test_without_the_data_cost_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("WINDLASS_DATA", str(tmp_path))
     assert "WINDLASS_DATA" in cost_bound.measure()["skipped"]
+
+
+# -- traces ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shared_data.missing(traces.FILES) is not None, reason=str(shared_data.missing(traces.FILES)))
+def test_the_peers_are_compared_on_real_jobs_and_it_can_be_shown(monkeypatch):
+    few = ({"file": traces.FILES[0], "first_day": 1, "jobs": 6}, {"file": traces.FILES[1], "first_day": 40, "jobs": 6})
+    monkeypatch.setitem(traces.WINDOWS, "quick", few)
+    result = traces.measure("quick")
+    text = shown(result)
+    assert all(who in text for who in (traces.DEFAULT, traces.FIXED, *traces.PEERS, "offline bound"))
+    assert all(row["finished"] == 6 and row["ratio"] >= 1 and not row["breaches"] for row in result["rows"])
+
+
+def test_without_the_traces_the_comparison_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("WINDLASS_DATA", str(tmp_path))
+    assert "WINDLASS_DATA" in traces.measure()["skipped"]
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------

@@ -65,12 +65,15 @@ class Controller:
         steady: Callable[[], float] | None = None,
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
+        planner: Callable[[Snapshot], Plan] | None = None,
     ) -> None:
         """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
-        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back."""
+        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``planner``:
+        another one than ours, to compare it with."""
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady = now, steady or now
         self.leadership, self._wake = leadership or Leadership(), wake
+        self._planner = planner
         self.chronicle = Chronicle()
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
@@ -156,7 +159,7 @@ class Controller:
             mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
             mark={} if self._marked else {VERSION: __version__},
         )
-        made = reckoned(before, given, self._new_id)
+        made = reckoned(before, given, self._new_id, self._planner)
         self._commit(made)
         self._looked_at = looked_at
         self.actuator.refused = self.actuator.refused[len(refused) :]

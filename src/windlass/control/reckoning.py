@@ -81,8 +81,10 @@ class Reckoned:
     """What must be written first. None: everything is as it was, and the chronicle stays the same."""
 
 
-def reckoned(before: Chronicle, given: Given, new_id: Callable[[str], str]) -> Reckoned:
-    """Fold, plan, decide, ask, and what is to be written."""
+def reckoned(
+    before: Chronicle, given: Given, new_id: Callable[[str], str], planner: Callable[[Snapshot], Plan] | None = None
+) -> Reckoned:
+    """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
     now, settings = given.now, given.settings
     book = obeyed(by_clock(before.book, given.jump), (order for _, order in given.orders), now)
     seen = seen_of(given.sighted, book, settings, given.refused)
@@ -97,7 +99,7 @@ def reckoned(before: Chronicle, given: Given, new_id: Callable[[str], str]) -> R
     snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
     if seen.view is not None:
         snapshot = snapshot_of(after.book, seen.view, settings, now)
-        planned = plan(snapshot)
+        planned = (planner or plan)(snapshot)
         decision = decide(after.book, planned, settings, folded.unknown, new_id, now)
         bought, moves = decision.bought, (*moves, *decision.moves)
         after = replace(

@@ -104,6 +104,8 @@ class Measures:
     launches: int
     lost_to_preemption: int
     """Tasks that the cloud ended."""
+    evicted: int
+    """Tasks that were ended before their time because the policy allows it."""
     killed_by_us: int
     """Must be 0."""
     passes: int
@@ -133,6 +135,7 @@ def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Mea
         finished=len(work.finished.keys() & arrivals.keys()),
         launches=len(gauge.launched),
         lost_to_preemption=sum(one.run.count for one in work.interrupted if one.how != "evicted"),
+        evicted=sum(one.run.count for one in work.interrupted if one.how == "evicted"),
         killed_by_us=sum(breach.invariant == "S1" for breach in run.breaches),
         passes=run.passes,
         decisions=run.actions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from windlass.control.loop import Controller
 from windlass.control.policy import Settings
 
 from .clock import EPOCH
@@ -28,8 +29,10 @@ def run_trace(
     seed: int = 0,
     faults: tuple[Fault, ...] = (),
     came_to: Callable[[float], None] = lambda _: None,
+    controller: Callable[..., Controller] = Controller,
 ) -> tuple[Gauge, Measures]:
-    """How it looked over time, and what it came to. ``came_to`` is told the share of the arrivals that is over."""
+    """How it looked over time, and what it came to. ``came_to`` is told the share of the arrivals that is over;
+    ``controller`` makes the controller, another one to compare ours with."""
     span = max((job.arrives for job in trace.jobs), default=0.0)
     script = Script(settings, jobs=trace.jobs, faults=faults, kinds=_kinds(settings), seed=seed, hours=span / 3600)
     gauge = Gauge(max(1.0, span / CURVE))
@@ -38,7 +41,7 @@ def run_trace(
         gauge(engine)
         came_to(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
 
-    engine = Engine(script, watch=watch, thorough=False, leaping=True, lease=FOR_EVER, cap=FOR_EVER)
+    engine = Engine(script, controller, watch=watch, thorough=False, leaping=True, lease=FOR_EVER, cap=FOR_EVER)
     run = engine.run()
     return gauge, measures(engine, run, gauge, trace.jobs)
 
