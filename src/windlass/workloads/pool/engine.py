@@ -47,6 +47,8 @@ class Call:
     """Names of blobs given to ``share`` that the call needs: they come to each node once."""
 
 
+Stream = Literal["stdout", "stderr"]
+
 Ending = Literal["done", "lost", "revoked", "killed", "broken"]
 """``done``: it ran and there is a result (which may be an exception of the user's own). ``lost``: its slot or node went
 away. ``revoked``: taken back before it began. ``killed``: ended because ``kill`` asked for it. ``broken``: it could not
@@ -81,7 +83,7 @@ class Listener(Protocol):
         """It runs now."""
         ...
 
-    def said(self, call: str, item: int, stream: Literal["stdout", "stderr"], line: str) -> None:
+    def said(self, call: str, item: int, stream: Stream, line: str) -> None:
         """A line that the item number ``item`` of the call printed."""
         ...
 
@@ -115,7 +117,10 @@ class Engine(Protocol):
         ...
 
     def run(self, call: Call) -> None:
-        """Carry a call to its slot. Returns at once. A slot that is busy runs it next, in the order of the calls."""
+        """Carry a call to its slot. Returns at once. A slot that is busy runs it next, in the order of the calls.
+
+        A call for a node that is not there, or not any more, is ``lost``.
+        """
         ...
 
     def revoke(self, call: str) -> None:
