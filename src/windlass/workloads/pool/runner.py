@@ -49,7 +49,7 @@ class Capture(Protocol):
 class Runner:
     """Runs batches on one slot, and keeps there what is needed again."""
 
-    def __init__(self, fetch: Callable[[str], bytes], capture: Capture | None = None) -> None:
+    def __init__(self, fetch: Callable[[str], bytes | memoryview], capture: Capture | None = None) -> None:
         """``fetch`` gives the bytes of what is shared under a name. Without a ``capture``, what Python itself prints is
         caught, and what other programs and libraries print is not."""
         self._fetch = fetch
