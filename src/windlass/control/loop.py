@@ -44,7 +44,8 @@ from .observing import Look, Observer
 from .orders import obeyed, orders_after
 from .picture import with_nodes
 from .policy import Leadership, Settings
-from .records import by_clock
+from .records import Book, by_clock
+from .steering import Steer, as_told
 
 ORDERS = "orders"
 SAVE_AFTER = 1000
@@ -81,12 +82,15 @@ class Controller:
         steady: Callable[[], float] | None = None,
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
+        steer: Steer = as_told,
     ) -> None:
         """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
-        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back."""
+        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
+        the settings are meant in view of what was seen."""
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady = now, steady or now
-        self.leadership, self._wake = leadership or Leadership(), wake
+        self.leadership, self._wake, self._steer = leadership or Leadership(), wake, steer
+        self._steered = as_told(settings, None, Book(), 0)
         self.chronicle = Chronicle()
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
@@ -164,6 +168,8 @@ class Controller:
         sighted = sighted_after(before.sighted, look, self.actuator.troubles)
         known = Known(before.sighted.instance, before.sighted.node)
         folded = fold(book, Seen(look.instances, look.view, refused), settings, now, known)
+        self._steered = self._steer(settings, look.view, folded.book, now)
+        settings = self._steered.settings
         after = replace(
             before,
             book=folded.book,
@@ -173,7 +179,7 @@ class Controller:
         )
         planned, bought, moves = None, tuple[Bought, ...](), folded.moves
         if look.view is not None:
-            planned = plan(self._snapshot(after, look))
+            planned = plan(self._snapshot(after, look, settings))
             decision = decide(after.book, planned, settings, folded.unknown, self._new_id, now)
             bought, moves = decision.bought, (*moves, *decision.moves)
             after = replace(
@@ -199,9 +205,9 @@ class Controller:
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
 
-    def _snapshot(self, chronicle: Chronicle, look: Look) -> Snapshot:
+    def _snapshot(self, chronicle: Chronicle, look: Look, settings: Settings) -> Snapshot:
         assert look.view is not None
-        return snapshot_of(chronicle.book, look.view, self.settings, self.now())
+        return snapshot_of(chronicle.book, look.view, settings, self.now())
 
     def _commit(self, before: Chronicle, after: Chronicle, once: tuple[Entry, ...], now: float) -> tuple[Entry, ...]:
         """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
@@ -232,9 +238,9 @@ class Controller:
     def next_deadline(self) -> float | None:
         """When a pass would do something although nothing new is seen, by the clock ``now``."""
         demands = self.chronicle.sighted.demand.values()
-        due = next_deadline(self.chronicle.book, demands, self.settings, self.now())
+        due = next_deadline(self.chronicle.book, demands, self._steered.settings, self.now())
         again = self.actuator.next_try()
-        return min((at for at in (due, again) if at is not None), default=None)
+        return min((at for at in (due, again, self._steered.due) if at is not None), default=None)
 
 
 def _letters(number: int) -> str:
