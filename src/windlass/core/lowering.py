@@ -9,6 +9,7 @@ plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -110,15 +111,28 @@ def used_share(draft: Draft, position: int) -> Fraction:
     return sum(shares, Fraction(0)) / len(shares) if shares else Fraction(0)
 
 
-class _Descending(str):
-    """Text that sorts backwards."""
-
-    __slots__ = ()
-
-    def __lt__(self, other: str) -> bool:
-        return str.__gt__(self, other)
+_NUMBERS = re.compile(r"(\d+)")
 
 
-def descending(text: str) -> str:
+class _Descending:
+    """Text that sorts backwards; numbers in it count as numbers, so that node 10 is higher than node 9."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, text: str) -> None:
+        # The split gives text and numbers in turn, so like is compared with like; the text itself tells 07 from 7.
+        parts = _NUMBERS.split(text)
+        self.key = [int(part) if place % 2 else part for place, part in enumerate(parts)], text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Descending) and self.key == other.key
+
+    def __lt__(self, other: _Descending) -> bool:
+        return self.key > other.key
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def descending(text: str) -> _Descending:
     """The text as a sort key that puts the highest id first."""
     return _Descending(text)

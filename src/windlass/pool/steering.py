@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from windlass.control.policy import Settings
-from windlass.control.records import Book, SliceRecord
+from windlass.control.records import Book
 from windlass.control.steering import Steered
 from windlass.core.lifecycle import ENDING, OFFERING
 from windlass.core.pool_rule import LITTLE, SPARE, Decision, Limits, Memory, Pressure, decide
@@ -44,7 +44,7 @@ class PoolSteering:
         """As the controller calls it, once a pass."""
         if view is None:
             return self._last or Steered(settings)
-        head = head_of(book)
+        head = head_of(view, book)
         groups = [
             replace(sold, group=self._steered(sold.group, view, book, head, now))
             if sold.group.name in self._limits
@@ -56,7 +56,7 @@ class PoolSteering:
         self._last = Steered(settings if steered == settings else steered, min(dues, default=None))
         return self._last
 
-    def _steered(self, group: Group, view: WorkloadView, book: Book, head: SliceRecord | None, now: float) -> Group:
+    def _steered(self, group: Group, view: WorkloadView, book: Book, head: str | None, now: float) -> Group:
         limits = self._limits[group.name]
         pressure = pressure_of(group, view, book)
         decision = decide(pressure, self._memories.get(group.name, Memory()), now, limits)
@@ -64,7 +64,7 @@ class PoolSteering:
         if decision.action in ("shrink", "idle"):
             self._floors[group.name] = limits.min
         floor = self._floors[group.name]
-        protected = group.protected | ({head.id} if head is not None else frozenset())
+        protected = group.protected | ({head} if head is not None else frozenset())
         match decision.action:
             case "idle":
                 return replace(
@@ -100,10 +100,8 @@ def could_hold(group: Group, demand: Demand) -> bool:
     )
 
 
-def head_of(book: Book) -> SliceRecord | None:
-    """The slice that joined first of those that live, while others do: it is never released before them."""
+def head_of(view: WorkloadView, book: Book) -> str | None:
+    """The slice of the node that joined first of those that are there, while others live: it goes after them. A pool
+    shows its nodes in the order in which they joined."""
     living = [record for record in book.slices.values() if record.state not in ENDING]
-    joined = [record for record in living if record.joined_at is not None]
-    if len(living) < 2 or not joined:
-        return None
-    return min(joined, key=lambda record: (record.joined_at or 0.0, record.id))
+    return view.nodes[0].slice_id if view.nodes and len(living) > 1 else None
