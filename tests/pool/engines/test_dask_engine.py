@@ -176,16 +176,19 @@ def test_when_the_scheduler_dies_every_node_is_lost_and_no_process_stays(caplog)
     assert "scheduler's process ended" in caplog.text
 
 
+async def intrude(scheduler, security):
+    comm = await connect(scheduler, timeout=5, **security.get_connection_args("worker"))
+    await comm.write({"op": "windlass_line", "node": "evil", "slots": 1, "python": "3", "address": ""})
+    await comm.read()
+
+
 def test_a_stranger_is_not_let_in():
     async def test():
         async with pool() as one:
             order = NodeOrder.of(one.engine.join("n", 1).environment[NODE])
             (stranger,) = make_credentials("stranger")
-            security = security_of(stranger)
             with pytest.raises(OSError, match=r".+"):
-                comm = await connect(order.scheduler, timeout=5, **security.get_connection_args("worker"))
-                await comm.write({"op": "windlass_line", "node": "evil", "slots": 1, "python": "3", "address": ""})
-                await comm.read()
+                await intrude(order.scheduler, security_of(stranger))
             await one.node("n")
             assert one.heard.of("evil") == []
 

@@ -36,7 +36,7 @@ from windlass.workloads.protocol import Join
 
 from .dask_scheduler import KEY
 from .dask_slot import LONGEST_ID, carry
-from .dask_words import MOST, NODE, SCHEDULER, TOPIC, NodeOrder, parts_of, security_of, worker_name
+from .dask_words import GATHERING, MOST, NODE, SCHEDULER, TOPIC, NodeOrder, parts_of, security_of, worker_name
 from .engine import Call, EngineError, Listener, NodeFacts, Outcome
 from .memory_files import memory_file
 from .starting import program
@@ -171,6 +171,7 @@ class DaskEngine:
             set_as_default=False,
             name="windlass",
         )
+        self._client.scheduler_comm.interval = GATHERING
         self._client.subscribe_topic(TOPIC, lambda event: self._hear(*event[1]))
         while not self._connected.is_set():
             await self._client.log_event(TOPIC, ["hello"])

@@ -25,7 +25,7 @@ from distributed.comm import Comm
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from . import dask_words
-from .dask_words import SCHEDULER, TOPIC
+from .dask_words import GATHERING, SCHEDULER, TOPIC
 from .memory_files import chunk_of, size_of
 from .tls import Credentials
 
@@ -64,6 +64,7 @@ class Hub(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         self._names[worker] = scheduler.workers[worker].name
+        scheduler.stream_comms[worker].interval = GATHERING
         self._tell("up", self._names[worker], worker)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002

@@ -27,7 +27,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from . import dask_words
-from .dask_words import MOST, TOPIC, NodeOrder, worker_name
+from .dask_words import GATHERING, MOST, TOPIC, NodeOrder, worker_name
 from .engine import Stream
 from .memory_files import bytes_of
 from .runner import Runner
@@ -101,6 +101,7 @@ class Slot(WorkerPlugin):  # type: ignore[misc, unused-ignore]
         self._worker = worker
         self._runner = Runner(self._fetch, ProcessOutput(self._log))
         worker.handlers["windlass_revoke"] = self.revoke
+        worker.batched_stream.interval = GATHERING
 
     def revoke(self, call: str) -> bool:
         """Whether the call has not begun; it never will then. In the thread of the worker's loop."""
