@@ -24,6 +24,7 @@ from windlass.workloads.pool.gangs import Gang
 from windlass.workloads.pool.tasks import Said, Task, Ticket
 from windlass.workloads.pool.workload import PoolWorkload
 
+from .changes import changes_of
 from .errors import NoNodes, PoolClosed
 from .preparing import Piece, Prepared
 from .shaping import PROVIDER, Shape
@@ -78,6 +79,8 @@ class Hub:
         )
         self._running: asyncio.Task[None] | None = None
         self._outstanding: set[Task] = set()
+        self.last_change = ""
+        """What was last started, drained or lost, and why."""
         self._shares: dict[str, int] = {}
 
     @property
@@ -200,6 +203,8 @@ class Hub:
 
     def _watch(self, done: Pass) -> None:
         self._passed(done)
+        for text in changes_of(done):
+            self.last_change = text
         if not self.book.nodes and len(self.book.waiting) and (why := self._hopeless()):
             self.book.cancel(list(self.book.waiting.tasks()), NoNodes(why))
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from windlass.providers.protocol import Provider
 from windlass.workloads.pool.engine import Engine
 from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.pool.tasks import Ticket
+from windlass.workloads.pool.workload import slots_of
 
 from .console import Console, console_of
 from .engines import engine_of
@@ -40,7 +42,7 @@ from .streams import StreamTicket, streamed
 from .tasks import Compute, GangTask, Sendable, Task, compute_of
 from .telling import PoolStatus, status_of, why
 from .thread import LoopThread
-from .tickets import Answer, Collection, Member, Ranks, TaskFuture, gang_value
+from .tickets import Answer, Collection, Member, Ranks, Started, TaskFuture, gang_value
 
 if TYPE_CHECKING:
     from .aio import AsyncPool
@@ -146,7 +148,7 @@ class ComputePool:
             self._thread.stop()
             self._remove_directory()
             raise
-        self._console.opened(self)
+        self._console.opened(self.status)
 
     def _prepared_nodes(self) -> dict[str, str]:
         if isinstance(self._provider, Local):
@@ -205,11 +207,10 @@ class ComputePool:
                 self._wait_for_all()
         finally:
             self._closed = True
-            self._console.closing()
+            self._console.closed()
             thread.do(hub.close())
             hub.journal.close()
             thread.stop()
-            self._console.closed()
             self._remove_directory()
 
     def _wait_for_all(self) -> None:
@@ -253,7 +254,6 @@ class ComputePool:
             task = compute_of(task)(*args, **kwargs)
         prepared = self._preparer.prepare([task])
         future = TaskFuture(self._cancel_tasks)
-        self._console.submitted(1)
 
         def begin() -> None:
             future.tasks = self._send(hub, task, prepared, future, future.answer)
@@ -287,9 +287,12 @@ class ComputePool:
 
     def _arrivals(self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
         """Positions and values as they come. The tasks are started before this returns."""
+        return self._values(self.start_all(tasks), return_exceptions)
+
+    def start_all(self, tasks: Sequence[Task | GangTask], arrived: Callable[[int], None] = lambda _: None) -> Started:
+        """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread."""
         hub, thread = self._running()
         progress = self._console.progress(len(tasks))
-        collection = Collection(len(tasks), progress.arrived)
         plain = [position for position, task in enumerate(tasks) if isinstance(task, Task)]
         prepared = self._preparer.prepare([tasks[position] for position in plain])
         gangs = [
@@ -297,41 +300,31 @@ class ComputePool:
             for position, task in enumerate(tasks)
             if isinstance(task, GangTask)
         ]
-        started: list[BookTask] = []
-        self._console.submitted(len(tasks))
+
+        def answered(position: int) -> None:
+            progress.arrived(position)
+            arrived(position)
+
+        started = Started(Collection(len(tasks), answered), progress.ended, self._cancel_tasks)
+        collection = started.collection
 
         def begin() -> None:
-            started.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
+            started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
             for position, task, one in gangs:
-                member = Member(collection, position)
-                whole = lambda answers, position=position: collection.put(position, answers)  # noqa: E731
-                started.extend(self._send(hub, task, one, member, whole))
+                whole = partial(collection.put, position)
+                started.tasks.extend(self._send(hub, task, one, Member(collection, position), whole))
 
         thread.soon(begin)
-        return self._values(collection, started, progress.ended, return_exceptions)
+        return started
 
-    def _values(
-        self,
-        collection: Collection,
-        started: list[BookTask],
-        ended: Callable[[], None],
-        return_exceptions: bool,
-    ) -> Iterator[tuple[int, Any]]:
+    def _values(self, started: Started, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
         whole = False
         try:
-            for position in collection.arrivals():
-                try:
-                    value = collection.value(position)
-                except Exception as error:  # whatever the task raised
-                    if not return_exceptions:
-                        raise
-                    value = error
-                yield position, value
+            for position in started.collection.arrivals():
+                yield position, started.value(position, return_exceptions)
             whole = True
         finally:
-            ended()
-            if not whole:
-                self._cancel_tasks(started)
+            started.ended(whole)
 
     def _generated(self, task: Task) -> Iterator[Any]:
         hub, thread = self._running()
@@ -409,10 +402,17 @@ class ComputePool:
         status: PoolStatus = self._asked(status_of)
         return status
 
-    def why(self, name: str | None = None) -> str:
-        """Why a node, a task or a group is as it is, in words; without a name, why the pool has the size it has."""
+    def why(self, name: str | int | None = None) -> str:
+        """Why a node (by name or number), a function's tasks or a group are as they are, in words; without a name, why
+        the pool has the size it has."""
         told: str = self._asked(lambda hub: why(hub, name))
         return told
+
+    @property
+    def most_slots(self) -> int:
+        """Tasks that it may run at once when it is as large as it may become."""
+        groups = [sold.group for sold in self._shape.settings.groups]
+        return max(1, sum(slots_of(group) * group.hosts * group.max for group in groups))
 
     @property
     def directory(self) -> Path:

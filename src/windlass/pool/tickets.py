@@ -63,6 +63,32 @@ class Collection:
         return value_of(answer, self.values[position])
 
 
+class Started:
+    """Many tasks under way, and what must be done when nobody waits for them any more."""
+
+    def __init__(
+        self, collection: Collection, over: Callable[[], None], cancel: Callable[[list[BookTask]], None]
+    ) -> None:
+        self.collection, self._over, self._cancel = collection, over, cancel
+        self.tasks: list[BookTask] = []
+        """Filled on the pool's thread."""
+
+    def value(self, position: int, return_exceptions: bool) -> Any:
+        """What came of one; with ``return_exceptions`` that may be the exception itself."""
+        try:
+            return self.collection.value(position)
+        except Exception as error:
+            if not return_exceptions:
+                raise
+            return error
+
+    def ended(self, whole: bool) -> None:
+        """Nobody waits any more: all have come, or what is left is cancelled."""
+        self._over()
+        if not whole:
+            self._cancel(self.tasks)
+
+
 def value_of(answer: Answer, values: list[bytes]) -> Any:
     """The value of a task; of a generator, the list of its values."""
     if isinstance(answer, TaskError):
