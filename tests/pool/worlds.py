@@ -1,4 +1,4 @@
-"""A pool on virtual time: the production controller, the in-process engine, and machines that boot in virtual seconds."""
+"""A pool on virtual time: the production controller, the in-process engine, machines that boot in virtual seconds."""
 
 from __future__ import annotations
 
