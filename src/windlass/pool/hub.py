@@ -62,7 +62,12 @@ class Hub:
         self._passed = passed
         self._numbers, self._gangs = count(1), count(1)
         self.workload = PoolWorkload(
-            engine, [sold.group for sold in shape.settings.groups], environment=environment, now=now, said=said
+            engine,
+            [sold.group for sold in shape.settings.groups],
+            environment=environment,
+            now=now,
+            said=said,
+            limit=shape.result_limit,
         )
         self.service = Service(
             shape.settings,

@@ -73,6 +73,7 @@ class ComputePool:
         console: str | bool | Console | None = "auto",
         directory: str | os.PathLike[str] | None = None,
         name: str = "pool",
+        result_limit: int | str = "1Gi",
     ) -> None:
         """``provider``: who sells nodes; ``Local()`` if none is given.
 
@@ -92,7 +93,8 @@ class ComputePool:
         cost, such as ``"$20/h"``. ``engine``: ``"dask"`` or ``"ray"``, or one of your own.
 
         ``console``: ``"live"``, ``"lines"``, False for silence; a live view on a terminal and lines elsewhere if
-        nothing is given. ``directory``: where the journal is kept; a temporary one if nothing is given.
+        nothing is given. ``directory``: where the journal is kept; a temporary one if nothing is given. ``name``: of
+        the pool, for logs. ``result_limit``: the largest result of one task.
         """
         self._provider = Local() if provider is None else provider
         if not isinstance(self._provider, Local | Provider):
@@ -106,6 +108,7 @@ class ComputePool:
             "reconcile_tick_interval": reconcile_tick_interval,
             "groups": groups,
             "budget": budget,
+            "result_limit": result_limit,
         }
         self._shape: Shape = shaped(self._provider, nodes, **self._arguments)
         if image is not None and not isinstance(image, Image):

@@ -14,6 +14,7 @@ from windlass.core.snapshot import Amounts, Cluster, Group, amounts
 from windlass.scenario import ScenarioError
 from windlass.scenario.reading import Doubled
 from windlass.scenario.scenario import read_plain
+from windlass.workloads.pool.packing import LIMIT
 from windlass.workloads.pool.tasks import SLOTS
 
 from .checking import is_number, is_whole
@@ -50,6 +51,8 @@ class Shape:
     """Nodes to begin with, by group."""
     needs: Amounts
     """Of a task that says nothing itself; slots included."""
+    result_limit: int = LIMIT
+    """Bytes of the largest result of a task."""
 
 
 def shaped(
@@ -64,6 +67,7 @@ def shaped(
     reconcile_tick_interval: float = 15.0,
     groups: Sequence[NamedGroup] | None = None,
     budget: float | str | None = None,
+    result_limit: int | str = LIMIT,
 ) -> Shape:
     """The pool's groups, limits and policy; ``BadPool`` says what is wrong."""
     for name, value in (
@@ -96,7 +100,15 @@ def shaped(
         {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in steered},
         {one.name: size.desired if size is not None and groups is None else one.min for one in steered},
         wanted,
+        _bytes(result_limit),
     )
+
+
+def _bytes(given: int | str) -> int:
+    try:
+        return parse_quantity(given, "memory")
+    except BadQuantity as error:
+        raise BadPool(f"result_limit {error}") from None
 
 
 def needs_of(needs: Needs) -> Amounts:

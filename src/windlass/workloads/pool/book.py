@@ -24,7 +24,7 @@ from .fences import Fence
 from .gangs import Gang, ended, environments, fits_when_empty, places_for
 from .nodes import PoolNode, Slot
 from .pace import BYTES, Pace
-from .packing import pack_batch, unpack_results
+from .packing import LIMIT, pack_batch, unpack_results
 from .queues import Waiting
 from .rooms import Taken
 from .tasks import Kind, NodeLost, Placed, QueueTimeout, Said, Task, TaskBroken, TaskCancelled, TaskError, TaskTimeout
@@ -48,10 +48,12 @@ class Book:
         changed: Callable[[], None] = lambda: None,
         said: Said = lambda _task, _stream, _line: None,
         python: str = PYTHON,
+        limit: int = LIMIT,
     ) -> None:
-        """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at."""
+        """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
+        ``limit``: bytes of the largest result of a task."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
-        self._changed, self._said, self._python = changed, said, python
+        self._changed, self._said, self._python, self._limit = changed, said, python, limit
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = Waiting()
         self.refused: dict[str, str] = {}
@@ -494,6 +496,6 @@ class Book:
             **(environment or {}),
         }
         shared = {name: None for task in tasks for name in task.shared}
-        blob = pack_batch([task.item() for task in tasks])
+        blob = pack_batch([task.item() for task in tasks], limit=self._limit)
         self.engine.run(Call(placed.id, node.id, slot.number, blob, told, tuple(shared)))
         return placed

@@ -15,6 +15,7 @@ from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
 
 from .book import PYTHON, Book
 from .engine import Engine
+from .packing import LIMIT
 from .tasks import SLOTS, Said
 
 
@@ -30,8 +31,10 @@ class PoolWorkload:
         now: Callable[[], float] = time.time,
         said: Said = lambda _task, _stream, _line: None,
         python: str = PYTHON,
+        limit: int = LIMIT,
     ) -> None:
-        """``environment``: for the processes of every node. ``python``: the version that nodes must have."""
+        """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
+        bytes of the largest result of a task."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
@@ -44,6 +47,7 @@ class PoolWorkload:
             changed=self._news.set,
             said=said,
             python=python,
+            limit=limit,
         )
 
     async def start(self) -> None:
