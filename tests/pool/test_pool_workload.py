@@ -13,7 +13,7 @@ from windlass.workloads.pool.fake_engine import FakeEngine
 from windlass.workloads.pool.packing import pack_arguments, pack_function
 from windlass.workloads.pool.tasks import Kind, Task
 from windlass.workloads.pool.workload import PoolWorkload
-from windlass.workloads.protocol import WorkloadError
+from windlass.workloads.protocol import Workload, WorkloadError
 
 from .worlds import same
 
@@ -39,9 +39,11 @@ class HoldingEngine(FakeEngine):
 
 
 class PoolStage:
+    workload: Workload
+
     def __init__(self) -> None:
         self.engine = HoldingEngine()
-        self.workload = PoolWorkload(self.engine, [Group("g", (("slots", 1000),), 10)])
+        self.pool = self.workload = PoolWorkload(self.engine, [Group("g", (("slots", 1000),), 10)])
         self._numbers = count(1)
         self._kind = Kind("task", pack_function(same), (("slots", 1000),))
         self._started = False
@@ -49,7 +51,7 @@ class PoolStage:
     async def _start(self) -> None:
         if not self._started:
             self._started = True
-            await self.workload.start()
+            await self.pool.start()
 
     async def join_slice(self, slice_id: str) -> None:
         await self._start()
@@ -59,7 +61,7 @@ class PoolStage:
     async def submit(self, tasks: int) -> None:
         await self._start()
         new = [Task(next(self._numbers), self._kind, pack_arguments((1,)), Nobody(), 0.0) for _ in range(tasks)]
-        self.workload.book.submit(new)
+        self.pool.book.submit(new)
         await self.pass_time()
 
     async def finish(self) -> None:

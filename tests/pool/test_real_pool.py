@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import windlass as wl
+from windlass.control.picture import chronicle_of
+from windlass.control.story import lines
+from windlass.journal import open_journal
 
 from .processes import Program, eventually
 
@@ -230,11 +233,11 @@ def test_a_program_that_is_killed_leaves_no_process_behind(tmp_path, number):
 
 
 def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):
-    from windlass.control.story import lines
-    from windlass.journal import open_journal
-
     with quick_pool((0, 2), directory=tmp_path / "kept") as pool:
         square(2) >> pool
     with open_journal(str(tmp_path / "kept" / "journal.db"), create=False) as journal:
         told = [line.text for line in lines(journal.read())]
+        left = chronicle_of(journal).book.slices
     assert any("launch 1 slice of pool: no room was left for 1 task of square" in text for text in told)
+    assert any("the program, which closes the pool, asked to drain it" in text for text in told)
+    assert left == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
 from windlass.sim.clock import virtually
 from windlass.workloads.pool.engine import Call
 from windlass.workloads.pool.fake_engine import FakeEngine
+from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.protocol import Join
 
 
@@ -81,8 +83,8 @@ class World:
         loop = asyncio.get_running_loop()
         self.seconds = seconds
         self.took: Callable[[Call], float] = lambda _: self.seconds
-        known = {} if python is None else {"python": python}
-        self.engine = FakeEngine(seconds=lambda call: self.took(call), **known)
+        known = platform.python_version() if python is None else python
+        self.engine = FakeEngine(seconds=lambda call: self.took(call), python=known)
         self.machines = Machines(self.engine, boot)
         self._more = more
         self.shape = self.shaped(nodes)
@@ -111,18 +113,21 @@ class World:
         """Futures of tasks that are submitted together."""
         made = []
         plain = [task for task in tasks if isinstance(task, Task)]
-        futures = [TaskFuture(self.hub.cancel) for _ in plain]
-        for future, task in zip(futures, self.hub.submit(self.preparer.prepare(plain), futures), strict=True):
-            future.tasks = [task]
+        futures = [TaskFuture(self._cancel) for _ in plain]
+        for future, sent in zip(futures, self.hub.submit(self.preparer.prepare(plain), futures), strict=True):
+            future.tasks = [sent]
         made += futures
         for task in tasks:
             if isinstance(task, GangTask):
-                future = TaskFuture(self.hub.cancel)
+                future = TaskFuture(self._cancel)
                 ranks = Ranks(task.size, future.answer)
                 tickets = [ranks.ticket(rank, future.began) for rank in range(task.size)]
                 future.tasks = self.hub.submit_gang(self.preparer.prepare([task]), tickets, spread=task.spread)
                 made.append(future)
         return made
+
+    def _cancel(self, tasks: list[BookTask]) -> None:
+        self.hub.cancel(tasks)
 
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> TaskFuture:
         return self.start(compute_of(function).options(**options)(*args))[0]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 from windlass.control.loop import Pass
+from windlass.control.orders import Order, give
 from windlass.control.policy import Leadership
 from windlass.control.records import Luck
 from windlass.control.service import Service
@@ -34,6 +36,8 @@ RETENTION = 30 * 86400.0
 """Seconds for which a journal that is kept keeps what happened."""
 GIVE_UP = 3
 """Launches in a row that came to nothing, with no node at work, after which what waits is told so."""
+ON_RECORD = 15.0
+"""Seconds for the controller to see every node gone when the pool is closed."""
 LEASE = 30.0
 """Seconds: nobody else leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
 
@@ -97,16 +101,31 @@ class Hub:
         await self.workload.start()
         self._running = asyncio.create_task(self.service.run())
 
-    async def close(self, error: str = "the pool was closed") -> None:
-        """End everything: what is not over fails, nodes end, the engine ends."""
+    async def close(self, *, on_record: bool = False) -> None:
+        """End everything: what is not over fails, nodes end, the engine ends. ``on_record``: nodes are drained and
+        ended by the controller, so that its journal tells their end; else they are just ended, which is quicker."""
         self.book.close()
-        self.book.cancel(list(self._outstanding), PoolClosed(error))
+        self.book.cancel(list(self._outstanding), PoolClosed("the pool was closed"))
+        if on_record:
+            await self._let_go()
         self.service.stop()
         if self._running is not None:
             await self._running
         await self.engine.close()
         await self._end_nodes()
         await self.provider.close()
+
+    async def _let_go(self) -> None:
+        """Have the controller end every node, and wait until it has seen them gone."""
+        closed = tuple(replace(sold, group=replace(sold.group, min=0)) for sold in self.shape.settings.groups)
+        shape = replace(self.shape, settings=replace(self.shape.settings, groups=closed), limits={}, desired={})
+        for name in self.service.controller.chronicle.book.slices:
+            give(self.journal, Order("drain", name, "the program, which closes the pool,"), self.now())
+        await self.reshape(shape)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ON_RECORD):
+                while self.service.leading and self.service.controller.chronicle.book.slices:
+                    await asyncio.sleep(0.05)
 
     async def _end_nodes(self) -> None:
         """Nothing runs on them any more: the engine has ended."""

@@ -211,7 +211,7 @@ class ComputePool:
         finally:
             self._closed = True
             self._console.closed()
-            thread.do(hub.close())
+            thread.do(hub.close(on_record=self._given_directory is not None))
             hub.journal.close()
             thread.stop()
             self._remove_directory()

@@ -65,6 +65,8 @@ class Options:
 class Compute(Generic[P, R]):
     """A function whose calls are lazy tasks."""
 
+    __name__: str
+
     def __init__(self, function: Callable[P, R], options: Options) -> None:
         functools.update_wrapper(self, function)
         self.function, self.options_ = function, options

@@ -155,9 +155,9 @@ def why(hub: Hub, name: str | int | None = None) -> str:
     if str(name) in hub.decisions:
         return "\n".join(_why_pool(hub, str(name)))
     demand = picture.chronicle.sighted.demand.get(str(name))
-    wait = wait_of(hub.journal, str(name))
-    if demand is None and wait is None:
-        known = {*picture.chronicle.book.slices, *picture.chronicle.sighted.demand, *hub.decisions}
+    tasks = hub.book.waiting.names()
+    if demand is None and str(name) not in tasks and wait_of(hub.journal, str(name)) is None:
+        known = {*picture.chronicle.book.slices, *tasks, *hub.decisions}
         past = hub.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
         near = nearest_names(str(name), known | {one.subject for one in past})
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
@@ -214,7 +214,9 @@ def _why_task(hub: Hub, picture: Picture, name: str, demand: Demand | None) -> I
             for group, reason in sorted(part.waiting.groups.items()) if part.waiting is not None else ():
                 yield f"    {group}: {reason.code}: {reason.why}"
     wait = wait_of(hub.journal, name)
-    if wait is not None:
+    if wait is None:
+        yield "  none of them ever waited for a node"
+    else:
         for record in launches_for(hub.journal, name, wait):
             data: Any = record.data
             yield f"  {_clock(record.at)}  launched {plural(data['count'], 'slice')} of {record.subject}: {data['why']}"

@@ -24,6 +24,7 @@ class Waiting:
     def add(self, task: Task, *, first: bool = False) -> None:
         """At the end of its line; ``first`` for one that has waited before."""
         line = self._kinds.setdefault(task.kind, deque())
+        self.name_of(task.kind)
         if first:
             line.appendleft(task)
         else:
@@ -87,6 +88,10 @@ class Waiting:
             alike = sum(name == kind.name for name, _, _ in self._names)
             self._names[key] = f"{kind.name}/{alike + 1}" if alike else kind.name
         return self._names[key]
+
+    def names(self) -> list[str]:
+        """The names of all demands that there have been."""
+        return sorted(self._names.values())
 
     def demands(self, behind: Iterable[Task]) -> tuple[Demand, ...]:
         """What waits in the words of the planner; ``behind``: tasks that wait on a slot behind others."""
