@@ -36,7 +36,7 @@ from windlass.workloads.pool.packing import (
 )
 
 from .engine_alone import READY
-from .engine_stage import MARK, EngineStage, Heard, marked, starts, trace
+from .engine_stage import MARK, EngineStage, Heard, living, marked, starts, trace
 from .waiting import eventually
 
 MEGABYTE = 1 << 20
@@ -401,6 +401,24 @@ class EngineConformance:
 
         self._run(test)
 
+    def test_a_kill_that_comes_too_late_hits_nobody_else(self) -> None:
+        async def test(play: _Play) -> None:
+            node = await play.node()
+            for _ in range(10):
+                short, next_one = play.run(node, lambda: None), play.hold(node)
+                await play.until_began(short)
+                play.engine.kill(short)
+                if (await play.outcome(short)).ending == "killed":
+                    assert (await play.outcome(next_one)).ending == "revoked"
+                    assert play.starts(next_one) == 0
+                else:
+                    await play.until_began(next_one)
+                    play.stage.let_go(next_one)
+                    assert (await play.outcome(next_one)).ending == "done"
+                    assert play.starts(next_one) == 1
+
+        self._run(test)
+
     def test_killing_a_call_that_waits_leaves_the_one_that_runs_alone(self) -> None:
         async def test(play: _Play) -> None:
             node = await play.node()
@@ -440,6 +458,8 @@ class EngineConformance:
             assert play.heard.words.index(play.heard.of(node.node)[-1]) > max(
                 play.heard.words.index(play.heard.of(call)[-1]) for call in lost
             ), "left is told after the end of the calls"
+            if self.processes:
+                await play.until_dead(*lost)
             for call in (*lost, kept):
                 play.stage.let_go(call)
             assert (await play.outcome(kept)).ending == "done"
@@ -606,4 +626,12 @@ class _Play:
         return (await self.results(self.run(node, function, *args, **kwargs)))[0].value()
 
     def starts(self, call: str) -> int:
-        return starts(self.stage.directory).count(call)
+        return len(starts(self.stage.directory, call))
+
+    async def until_dead(self, *calls: str) -> None:
+        """Until no process lives any more in which these calls have started."""
+
+        async def look() -> list[int]:
+            return living(pid for call in calls for pid in starts(self.stage.directory, call))
+
+        await eventually(look, lambda left: not left, within=self._patience)

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -104,15 +104,28 @@ class EngineStage(Protocol):
 
 
 def trace(directory: str, call: str) -> None:
-    """Say that a call has started, for ``starts`` to count."""
+    """Say that a call has started, and in which process, for ``starts`` to count."""
     with Path(directory, "starts").open("a") as file:
-        file.write(f"{call}\n")
+        file.write(f"{call} {os.getpid()}\n")
 
 
-def starts(directory: Path) -> list[str]:
+def starts(directory: Path, call: str) -> list[int]:
+    """The process of every start of a call."""
     with suppress(FileNotFoundError):
-        return (directory / "starts").read_text().split()
+        lines = [line.split() for line in (directory / "starts").read_text().splitlines()]
+        return [int(pid) for name, pid in lines if name == call]
     return []
+
+
+def living(pids: Iterable[int]) -> list[int]:
+    """Those that run, or could."""
+    found = []
+    for pid in pids:
+        with suppress(OSError):
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+            if text[text.rindex(")") + 2] not in "ZX":
+                found.append(pid)
+    return found
 
 
 def _until_let_go(directory: str, call: str) -> str:

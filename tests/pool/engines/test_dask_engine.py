@@ -219,6 +219,16 @@ def test_without_encryption_it_carries_all_the_same():
     run(test())
 
 
+def test_nodes_get_there_by_another_way_than_where_it_listens():
+    async def test():
+        async with pool(host="0.0.0.0", contact="127.0.0.1") as one:
+            assert "tls://127.0.0.1:" in one.engine.join("n", 1).environment[NODE]
+            await one.node("n")
+            assert await one.value("n", lambda: 1) == 1
+
+    run(test())
+
+
 def test_two_engines_at_once_do_not_disturb_each_other():
     async def test():
         async with pool() as one, pool() as other:

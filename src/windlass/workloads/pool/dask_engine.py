@@ -97,9 +97,9 @@ class DaskEngine:
         encrypted: bool = True,
     ) -> None:
         """``host``, ``port``: where the scheduler listens; 0: any free port. Nodes on other machines need an address
-        that they can reach. ``contact``: how nodes get there, such as ``10.0.0.7:8786``, if it is another way than
-        where it listens. ``python``: the interpreter on the nodes. Without ``encrypted`` anybody who reaches the port
-        can run code as you: for a loopback of your own at most."""
+        that they can reach. ``contact``: how nodes get there, such as ``10.0.0.7`` or ``10.0.0.7:8786``, if that is
+        not where it listens. ``python``: the interpreter on the nodes. Without ``encrypted`` anybody who reaches the
+        port can run code as you: for a loopback of your own at most."""
         self._host, self._port, self._contact, self._python = host, port, contact, python
         self._encrypted = encrypted
         self._node_credentials: Credentials | None = None
@@ -131,7 +131,6 @@ class DaskEngine:
             "pool": os.getpid(),
             "host": self._host,
             "port": self._port,
-            "contact": self._contact,
             "shared": theirs.fileno(),
             "credentials": mine and asdict(mine),
         }
@@ -280,7 +279,10 @@ class DaskEngine:
     def _contact_address(self) -> str:
         if not self._scheduler:
             raise EngineError("the engine has not been started; call start() first")
-        return self._scheduler
+        if self._contact is None:
+            return self._scheduler
+        scheme, port = self._scheduler.partition("://")[0], self._scheduler.rpartition(":")[2]
+        return f"{scheme}://{self._contact}" + ("" if ":" in self._contact else f":{port}")
 
     def _share(self, name: str, *handles: int) -> None:
         if self._to_hub is None:

@@ -162,7 +162,6 @@ async def serve(told: dict[str, Any]) -> None:
     scheduler = Scheduler(
         host=told["host"],
         port=told["port"],
-        contact_address=told["contact"],
         protocol="tcp" if credentials is None else "tls",
         security=dask_words.security_of(credentials),
         dashboard=False,
