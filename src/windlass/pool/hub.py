@@ -72,6 +72,7 @@ class Hub:
             now=now,
             said=said,
             limit=shape.result_limit,
+            over=self._over,
         )
         self.service = Service(
             shape.settings,
@@ -173,9 +174,7 @@ class Hub:
         return tasks
 
     def _task(self, piece: Piece, ticket: Ticket) -> Task:
-        watching = _Watching(self, ticket, piece.shared)
-        task = Task(next(self._numbers), piece.kind, piece.arguments, watching, self.now(), piece.shared)
-        watching.task = task
+        task = Task(next(self._numbers), piece.kind, piece.arguments, ticket, self.now(), piece.shared)
         self._outstanding.add(task)
         return task
 
@@ -191,10 +190,10 @@ class Hub:
         """Tasks that are not over."""
         return len(self._outstanding)
 
-    def over(self, task: Task, shared: Sequence[str]) -> None:
+    def _over(self, task: Task) -> None:
         """A task is over: what only it needed is shared no more."""
         self._outstanding.discard(task)
-        for name in shared:
+        for name in task.shared:
             self._shares[name] -= 1
             if not self._shares[name]:
                 del self._shares[name]
@@ -245,27 +244,3 @@ class Hub:
         refusals = list(self.book.refused.values())
         last = refusals[-1] if refusals else bad[-1].last_error
         return f"{plural(GIVE_UP, 'node')} in a row came to nothing, and none is at work: {last}"
-
-
-class _Watching:
-    """A ticket that also tells the hub when its task is over."""
-
-    __slots__ = ("_hub", "_shared", "_ticket", "task")
-
-    def __init__(self, hub: Hub, ticket: Ticket, shared: Sequence[str]) -> None:
-        self._hub, self._ticket, self._shared = hub, ticket, shared
-        self.task: Task
-
-    def began(self) -> None:
-        self._ticket.began()
-
-    def ended(self, result: object) -> None:
-        self._hub.over(self.task, self._shared)
-        self._ticket.ended(result)  # type: ignore[arg-type]
-
-    def failed(self, error: object) -> None:
-        self._hub.over(self.task, self._shared)
-        self._ticket.failed(error)  # type: ignore[arg-type]
-
-    def yielded(self, blob: bytes) -> None:
-        self._ticket.yielded(blob)

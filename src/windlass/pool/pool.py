@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -276,10 +275,15 @@ class ComputePool:
 
     def gather(self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool = False) -> list[Any]:
         """The values of many tasks, in their order: ``gather(*tasks) >> pool``."""
-        values: list[Any] = [None] * len(tasks)
-        for position, value in self._arrivals(tasks, return_exceptions=return_exceptions):
-            values[position] = value
-        return values
+        started, whole = self.start_all(tasks), False
+        try:
+            while (bad := started.collection.first_error()) is not None:
+                if not return_exceptions:
+                    started.value(bad, False)
+            whole = True
+        finally:
+            started.ended(whole)
+        return [started.value(position, return_exceptions) for position in range(len(tasks))]
 
     def stream(
         self, tasks: Sequence[Task | GangTask], *, ordered: bool = True, return_exceptions: bool = False
@@ -363,7 +367,7 @@ class ComputePool:
     def _wait_for_nodes(self, task: Task) -> None:
         wanted = max(1, sum(self._shape.desired.values()))
         if not any(self._shape.desired.values()):
-            self.run(replace(task, compute=_NOTHING.options(needs=task.compute.options_.needs), args=(), kwargs={}))
+            self.run(_NOTHING.options(needs=task.compute.options_.needs)())
         while self._asked(lambda hub: len(hub.book.open_nodes)) < wanted:
             time.sleep(0.02)
 

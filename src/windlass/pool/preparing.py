@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from windlass.core.conditions import BadCondition, parse_condition
 from windlass.core.planner import plan
@@ -27,12 +27,13 @@ from .tasks import Compute, GangTask, Options, Task
 
 LARGE: Final = 1 << 20
 """Bytes: an argument that is larger, and that several tasks of one gather have, is sent to each node once."""
+_SMALL: Final = frozenset({int, float, bool, type(None)})
+"""Types whose values are never large; most arguments are of one of them."""
 LONG_FUNCTION: Final = 1 << 14
 """Bytes: a function whose closure is larger is sent to each node once, not with every batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """One task, ready to be sent."""
 
     kind: Kind
@@ -63,22 +64,24 @@ class Preparer:
     def prepare(self, tasks: Sequence[Task | GangTask]) -> Prepared:
         """All of them, or the first thing that is wrong with one of them."""
         prepared = Prepared()
-        kinds: dict[tuple[int, int], tuple[Kind, str]] = {}
+        kinds: dict[tuple[int, int], tuple[Kind, tuple[str, ...]]] = {}
         repeated = _repeated(tasks)
         names: dict[int, str] = {}
         for task in tasks:
             key = id(task.compute), task.size if isinstance(task, GangTask) else 0
             if key not in kinds:
                 kinds[key] = self._kind(task, prepared)
-            kind, function = kinds[key]
-            args, kwargs, shared = self._lightened(task, repeated, names, prepared)
-            prepared.pieces.append(
-                Piece(kind, pack_arguments(args, kwargs), (function, *shared) if function else shared)
-            )
+            kind, shared = kinds[key]
+            if repeated:
+                args, kwargs, also = self._lightened(task, repeated, names, prepared)
+                piece = Piece(kind, pack_arguments(args, kwargs), (*shared, *also))
+            else:
+                piece = Piece(kind, pack_arguments(task.args, task.kwargs), shared)
+            prepared.pieces.append(piece)
         return prepared
 
-    def _kind(self, task: Task | GangTask, prepared: Prepared) -> tuple[Kind, str]:
-        """What the task has in common with others of its function, and under which name the function is shared."""
+    def _kind(self, task: Task | GangTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
+        """What the task has in common with others of its function, and under which name that is shared, if it is."""
         made = task.compute
         blob = pack_function(made.function)
         digest = hashlib.sha256(blob).hexdigest()[:24]
@@ -92,7 +95,7 @@ class Preparer:
             self.check(kind, task)
         elif isinstance(task, GangTask):
             self.check(kind, task)
-        return kind, f"f-{digest}" if long else ""
+        return kind, (f"f-{digest}",) if long else ()
 
     def _new_kind(self, made: Compute[..., Any], function: bytes | Shared) -> Kind:
         options = made.options_
@@ -145,8 +148,6 @@ class Preparer:
         self, task: Task | GangTask, repeated: frozenset[int], names: dict[int, str], prepared: Prepared
     ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]:
         """The arguments with large ones taken out."""
-        if not repeated:
-            return task.args, dict(task.kwargs), ()
         used: list[str] = []
 
         def light(value: Any) -> Any:
@@ -169,8 +170,8 @@ def _repeated(tasks: Iterable[Task | GangTask]) -> frozenset[int]:
     seen: dict[int, int] = {}
     for task in tasks:
         times = task.size if isinstance(task, GangTask) else 1
-        for value in (*task.args, *task.kwargs.values()):
-            if _size(value) >= LARGE:
+        for value in (*task.args, *task.kwargs.values()) if task.kwargs else task.args:
+            if type(value) not in _SMALL and _size(value) >= LARGE:
                 seen[id(value)] = seen.get(id(value), 0) + times
     return frozenset(name for name, times in seen.items() if times > 1)
 

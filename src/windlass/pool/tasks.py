@@ -131,6 +131,8 @@ def compute_of(function: Callable[..., Any], options: Options | None = None) -> 
 class Sendable:
     """Something that can be sent to a pool."""
 
+    __slots__ = ()
+
     def _run(self, pool: ComputePool) -> Any:
         raise NotImplementedError
 
@@ -158,13 +160,13 @@ def _is_pool(thing: object) -> bool:
     return isinstance(thing, ComputePool)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Task(Sendable):
     """One call that has not been made yet."""
 
-    compute: Compute[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    __slots__ = ("args", "compute", "kwargs")
+
+    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.compute, self.args, self.kwargs = compute, args, kwargs
 
     def _run(self, pool: ComputePool) -> Any:
         return pool.run(self)

@@ -6,9 +6,10 @@ Values are unpickled by whoever asks for them, on his own thread: a large result
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from windlass.workloads.pool.packing import ItemResult, unpack_value
@@ -23,36 +24,51 @@ class Collection:
 
     def __init__(self, count: int, arrived: Callable[[int], None] = lambda _: None) -> None:
         self.answers: list[Answer | list[Answer] | None] = [None] * count
-        self.values: list[list[bytes]] = [[] for _ in range(count)]
+        self.values: dict[int, list[bytes]] = {}
         """What generators have given so far."""
-        self._new: deque[int] = deque()
+        self._new: SimpleQueue[int] = SimpleQueue()
         self._arrived, self._left = arrived, count
-        self._changed = threading.Condition()
+        self._enough = threading.Event()
+        """All are there, or one that is an error."""
 
     # -- on the pool's thread -----------------------------------------------------------------------------------------
 
     def put(self, position: int, answer: Answer | list[Answer]) -> None:
-        with self._changed:
-            self.answers[position] = answer
-            self._new.append(position)
-            self._left -= 1
-            self._changed.notify_all()
+        self.answers[position] = answer
+        self._new.put(position)
+        self._left -= 1
+        if not self._left or isinstance(answer, list | TaskError) or not answer.good:
+            self._enough.set()
         self._arrived(position)
 
     # -- on the thread that waits -------------------------------------------------------------------------------------
 
     def arrivals(self) -> Iterator[int]:
         """Positions as their answers come, until all are there."""
+        for _ in self.answers:
+            yield self._new.get()
+
+    def first_error(self) -> int | None:
+        """Wait until all answers are there, without waking for each; or until one of them is an error, and its
+        position."""
         while True:
-            with self._changed:
-                while not self._new and self._left:
-                    self._changed.wait()
-                some = list(self._new)
-                self._new.clear()
-                over = not self._left
-            yield from some
-            if over and not some:
-                return
+            if self._left:
+                self._enough.wait()
+                self._enough.clear()
+            whole = not self._left  # read first: what is put before is found below
+            for position in self._arrived_so_far():
+                answer = self.answers[position]
+                if isinstance(answer, TaskError) or (isinstance(answer, ItemResult) and not answer.good):
+                    return position
+                if isinstance(answer, list) and any(isinstance(a, TaskError) or not a.good for a in answer):
+                    return position
+            if whole:
+                return None
+
+    def _arrived_so_far(self) -> Iterator[int]:
+        with suppress(Empty):
+            while True:
+                yield self._new.get_nowait()
 
     def value(self, position: int) -> Any:
         """What came of one; raises what it raised."""
@@ -60,7 +76,7 @@ class Collection:
         assert answer is not None
         if isinstance(answer, list):
             return gang_value(answer)
-        return value_of(answer, self.values[position])
+        return value_of(answer, self.values.get(position, []))
 
 
 class Started:
@@ -93,6 +109,8 @@ def value_of(answer: Answer, values: list[bytes]) -> Any:
     """The value of a task; of a generator, the list of its values."""
     if isinstance(answer, TaskError):
         raise answer
+    if answer.kind == "value":
+        return unpack_value(answer.blob)
     value = answer.value()
     return [unpack_value(one) for one in values] if answer.kind == "streamed" else value
 
@@ -108,7 +126,7 @@ def gang_value(answers: list[Answer]) -> list[Any]:
 class Member:
     """The ticket of one task of a collection."""
 
-    __slots__ = ("_collection", "_position", "_progress")
+    __slots__ = ("_collection", "_position")
 
     def __init__(self, collection: Collection, position: int) -> None:
         self._collection, self._position = collection, position
@@ -123,7 +141,7 @@ class Member:
         self._collection.put(self._position, error)
 
     def yielded(self, blob: bytes) -> None:
-        self._collection.values[self._position].append(blob)
+        self._collection.values.setdefault(self._position, []).append(blob)
 
 
 class Ranks:

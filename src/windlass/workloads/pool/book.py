@@ -27,7 +27,19 @@ from .pace import BYTES, Pace
 from .packing import LIMIT, pack_batch, unpack_results
 from .queues import Waiting
 from .rooms import Taken
-from .tasks import Kind, NodeLost, Placed, QueueTimeout, Said, Task, TaskBroken, TaskCancelled, TaskError, TaskTimeout
+from .tasks import (
+    Kind,
+    NodeLost,
+    Over,
+    Placed,
+    QueueTimeout,
+    Said,
+    Task,
+    TaskBroken,
+    TaskCancelled,
+    TaskError,
+    TaskTimeout,
+)
 
 Later = Callable[[float, Callable[[], None]], object]
 """Do something after so many seconds, such as ``loop.call_later``."""
@@ -49,11 +61,13 @@ class Book:
         said: Said = lambda _task, _stream, _line: None,
         python: str = PYTHON,
         limit: int = LIMIT,
+        over: Over = lambda _task: None,
     ) -> None:
         """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
-        ``limit``: bytes of the largest result of a task."""
+        ``limit``: bytes of the largest result of a task. ``over`` is given each task that is over."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
+        self._over = over
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = Waiting()
         self.refused: dict[str, str] = {}
@@ -71,8 +85,7 @@ class Book:
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """New tasks, all to be run once and in any order."""
-        for task in tasks:
-            self.waiting.add(task)
+        self.waiting.extend(tasks)
         self._expire_later(tasks)
         self._move_on()
 
@@ -256,6 +269,7 @@ class Book:
                 self._wait_again(task)
             else:
                 task.state = "over"
+                self._over(task)
                 task.ticket.ended(result)
 
     def _count_done(self, placed: Placed, count: int) -> None:
@@ -301,6 +315,7 @@ class Book:
 
     def _fail(self, task: Task, error: TaskError) -> None:
         task.state = "over"
+        self._over(task)
         task.ticket.failed(error)
 
     def _gang_member_ended(self, gang: Gang, placed: Placed, outcome: Outcome) -> None:
@@ -319,7 +334,7 @@ class Book:
             for other in gang.calls.values():
                 self._kill(other)
         if not gang.calls:
-            again = ended(gang)
+            again = ended(gang, self._over)
             if again:
                 for task in again:
                     task.state = "waiting"
@@ -363,10 +378,11 @@ class Book:
                 self.cancel([task], TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s"))
 
     def _expire_later(self, tasks: Sequence[Task]) -> None:
-        limits = {task.kind.queue_timeout for task in tasks} - {None}
-        for limit in limits:
-            assert limit is not None
-            some = [task for task in tasks if task.kind.queue_timeout == limit]
+        timed: dict[float, list[Task]] = {}
+        for task in tasks:
+            if task.kind.queue_timeout is not None:
+                timed.setdefault(task.kind.queue_timeout, []).append(task)
+        for limit, some in timed.items():
             self._later(limit, lambda some=some, limit=limit: self._expire(some, limit))  # type: ignore[misc]
 
     def _expire(self, tasks: Sequence[Task], limit: float) -> None:

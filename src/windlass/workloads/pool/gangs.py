@@ -16,7 +16,7 @@ from typing import Final
 from .nodes import PoolNode, Slot
 from .packing import ItemResult
 from .rooms import Taken
-from .tasks import Kind, NodeLost, Placed, Task, TaskError
+from .tasks import Kind, NodeLost, Over, Placed, Task, TaskError
 
 FIRST_PORT: Final = 29500
 """Where torch puts its meeting point by default; a gang on another machine takes one of the thousand from there on."""
@@ -130,7 +130,7 @@ def _port(address: str, number: int) -> int:
     return FIRST_PORT + number % 1000
 
 
-def ended(gang: Gang) -> list[Task]:
+def ended(gang: Gang, over: Over) -> list[Task]:
     """Every member has come to an end: tell all of them, or give them back to be started again."""
     kind, results = gang.kind, gang.results
     doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)
@@ -146,6 +146,7 @@ def ended(gang: Gang) -> list[Task]:
             doomed = NodeLost(f"gang {gang.name} lost a member {tries}: {gang.trouble}")
     for member in gang.members:
         member.state = "over"
+        over(member)
         result = results.get(member.rank)
         if doomed is not None:
             member.ticket.failed(doomed)

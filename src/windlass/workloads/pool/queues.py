@@ -30,6 +30,17 @@ class Waiting:
         else:
             line.append(task)
 
+    def extend(self, tasks: Iterable[Task]) -> None:
+        """Many, each at the end of its line."""
+        kind: Kind | None = None
+        line: deque[Task] = deque()
+        for task in tasks:
+            if task.kind is not kind:
+                kind = task.kind
+                line = self._kinds.setdefault(kind, deque())
+                self.name_of(kind)
+            line.append(task)
+
     def add_gang(self, gang: Gang, *, first: bool = False) -> None:
         self.gangs.insert(0 if first else len(self.gangs), gang)
 

@@ -125,6 +125,9 @@ class Task:
         return f"{self.kind.name}#{self.number}"
 
 
+Over = Callable[[Task], None]
+"""Told of each task that is over."""
+
 Said = Callable[[Task, str, str], None]
 """Told every line: the task, ``stdout`` or ``stderr``, the line."""
 

@@ -16,7 +16,7 @@ from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
 from .book import PYTHON, Book
 from .engine import Engine
 from .packing import LIMIT
-from .tasks import SLOTS, Said
+from .tasks import SLOTS, Over, Said
 
 
 class PoolWorkload:
@@ -32,9 +32,10 @@ class PoolWorkload:
         said: Said = lambda _task, _stream, _line: None,
         python: str = PYTHON,
         limit: int = LIMIT,
+        over: Over = lambda _task: None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task."""
+        bytes of the largest result of a task. ``over`` is given each task that is over, before its ticket is told."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
@@ -48,6 +49,7 @@ class PoolWorkload:
             said=said,
             python=python,
             limit=limit,
+            over=over,
         )
 
     async def start(self) -> None:
