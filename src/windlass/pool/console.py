@@ -49,8 +49,8 @@ class Console(Protocol):
         """The pool is up; ``status`` asks it."""
         ...
 
-    def progress(self, count: int) -> Progress:
-        """So many tasks were sent together."""
+    def progress(self, count: int) -> Progress | None:
+        """So many tasks were sent together; None: nobody wants to know how far they are."""
         ...
 
     def said(self, task: Task, stream: str, line: str) -> None:
@@ -70,22 +70,14 @@ class Console(Protocol):
         ...
 
 
-class _NoProgress:
-    def arrived(self, position: int) -> None:
-        pass
-
-    def ended(self) -> None:
-        pass
-
-
 class Silent:
     """Tells nothing, not even what tasks print."""
 
     def opened(self, status: Callable[[], PoolStatus]) -> None:
         pass
 
-    def progress(self, count: int) -> Progress:  # noqa: ARG002
-        return _NoProgress()
+    def progress(self, count: int) -> Progress | None:  # noqa: ARG002
+        return None
 
     def said(self, task: Task, stream: str, line: str) -> None:
         pass

@@ -144,7 +144,12 @@ class Hub:
     def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[Task]:
         """Tasks that run once, in any order."""
         self._share(prepared, len(prepared.pieces))
-        tasks = [self._task(piece, ticket) for piece, ticket in zip(prepared.pieces, tickets, strict=True)]
+        now, numbers = self.now(), self._numbers
+        tasks = [
+            Task(next(numbers), kind, arguments, ticket, now, shared)
+            for (kind, arguments, shared), ticket in zip(prepared.pieces, tickets, strict=True)
+        ]
+        self._outstanding.update(tasks)
         self.book.submit(tasks)
         return tasks
 

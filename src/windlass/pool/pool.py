@@ -296,7 +296,7 @@ class ComputePool:
         """Positions and values as they come. The tasks are started before this returns."""
         return self._values(self.start_all(tasks), return_exceptions)
 
-    def start_all(self, tasks: Sequence[Task | GangTask], arrived: Callable[[int], None] = lambda _: None) -> Started:
+    def start_all(self, tasks: Sequence[Task | GangTask], *arrived: Callable[[int], None]) -> Started:
         """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread."""
         hub, thread = self._running()
         progress = self._console.progress(len(tasks))
@@ -308,11 +308,9 @@ class ComputePool:
             if isinstance(task, GangTask)
         ]
 
-        def answered(position: int) -> None:
-            progress.arrived(position)
-            arrived(position)
-
-        started = Started(Collection(len(tasks), answered), progress.ended, self._cancel_tasks)
+        told = [] if progress is None else [progress.arrived]
+        ended = (lambda: None) if progress is None else progress.ended
+        started = Started(Collection(len(tasks), *told, *arrived), ended, self._cancel_tasks)
         collection = started.collection
 
         def begin() -> None:

@@ -22,7 +22,8 @@ Answer = ItemResult | TaskError
 class Collection:
     """The answers to many tasks, by position, in the order in which they come."""
 
-    def __init__(self, count: int, arrived: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, count: int, *arrived: Callable[[int], None]) -> None:
+        """``arrived``: given each position whose answer has come."""
         self.answers: list[Answer | list[Answer] | None] = [None] * count
         self.values: dict[int, list[bytes]] = {}
         """What generators have given so far."""
@@ -39,7 +40,8 @@ class Collection:
         self._left -= 1
         if not self._left or isinstance(answer, list | TaskError) or not answer.good:
             self._enough.set()
-        self._arrived(position)
+        for tell in self._arrived:
+            tell(position)
 
     # -- on the thread that waits -------------------------------------------------------------------------------------
 

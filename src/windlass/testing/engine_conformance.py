@@ -36,7 +36,7 @@ from windlass.workloads.pool.packing import (
 )
 
 from .engine_alone import READY
-from .engine_stage import MARK, EngineStage, Heard, living, marked, starts, trace
+from .engine_stage import MARK, EngineStage, Heard, end_marked, living, marked, starts, trace
 from .waiting import eventually
 
 MEGABYTE = 1 << 20
@@ -413,9 +413,9 @@ class EngineConformance:
                     assert play.starts(next_one) == 0
                 else:
                     await play.until_began(next_one)
-                    play.stage.let_go(next_one)
-                    assert (await play.outcome(next_one)).ending == "done"
-                    assert play.starts(next_one) == 1
+                    play.engine.kill(next_one)
+                    assert (await play.outcome(next_one)).ending == "killed"
+                    assert play.starts(next_one) <= 1
 
         self._run(test)
 
@@ -532,7 +532,10 @@ class EngineConformance:
                 with suppress(ProcessLookupError):
                     program.kill()
                 await program.wait()
-            await eventually(left, lambda found: not found, within=self.patience)
+            try:
+                await eventually(left, lambda found: not found, within=self.patience)
+            finally:
+                end_marked(mark)
 
         if self.alone:
             self._runner.run(test())

@@ -172,10 +172,15 @@ class ProcessStage:
             with suppress(OSError):
                 os.killpg(host.pid, signal.SIGKILL)
             host.wait()
-        for pid, _ in marked(self._mark):
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        end_marked(self._mark)
         self._directory.cleanup()
+
+
+def end_marked(mark: str) -> None:
+    """Leave nothing behind, also when a test has failed because something was."""
+    for pid, _ in marked(mark):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def marked(mark: str) -> list[tuple[int, str]]:

@@ -17,8 +17,12 @@ WEIGHT: Final = 0.3
 """Of the newest batch in the mean."""
 FADE: Final = 0.9
 """How fast a slow one is forgotten, batch by batch."""
-OUTLIER: Final = 8
-"""A task that took so many times the mean counts as the mean does."""
+OUTLIER: Final = 64
+"""A task that took so many times the mean counts as the mean does. Less, and every hiccup of a busy machine would count
+as a slow task."""
+LEAST: Final = 0.05
+"""Seconds that a batch should take at the least, also at the end, when little is left to share: below it, sending costs
+more than sharing gains."""
 SHORT: Final = 2.0
 """Seconds: a batch that takes no longer may wait behind another on a slot, so that the slot never waits for it."""
 BYTES: Final = 8 << 20
@@ -56,7 +60,7 @@ class Pace:
         if guess is None:
             return 1
         by_time = int(AIM / guess) if guess > 0 else waiting
-        fair = -(-waiting // (ROUNDS * max(1, slots)))
+        fair = max(-(-waiting // (ROUNDS * max(1, slots))), min(waiting, int(LEAST / guess) if guess > 0 else waiting))
         return max(1, min(by_time, STEP * self.largest, fair))
 
     def is_short(self, size: int) -> bool:
