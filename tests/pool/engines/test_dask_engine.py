@@ -29,6 +29,8 @@ from windlass.workloads.pool.packing import (
 )
 from windlass.workloads.pool.tls import make_credentials
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60.0
 
 

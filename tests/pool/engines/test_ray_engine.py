@@ -12,6 +12,8 @@ pytest.importorskip(
 
 from windlass.workloads.pool.ray_engine import RayEngine
 
+pytestmark = pytest.mark.slow
+
 SMALL = 200 << 20
 """Bytes for each node's object store: several nodes share this machine."""
 

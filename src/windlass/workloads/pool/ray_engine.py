@@ -166,7 +166,11 @@ class RayEngine:
         """What the hub says, until it is gone; then everything is lost."""
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                self._heard(*await words_from(reader))
+                words = await words_from(reader)
+                try:
+                    self._heard(*words)
+                except Exception:  # a listener that fails must not make us deaf
+                    log.exception("what the Ray engine had to tell was not taken well")
         why = "the engine's hub has ended"
         for call in list(self._calls):
             self._told.ended(call, Outcome("lost", detail=why, began=self._calls.pop(call)))
