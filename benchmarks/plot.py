@@ -22,6 +22,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "cost_bound": _cost_bound,
         "against_ray": _against_ray,
         "loop": _loop,
+        "pool": _pool,
     }
     written = []
     for name, drawer in drawers.items():
@@ -138,4 +139,13 @@ def _loop(rows: list[dict[str, Any]]) -> Any:
     axes.set_xticks([place + 0.25 for place in places], [f"{row['slices']:,} slices" for row in rows])
     axes.set(ylabel="ms for one pass")
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _pool(rows: list[dict[str, Any]]) -> Any:
+    figure, ((axes,),) = _figure(width=7, height=2.6)
+    colours = [BLUE if row["who"] == "Windlass" else GREY for row in rows]
+    axes.barh([row["who"] for row in rows], [row["seconds"] for row in rows], color=colours)
+    axes.set(xscale="log", xlabel=f"seconds for {rows[0]['tasks']:,} tasks that do nothing")
+    axes.invert_yaxis()
     return figure
