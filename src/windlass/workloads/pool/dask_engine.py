@@ -24,12 +24,12 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Coroutine
-from contextlib import suppress
+import warnings
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any, Final
 
-import dask
 from distributed import Client, Future
 
 from windlass.workloads.protocol import Join
@@ -294,8 +294,7 @@ class DaskEngine:
         call = carried.call
         self._number += 1
         life = worker_name(call.node, call.slot, slot.life)
-        large = {"distributed.admin.large-graph-warning-threshold": "1 TiB"} if len(call.blob) > _LARGE else {}
-        with dask.config.set(large):
+        with _without_warning() if len(call.blob) > _LARGE else nullcontext():
             carried.future = self._client.submit(
                 carry,
                 life,
@@ -442,3 +441,11 @@ class DaskEngine:
         if carried.future is not None:
             carried.future.release()
         self._told.ended(call, outcome)
+
+
+@contextmanager
+def _without_warning() -> Iterator[None]:
+    """A call with a large argument is no graph that its user could make smaller."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        yield
