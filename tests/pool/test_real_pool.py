@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -230,6 +232,27 @@ def test_a_program_that_is_killed_leaves_no_process_behind(tmp_path, number):
         assert program.process.wait() != 0
     finally:
         program.close()
+
+
+def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
+    def told(*words):
+        command = [sys.executable, "-m", "windlass", *words, "-c", str(tmp_path / "kept" / "windlass.yaml")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with quick_pool((1, 2), directory=tmp_path / "kept") as pool:
+        square(2) >> pool
+        eventually(lambda: pool.status().count("ready") == 1, 10)
+        name = pool.status().nodes[0].name
+        status, why = told("status"), told("why", name)
+        assert name in status.stdout, status
+        assert "pool keeps at least 1 slice" in why.stdout, why
+        refused = subprocess.run(
+            [sys.executable, "-m", "windlass", "run", str(tmp_path / "kept" / "windlass.yaml")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "the tasks of a pool are in the program that made it" in refused.stderr
 
 
 def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):

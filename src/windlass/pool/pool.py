@@ -34,6 +34,7 @@ from .errors import BadPool, PoolClosed, PoolError
 from .hub import Hub
 from .image import Image, prepared_here
 from .local import Local
+from .looking import JOURNAL, write_config
 from .preparing import Prepared, Preparer
 from .shaping import Shape, shaped
 from .sizes import Nodes
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from .aio import AsyncPool
     from .executor import PoolExecutor
     from .joblib_backend import PoolBackend
-
-JOURNAL = "journal.db"
 
 
 class ComputePool:
@@ -191,8 +190,10 @@ class ComputePool:
         from windlass.providers.local import LocalProvider
 
         local = self._provider
+        nodes = self._directory / "nodes" if local.directory is None else Path(local.directory)
+        write_config(self._shape, self._directory.absolute(), nodes.absolute())
         return LocalProvider(
-            self._directory / "nodes" if local.directory is None else local.directory,
+            nodes,
             boot_delay=local.boot_delay,
             grace=local.grace,
             tie_to=os.getpid(),
