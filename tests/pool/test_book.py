@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 
 import pytest
 
@@ -91,16 +90,15 @@ def test_demand_is_counted_in_tasks_not_in_batches():
 def test_a_batch_behind_a_call_that_takes_long_is_fetched_back_for_a_free_slot():
     async def journey(world: World) -> None:
         await joined(world, 2)
-        short = compute_of(time.sleep)
-        await world.over(*world.start(*[short(0.002) for _ in range(60)]))
+        await world.over(*world.burst(300))
         world.took = lambda call: 1000.0 if call.node == world.nodes[0] else 0.01
-        futures = world.start(*[short(0.002) for _ in range(100)])
+        futures = world.burst(2000)
         await world.until(lambda: sum(future.done() for future in futures) > 20, within=10)
         behind = [call for node in world.hub.book.nodes.values() for call in node.behind()]
         await asyncio.sleep(1)
         assert not any(call.tasks[0].state == "placed" and call.taken is None for call in behind)
 
-    pool(2, journey, seconds=0.001)
+    pool(2, journey, seconds=0.02)
 
 
 # -- limits of a task --------------------------------------------------------------------------------------------------

@@ -255,6 +255,14 @@ def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
         assert "the tasks of a pool are in the program that made it" in refused.stderr
 
 
+def test_nodes_that_cannot_start_are_told_with_their_last_words(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.exit('no licence for this machine')\n")
+    image = wl.Image(includes=[tmp_path / "sitecustomize.py"])
+    with quick_pool((0, 1), image=image) as pool, pytest.raises(Exception, match="3 nodes in a row") as caught:
+        square(2) >> pool
+    assert "Its last words: SystemExit: no licence for this machine" in str(caught.value)
+
+
 def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):
     with quick_pool((0, 2), directory=tmp_path / "kept") as pool:
         square(2) >> pool

@@ -17,8 +17,9 @@ from windlass.pool.tasks import GangTask, Task, compute_of
 from windlass.pool.tickets import Ranks, TaskFuture
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
 from windlass.sim.clock import virtually
-from windlass.workloads.pool.engine import Call
+from windlass.workloads.pool.engine import Call, Listener, Outcome
 from windlass.workloads.pool.fake_engine import FakeEngine
+from windlass.workloads.pool.packing import pack_results, unpack_results
 from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.protocol import Join
 
@@ -74,6 +75,34 @@ class Machines:
         pass
 
 
+class TimedEngine(FakeEngine):
+    """Items take the virtual time of their call, also by their own word: by it the book learns how long tasks take."""
+
+    async def start(self, listener: Listener) -> None:
+        await super().start(_Timed(listener))
+
+
+class _Timed:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._began: dict[str, float] = {}
+
+    def began(self, call: str) -> None:
+        self._began[call] = asyncio.get_running_loop().time()
+        self._listener.began(call)
+
+    def ended(self, call: str, outcome: Outcome) -> None:
+        took = asyncio.get_running_loop().time() - self._began.pop(call, 0.0)
+        if outcome.ending == "done":
+            results = unpack_results(outcome.result)
+            timed = [result._replace(seconds=took / len(results)) for result in results]
+            outcome = replace(outcome, result=pack_results(timed))
+        self._listener.ended(call, outcome)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listener, name)
+
+
 class World:
     """A pool that runs, and what a test does to it."""
 
@@ -84,7 +113,7 @@ class World:
         self.seconds = seconds
         self.took: Callable[[Call], float] = lambda _: self.seconds
         known = platform.python_version() if python is None else python
-        self.engine = FakeEngine(seconds=lambda call: self.took(call), python=known)
+        self.engine = TimedEngine(seconds=lambda call: self.took(call), python=known)
         self.machines = Machines(self.engine, boot)
         self._more = more
         self.shape = self.shaped(nodes)

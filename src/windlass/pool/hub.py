@@ -16,6 +16,7 @@ from windlass.control.orders import Order, give
 from windlass.control.policy import Leadership
 from windlass.control.records import Luck
 from windlass.control.service import Service
+from windlass.core.lifecycle import IN_FLIGHT, State
 from windlass.core.pool_rule import Decision
 from windlass.core.reasons import plural
 from windlass.journal import Journal
@@ -59,11 +60,14 @@ class Hub:
         passed: Callable[[Pass], None] = lambda _: None,
         told: Callable[[str], None] = lambda _: None,
         holder: str = "pool",
+        last_words: Callable[[str], str] = lambda _slice: "",
     ) -> None:
+        """``last_words`` gives what a slice that is lost said last, where somebody knows."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now = now
         self.steering = PoolSteering(shape)
-        self._passed = passed
+        self._passed, self._last_words = passed, last_words
+        self._words = ""
         self._numbers, self._gangs = count(1), count(1)
         self.workload = PoolWorkload(
             engine,
@@ -224,6 +228,12 @@ class Hub:
         await self.service.reconfigure(shape.settings, {PROVIDER: self.provider}, self.workload)
 
     @property
+    def coming(self) -> int:
+        """Nodes that are on their way."""
+        records = self.service.controller.chronicle.book.slices.values()
+        return sum(record.state in IN_FLIGHT for record in records)
+
+    @property
     def decisions(self) -> Mapping[str, Decision]:
         return self.steering.decisions
 
@@ -233,6 +243,9 @@ class Hub:
         self._passed(done)
         for text in changes_of(done):
             self.last_change = text
+        for move in done.fold.moves:
+            if move.target in (State.LOST, State.INIT_FAILED):
+                self._words = self._last_words(move.slice_id) or self._words
         if not self.book.nodes and len(self.book.waiting) and (why := self._hopeless()):
             self.book.cancel(list(self.book.waiting.tasks()), NoNodes(why))
 
@@ -248,4 +261,5 @@ class Hub:
             bad.append(luck)
         refusals = list(self.book.refused.values())
         last = refusals[-1] if refusals else bad[-1].last_error
-        return f"{plural(GIVE_UP, 'node')} in a row came to nothing, and none is at work: {last}"
+        words = f". Its last words: {self._words}" if self._words and not refusals else ""
+        return f"{plural(GIVE_UP, 'node')} in a row came to nothing, and none is at work: {last}{words}"

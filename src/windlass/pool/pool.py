@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -175,6 +176,7 @@ class ComputePool:
             passed=self._console.passed,
             told=self._console.told,
             holder=f"{self.name}-{os.getpid()}",
+            last_words=self._last_words,
         )
         try:
             await hub.start()
@@ -198,6 +200,17 @@ class ComputePool:
             grace=local.grace,
             tie_to=os.getpid(),
         )
+
+    def _last_words(self, slice_id: str) -> str:
+        """What a node on this computer said last, from its log."""
+        if not isinstance(self._provider, Local):
+            return ""
+        home = Path(self._provider.directory or self._directory / "nodes") / slice_id
+        said = []
+        for log in sorted(home.glob("host-*/stderr.log")):
+            with suppress(OSError):
+                said += log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        return "; ".join(said)
 
     def close(self, *, wait: bool = True) -> None:
         """End it: with ``wait`` after everything that was started is over. ``with`` does it."""
@@ -364,10 +377,8 @@ class ComputePool:
             raise
 
     def _wait_for_nodes(self, task: Task) -> None:
-        wanted = max(1, sum(self._shape.desired.values()))
-        if not any(self._shape.desired.values()):
-            self.run(_NOTHING.options(needs=task.compute.options_.needs)())
-        while self._asked(lambda hub: len(hub.book.open_nodes)) < wanted:
+        self.run(_NOTHING.options(needs=task.compute.options_.needs)())  # the first is there, or it is told why not
+        while self._asked(lambda hub: hub.coming):
             time.sleep(0.02)
 
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any], ordered: bool = True) -> Iterator[Any]:

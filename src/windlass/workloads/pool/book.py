@@ -105,13 +105,23 @@ class Book:
     def cancel(self, tasks: Iterable[Task], error: TaskError | None = None) -> int:
         """End tasks wherever they are; how many there were to end. Running ones are killed with their slot's process;
         others that travelled with them are run again, and it does not count against them."""
-        doomed = 0
-        for task in tasks:
-            if task.state != "over" and task.doomed is None:
-                doomed += 1
-                self._doom(task, error or TaskCancelled(f"{task.label} was cancelled"))
+        doomed = {task for task in tasks if task.state != "over" and task.doomed is None}
+        for task in doomed:
+            task.doomed = error or TaskCancelled(f"{task.label} was cancelled")
+        gangs: set[Gang] = {task.gang for task in doomed if task.gang is not None}
+        waiting = [task for task in doomed if task.state == "waiting" and task.gang is None]
+        self.waiting.remove(waiting)
+        for task in waiting:
+            if task.node is not None:
+                self.nodes[task.node].pinned.remove(task)
+            self._doomed(task)
+        for gang in gangs:
+            self._doom_gang(gang)
+        for call in list(self._calls.values()):
+            if call.tasks[0].gang is None and not doomed.isdisjoint(call.tasks):
+                self._kill(call)
         self._move_on()
-        return doomed
+        return len(doomed)
 
     def close(self) -> None:
         """Place nothing any more."""
@@ -340,27 +350,20 @@ class Book:
                     task.state = "waiting"
                 self.waiting.add_gang(gang, first=True)
 
-    def _doom(self, task: Task, error: TaskError) -> None:
-        task.doomed = error
-        gang: Gang | None = task.gang
-        if task.state == "waiting":
-            members = gang.members if gang is not None else [task]
-            self._out_of_line(task)
-            for member in members:
-                self._fail(member, error)
-            return
-        calls = gang.calls.values() if gang is not None else self._calls.values()
-        for call in list(calls):
-            if gang is not None or task in call.tasks:
-                self._kill(call)
+    def _doomed(self, task: Task) -> None:
+        assert task.doomed is not None
+        self._fail(task, task.doomed)
 
-    def _out_of_line(self, task: Task) -> None:
-        if task.gang is not None:
-            self.waiting.remove_gang(task.gang)
-        elif task.node is not None:
-            self.nodes[task.node].pinned.remove(task)
-        else:
-            self.waiting.remove(task)
+    def _doom_gang(self, gang: Gang) -> None:
+        """All of it, for one of its members is to end."""
+        error = next(member.doomed for member in gang.members if member.doomed is not None)
+        waited = self.waiting.remove_gang(gang)
+        for member in gang.members:
+            member.doomed = error
+            if waited:
+                self._fail(member, error)
+        for call in list(gang.calls.values()):
+            self._kill(call)
 
     def _revoke(self, call: Placed) -> None:
         if not call.ending:

@@ -44,16 +44,17 @@ class Waiting:
     def add_gang(self, gang: Gang, *, first: bool = False) -> None:
         self.gangs.insert(0 if first else len(self.gangs), gang)
 
-    def remove(self, task: Task) -> bool:
-        """Take one out of the line, wherever it stands; False if it is not there."""
-        line = self._kinds.get(task.kind, deque())
-        try:
-            line.remove(task)
-        except ValueError:
-            return False
-        if not line:
-            del self._kinds[task.kind]
-        return True
+    def remove(self, tasks: Iterable[Task]) -> None:
+        """Take tasks out of their lines, wherever they stand."""
+        by_kind: dict[Kind, set[Task]] = {}
+        for task in tasks:
+            by_kind.setdefault(task.kind, set()).add(task)
+        for kind, some in by_kind.items():
+            left = deque(task for task in self._kinds.get(kind, ()) if task not in some)
+            if left:
+                self._kinds[kind] = left
+            else:
+                self._kinds.pop(kind, None)
 
     def remove_gang(self, gang: Gang) -> bool:
         if gang not in self.gangs:
