@@ -20,10 +20,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from windlass.workloads.pool.engine import Call, Engine, NodeFacts, Outcome
+from windlass.workloads.pool.engine import Call, Engine, NodeFacts
 from windlass.workloads.pool.packing import (
     Item,
-    ItemResult,
     ResultTooLarge,
     ResultUnsendable,
     Shared,
@@ -31,12 +30,12 @@ from windlass.workloads.pool.packing import (
     pack_batch,
     pack_function,
     pack_value,
-    unpack_results,
     unpack_value,
 )
 
 from .engine_alone import READY
-from .engine_stage import MARK, EngineStage, Heard, end_marked, living, marked, starts, trace
+from .engine_play import Play, item_of
+from .engine_stage import MARK, EngineStage, Heard, end_marked, marked, trace
 from .waiting import eventually
 
 MEGABYTE = 1 << 20
@@ -90,9 +89,9 @@ class EngineConformance:
         cls._runner.run(end())
         cls._runner.close()
 
-    def _run(self, test: Callable[[_Play], Coroutine[Any, Any, None]]) -> None:
+    def _run(self, test: Callable[[Play], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
-            play = _Play(self._shared_stage, self._shared_heard, self.patience)
+            play = Play(self._shared_stage, self._shared_heard, self.patience)
             try:
                 await test(play)
             finally:
@@ -106,7 +105,7 @@ class EngineConformance:
         assert isinstance(self._shared_stage.engine, Engine)
 
     def test_a_node_joins_when_all_its_slots_are_there_and_tells_its_facts(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             facts = await play.node(slots=2)
             assert facts.slots == 2
             assert facts.python == platform.python_version()
@@ -116,7 +115,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_node_that_is_dismissed_leaves_and_the_others_stay(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             one, other = await play.node(), await play.node()
             play.engine.dismiss(one.node)
             await play.until_left(one)
@@ -127,7 +126,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_call_for_a_node_that_never_was_is_lost(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             outcome = await play.outcome(play.run(NodeFacts("never", 1, "3", ""), lambda: 1))
             assert (outcome.ending, outcome.began) == ("lost", False)
             assert "never" in outcome.detail
@@ -137,14 +136,14 @@ class EngineConformance:
     # -- what a call gives ------------------------------------------------------------------------------------------
 
     def test_a_closure_runs_with_its_arguments(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node, base = await play.node(), [10, 20]
             assert await play.value(node, lambda number, *, more: [*base, number + more], 1, more=2) == [10, 20, 3]
 
         self._run(test)
 
     def test_a_batch_gives_a_result_for_each_item_and_a_failure_spoils_no_other(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             function = pack_function(lambda number: 12 // number)
             items = [Item(function, pack_arguments((number,))) for number in (3, 0, 4)]
             results = await play.results(play.call(await play.node(), items))
@@ -156,7 +155,7 @@ class EngineConformance:
         self._run(test)
 
     def test_an_exception_arrives_with_its_own_type_and_the_traceback_of_the_node(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             def wish_for_the_moon() -> None:
                 raise NotAsWished("the moon", "cheese")
 
@@ -169,7 +168,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_task_that_calls_exit_ends_itself_alone(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             (result,) = await play.results(play.run(node, lambda: sys.exit(3)))
             assert isinstance(result.error(), SystemExit)
@@ -178,7 +177,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_result_that_cannot_be_sent_is_told_in_words(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             import threading
 
             (result,) = await play.results(play.run(await play.node(), lambda: threading.Lock()))
@@ -188,7 +187,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_result_that_is_too_large_is_told_with_its_size_and_the_limit(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             item = Item(pack_function(bytes), pack_arguments((5000,)))
             (result,) = await play.results(play.call(await play.node(), [item], limit=4000))
             assert isinstance(result.error(), ResultTooLarge)
@@ -197,14 +196,14 @@ class EngineConformance:
         self._run(test)
 
     def test_large_arguments_and_results_come_whole(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             much = os.urandom(20 * MEGABYTE)
             assert await play.value(await play.node(), lambda data: data[::-1], much) == much[::-1]
 
         self._run(test)
 
     def test_a_generator_gives_its_values_one_by_one_and_what_it_returns_at_the_end(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             def count(number: int) -> Any:
                 yield from range(number)
                 return "counted"
@@ -218,7 +217,7 @@ class EngineConformance:
         self._run(test)
 
     def test_what_is_yielded_and_printed_is_heard_while_the_call_runs(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             go = str(play.stage.directory / "go-on")
 
             def slowly() -> Any:
@@ -238,7 +237,7 @@ class EngineConformance:
             self._run(test)
 
     def test_lines_come_with_their_item_and_stream_and_before_the_end(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             def speak(number: int) -> None:
                 print(f"out {number}\nand again")  # noqa: T201
                 print("unfinished", end="", file=sys.stderr)  # noqa: T201
@@ -258,7 +257,7 @@ class EngineConformance:
         self._run(test)
 
     def test_what_a_program_prints_that_a_task_has_started_is_heard_too(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             call = play.run(await play.node(), os.system, "echo from afar; echo and astray >&2")
             assert (await play.results(call))[0].value() == 0
             said = {words[3:] for words in play.heard.of(call) if words[0] == "said"}
@@ -268,7 +267,7 @@ class EngineConformance:
             self._run(test)
 
     def test_the_environment_of_a_call_is_there_for_its_time_only(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             nodes = [await play.node(), await play.node()]
             item = [Item(pack_function(os.getenv), pack_arguments(("RANK",)))]
             calls = [play.call(node, item, environment={"RANK": str(rank)}) for rank, node in enumerate(nodes)]
@@ -278,7 +277,7 @@ class EngineConformance:
         self._run(test)
 
     def test_what_is_shared_is_found_by_every_call_and_each_has_its_own_copy(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             def grow(things: Mapping[str, list[int]]) -> int:
                 things["here"].append(4)
                 return len(things["here"])
@@ -300,7 +299,7 @@ class EngineConformance:
     # -- one after the other ----------------------------------------------------------------------------------------
 
     def test_a_slot_runs_its_calls_one_after_the_other_in_their_order(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             calls = [play.run(node, lambda: None) for _ in range(30)]
             for call in calls:
@@ -311,7 +310,7 @@ class EngineConformance:
         self._run(test)
 
     def test_slots_run_at_the_same_time_and_a_call_behind_another_waits(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node(slots=2)
             first, second = play.hold(node, 0), play.hold(node, 1)
             behind = play.run(node, lambda: "at last")
@@ -326,7 +325,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_node_that_gets_nothing_more_ends_what_runs_with_exactly_one_start(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node, other = await play.node(), await play.node()
             call = play.hold(node)
             await play.until_began(call)
@@ -344,7 +343,7 @@ class EngineConformance:
     # -- taking back and ending -------------------------------------------------------------------------------------
 
     def test_a_call_that_waits_can_be_revoked_and_never_starts(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             running, waiting = play.hold(node), play.hold(node)
             await play.until_began(running)
@@ -358,7 +357,7 @@ class EngineConformance:
         self._run(test)
 
     def test_revoking_what_has_begun_or_ended_changes_nothing(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             call = play.hold(node)
             await play.until_began(call)
@@ -373,11 +372,11 @@ class EngineConformance:
         self._run(test)
 
     def test_a_call_that_is_revoked_at_once_is_either_revoked_or_done(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node, directory = await play.node(), str(play.stage.directory)
             for _ in range(10):
                 call = play.name()
-                play.give(Call(call, node.node, 0, pack_batch([_item(trace, directory, call)])))
+                play.give(Call(call, node.node, 0, pack_batch([item_of(trace, directory, call)])))
                 play.engine.revoke(call)
                 outcome = await play.outcome(call)
                 assert outcome.ending in ("revoked", "done")
@@ -386,7 +385,7 @@ class EngineConformance:
         self._run(test)
 
     def test_killing_a_call_ends_it_alone_and_the_slot_comes_back(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node(slots=2)
             victim, behind, beside = play.hold(node), play.hold(node), play.hold(node, 1)
             await play.until_began(victim, beside)
@@ -402,7 +401,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_kill_that_comes_too_late_hits_nobody_else(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             for _ in range(10):
                 short, next_one = play.run(node, lambda: None), play.hold(node)
@@ -420,7 +419,7 @@ class EngineConformance:
         self._run(test)
 
     def test_killing_a_call_that_waits_leaves_the_one_that_runs_alone(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             running, waiting = play.hold(node), play.hold(node)
             await play.until_began(running)
@@ -432,7 +431,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_slot_can_be_killed_again_and_again(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             for _ in range(3):
                 call = play.hold(node)
@@ -446,7 +445,7 @@ class EngineConformance:
     # -- loss -------------------------------------------------------------------------------------------------------
 
     def test_a_host_that_is_killed_loses_its_calls_once_and_the_others_go_on(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node, other = await play.node(slots=2), await play.node()
             lost = [play.hold(node, 0), play.hold(node, 0), play.hold(node, 1)]  # the second waits behind the first
             kept = play.hold(other)
@@ -470,7 +469,7 @@ class EngineConformance:
         self._run(test)
 
     def test_a_slot_that_dies_takes_its_node_along_and_says_how(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node(slots=2)
             beside = play.hold(node, 1)
             await play.until_began(beside)
@@ -483,7 +482,7 @@ class EngineConformance:
             self._run(test)
 
     def test_dismissing_a_busy_node_loses_its_calls(self) -> None:
-        async def test(play: _Play) -> None:
+        async def test(play: Play) -> None:
             node = await play.node()
             calls = [play.hold(node), play.hold(node)]
             await play.until_began(calls[0])
@@ -498,7 +497,7 @@ class EngineConformance:
     def test_closing_ends_every_call_and_leaves_no_process(self) -> None:
         async def test() -> None:
             stage, heard = await _opened(self.stage())
-            play = _Play(stage, heard, self.patience)
+            play = Play(stage, heard, self.patience)
             try:
                 call = play.hold(await play.node(slots=2))
                 await play.until_began(call)
@@ -545,96 +544,3 @@ async def _opened(stage: EngineStage) -> tuple[EngineStage, Heard]:
     heard = Heard()
     await stage.engine.start(heard)
     return stage, heard
-
-
-def _item(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Item:
-    return Item(pack_function(function), pack_arguments(args, kwargs))
-
-
-class _Play:
-    """One test on the stage: its nodes, its calls, and what was heard of them."""
-
-    _numbers = 0
-
-    def __init__(self, stage: EngineStage, heard: Heard, patience: float) -> None:
-        self.stage, self.heard, self.engine = stage, heard, stage.engine
-        self._patience = patience
-        self._nodes: list[str] = []
-        self._given: list[str] = []
-
-    def name(self) -> str:
-        _Play._numbers += 1
-        return f"c-{_Play._numbers}"
-
-    def clear(self) -> None:
-        """Let the nodes of the test go."""
-        for call in self._given:
-            self.stage.let_go(call)
-        for node in self._nodes:
-            self.engine.dismiss(node)
-
-    async def node(self, slots: int = 1) -> NodeFacts:
-        name = f"n-{self.name()}"
-        self._nodes.append(name)
-        await self.stage.host(name, self.engine.join(name, slots))
-        await self.until(lambda: self.heard.of(name))
-        facts: NodeFacts = self.heard.of(name)[0][2]
-        return facts
-
-    def give(self, call: Call) -> str:
-        self._given.append(call.id)
-        self.engine.run(call)
-        return call.id
-
-    def call(
-        self,
-        node: NodeFacts,
-        items: list[Item],
-        *,
-        slot: int = 0,
-        limit: int = 1 << 30,
-        environment: Mapping[str, str] | None = None,
-        shared: tuple[str, ...] = (),
-    ) -> str:
-        blob = pack_batch(items, limit=limit)
-        return self.give(Call(self.name(), node.node, slot, blob, environment or {}, shared))
-
-    def run(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-        return self.call(node, [_item(function, *args, **kwargs)])
-
-    def hold(self, node: NodeFacts, slot: int = 0) -> str:
-        """A call that runs until it is let go."""
-        call = self.name()
-        return self.give(Call(call, node.node, slot, pack_batch([self.stage.held(call)])))
-
-    async def until(self, wanted: Callable[[], object]) -> None:
-        await self.heard.until(wanted, self._patience)
-
-    async def until_began(self, *calls: str) -> None:
-        await self.until(lambda: all(("began", call) in self.heard.words for call in calls))
-
-    async def until_left(self, node: NodeFacts) -> None:
-        await self.until(lambda: self.heard.of(node.node)[-1][0] == "left")
-
-    async def outcome(self, call: str) -> Outcome:
-        await self.until(lambda: self.heard.outcomes(call))
-        return self.heard.outcomes(call)[0]
-
-    async def results(self, call: str) -> tuple[ItemResult, ...]:
-        outcome = await self.outcome(call)
-        assert outcome.ending == "done", outcome.detail
-        return unpack_results(outcome.result)
-
-    async def value(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return (await self.results(self.run(node, function, *args, **kwargs)))[0].value()
-
-    def starts(self, call: str) -> int:
-        return len(starts(self.stage.directory, call))
-
-    async def until_dead(self, *calls: str) -> None:
-        """Until no process lives any more in which these calls have started."""
-
-        async def look() -> list[int]:
-            return living(pid for call in calls for pid in starts(self.stage.directory, call))
-
-        await eventually(look, lambda left: not left, within=self._patience)
