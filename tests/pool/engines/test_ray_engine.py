@@ -13,7 +13,7 @@ from windlass.workloads.pool.engine import EngineError
 
 pytest.importorskip(
     "ray",
-    reason="Ray is not installed; these tests run in an environment that has it: pip install 'ray>=2.52', then again",
+    reason="Ray is not installed; these tests run where it is: pip install 'windlass[pool-ray]'",
 )
 
 from windlass.workloads.pool.ray_engine import RayEngine
