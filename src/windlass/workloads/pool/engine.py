@@ -105,11 +105,13 @@ class Engine(Protocol):
         ...
 
     def join(self, node: str, slots: int) -> Join:
-        """What a host must run to become this node. Pure, once the engine has been started."""
+        """What a host must run to become this node. Pure, once the engine has been started. Its environment holds the
+        keys to the pool: a provider keeps it from other users of its machines."""
         ...
 
     def share(self, name: str, blob: bytes) -> None:
-        """Have a blob ready that several calls need; it travels to each node that needs it, once."""
+        """Have a blob ready that several calls need; it travels to each node that needs it, once. A name stands for the
+        same bytes for as long as the engine lives."""
         ...
 
     def unshare(self, name: str) -> None:
@@ -128,8 +130,9 @@ class Engine(Protocol):
         ...
 
     def kill(self, call: str) -> None:
-        """End it even if it runs. The process of its slot may go for that and come back; calls behind it on the slot
-        are ``revoked``, the node stays."""
+        """End it even if it runs: it is ``killed`` then. The process of its slot may go for that and come back; calls
+        behind it on the slot are ``revoked``, the node stays. One that has not begun is ``revoked``; one that has ended
+        by then is left as it is, and no other call is hit in its place."""
         ...
 
     def dismiss(self, node: str) -> None:
