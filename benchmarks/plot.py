@@ -23,6 +23,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "against_ray": _against_ray,
         "loop": _loop,
         "traces": _traces,
+        "pool": _pool,
     }
     written = []
     for name, drawer in drawers.items():
@@ -157,4 +158,13 @@ def _traces(rows: list[dict[str, Any]]) -> Any:
         axes.tick_params(labelsize=8)
         axes.set_xlabel("cost / offline bound; wait of a job, 95th percentile", fontsize=9)
         axes.set_title(f"{trace}: {some[0]['jobs']:,} jobs", fontsize=10)
+    return figure
+
+
+def _pool(rows: list[dict[str, Any]]) -> Any:
+    figure, ((axes,),) = _figure(width=7, height=2.6)
+    colours = [BLUE if row["who"] == "Windlass" else GREY for row in rows]
+    axes.barh([row["who"] for row in rows], [row["seconds"] for row in rows], color=colours)
+    axes.set(xscale="log", xlabel=f"seconds for {rows[0]['tasks']:,} tasks that do nothing")
+    axes.invert_yaxis()
     return figure

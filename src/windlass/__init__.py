@@ -4,6 +4,9 @@ It can be asked before it acts: ``plan`` takes a snapshot, all that is known at 
 and why. A snapshot comes from a scenario file (``read_scenario``) or is written in Python (``snapshot``, ``group``,
 ``slice_``, ``node``, ``demand``, ``gang``).
 
+And it can be used from a Python program: ``ComputePool`` runs functions (``compute``, ``gather``, ``gang``) on nodes
+whose number follows the work.
+
 What is exported here is loaded when it is first used, so that ``import windlass`` costs next to nothing.
 """
 
@@ -13,23 +16,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .builders import demand, gang, group, node, slice_, snapshot
+    from .builders import demand, group, node, slice_, snapshot
     from .core.plan import Plan
     from .core.planner import plan
     from .core.snapshot import Snapshot
+    from .ganging import gang
+    from .pool.image import Image
+    from .pool.local import Local
+    from .pool.pool import ComputePool
+    from .pool.sizes import Nodes
+    from .pool.tasks import compute, gather
     from .scenario.reading import ScenarioError
     from .scenario.scenario import read_scenario
     from .scenario.writing import write_scenario
 
-__version__ = "0.1.0"
+from .version import __version__
 
 __all__ = [
+    "ComputePool",
+    "Image",
+    "Local",
+    "Nodes",
     "Plan",
     "ScenarioError",
     "Snapshot",
     "__version__",
+    "compute",
     "demand",
     "gang",
+    "gather",
     "group",
     "node",
     "plan",
@@ -40,11 +55,17 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ComputePool": "pool.pool",
+    "Image": "pool.image",
+    "Local": "pool.local",
+    "Nodes": "pool.sizes",
     "Plan": "core.plan",
     "ScenarioError": "scenario.reading",
     "Snapshot": "core.snapshot",
+    "compute": "pool.tasks",
     "demand": "builders",
-    "gang": "builders",
+    "gang": "ganging",
+    "gather": "pool.tasks",
     "group": "builders",
     "node": "builders",
     "plan": "core.planner",
@@ -54,11 +75,22 @@ _HOMES = {
     "write_scenario": "scenario.writing",
 }
 
+_EXTRAS = {"cloudpickle": "pool", "distributed": "pool"}
+"""Packages that not everybody has, and what brings them."""
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRAS:
+            extra = _EXTRAS[error.name]
+            text = f"{name} needs {error.name}, which is not installed: pip install windlass[{extra}]"
+            raise ImportError(text) from None
+        raise
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

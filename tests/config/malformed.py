@@ -103,7 +103,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("{type: simulated, seed: -1}"): ("providers.p.seed", "at least 0"),
     provider("{type: simulated, seed: x}"): ("providers.p.seed", "whole number", "'x'"),
     # -- workload --------------------------------------------------------------------------------------------------
-    workload("ray"): ("workload", "must be a workload with a type (queue, simulated)", "'ray'"),
+    workload("ray"): ("workload", "must be a workload with a type (queue, simulated, pool)", "'ray'"),
     workload("{}"): ("workload.type", "required"),
     workload("{type: ray}"): ("workload.type", "windlass[ray]"),
     workload("{type: dask}"): ("workload.type", "windlass[pool]"),

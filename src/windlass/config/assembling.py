@@ -46,6 +46,9 @@ class Plant:
 def misfits(config: Config) -> list[str]:
     """Providers and a workload that cannot work together, in words."""
     kind, sellers = config.workload.type, {sold.provider for sold in config.settings.groups}
+    if kind == "pool":
+        here = "workload.type: the tasks of a pool are in the program that made it, and so is its controller; "
+        return [f"{here}this file is for windlass status, why and events"]
     return [
         f"workload.type: {kind} runs on {SELLER[kind]} machines only, and providers.{name} is {one.type}"
         for name, one in config.providers.items()

@@ -61,7 +61,8 @@ PROVIDERS: Final = Types(
 )
 WORKLOADS: Final = Types(
     "a workload",
-    "`queue`: commands in a queue on this machine. `simulated`: work that does not exist.",
+    "`queue`: commands in a queue on this machine. `simulated`: work that does not exist. `pool`: tasks of a "
+    "program in Python, which runs its controller itself; its configuration is for looking at it.",
     {
         "queue": Section(
             "a queue",
@@ -90,6 +91,7 @@ WORKLOADS: Final = Types(
                 Setting("duration", Duration(high=YEARS), "5m", "s", "How long one task runs."),
             ),
         ),
+        "pool": Section("a pool", ()),
     },
-    {"dask": "pool", "kubernetes": "kubernetes", "pool": "pool", "ray": "ray"},
+    {"dask": "pool", "kubernetes": "kubernetes", "ray": "ray"},
 )

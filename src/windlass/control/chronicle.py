@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
-from windlass import __version__
 from windlass.core.plan import Plan, Waiting
 from windlass.core.reasons import Reason
 from windlass.core.snapshot import Demand
 from windlass.journal import Entry, Journal, Record
 from windlass.providers.protocol import Instance
+from windlass.version import __version__
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 
 from .accounts import Account

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from windlass import __version__
 from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
 from windlass.core.snapshot import Snapshot
 from windlass.journal import Entry, Journal
 from windlass.providers.protocol import Provider
+from windlass.version import __version__
 from windlass.workloads.protocol import Workload
 
 from .acting import Actuator
@@ -29,6 +29,7 @@ from .observing import Observer
 from .orders import orders_after
 from .policy import Leadership, Settings
 from .reckoning import ORDERS, Given, Reckoned, reckoned
+from .steering import Steer, Steered, as_told
 
 SAVE_AFTER = 1000
 """Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
@@ -65,15 +66,16 @@ class Controller:
         steady: Callable[[], float] | None = None,
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
+        steer: Steer = as_told,
         planner: Callable[[Snapshot], Plan] | None = None,
     ) -> None:
         """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
-        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``planner``:
-        another one than ours, to compare it with."""
+        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
+        the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with."""
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady = now, steady or now
         self.leadership, self._wake = leadership or Leadership(), wake
-        self._planner = planner
+        self._steer, self._steered, self._planner = steer, Steered(settings), planner
         self.chronicle = Chronicle()
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
@@ -144,7 +146,9 @@ class Controller:
         if self.actuator.overtaken:
             raise NotLeading(self.actuator.overtaken)
         self.leading.renew()
-        before, now, settings = self.chronicle, self.now(), self.settings
+        before, now = self.chronicle, self.now()
+        self._steered = self._steer(self.settings, look.view, before.book, now)
+        settings = self._steered.settings
         refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
         given = Given(
             now=now,
@@ -195,9 +199,9 @@ class Controller:
     def next_deadline(self) -> float | None:
         """When a pass would do something although nothing new is seen, by the clock ``now``."""
         demands = self.chronicle.sighted.demand.values()
-        due = next_deadline(self.chronicle.book, demands, self.settings, self.now())
+        due = next_deadline(self.chronicle.book, demands, self._steered.settings, self.now())
         again = self.actuator.next_try()
-        return min((at for at in (due, again) if at is not None), default=None)
+        return min((at for at in (due, again, self._steered.due) if at is not None), default=None)
 
 
 def _letters(number: int) -> str:

@@ -18,6 +18,7 @@ from windlass.workloads.protocol import Workload
 from .leading import NotLeading
 from .loop import Controller, Pass
 from .policy import Leadership, Settings
+from .steering import Steer, as_told
 
 ORDERS_EVERY = 0.5
 """Seconds between two looks for new orders: one row is read."""
@@ -42,8 +43,9 @@ class Service:
         steady: Callable[[], float],
         passed: Callable[[Pass], None] = lambda _: None,
         told: Callable[[str], None] = lambda _: None,
+        steer: Steer = as_told,
     ) -> None:
-        """``passed`` is given every pass, ``told`` what else there is to say."""
+        """``passed`` is given every pass, ``told`` what else there is to say; ``steer`` as for a controller."""
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._passed, self._told = passed, told
         self._retention, self._journal = retention, journal
@@ -61,6 +63,7 @@ class Service:
             steady=steady,
             leadership=leadership,
             wake=self._wake.set,
+            steer=steer,
         )
         self.leading = False
 

@@ -32,4 +32,6 @@ elsewhere for less, and `keeping` says why each other slice stays.
 
 The answer. `planner` calls these steps in their order, and `plan` is what comes out. `invariants` checks a plan from
 the outside against the laws that every plan obeys.
+
+Beside it stands `pool_rule`, the rule by which an elastic pool says how many nodes it wants.
 """

@@ -15,7 +15,8 @@ is tested, and run pytest:
         async def leftovers(self, slice_id):
             return await my_disks_tagged(slice_id)  # must be empty when a slice is gone
 
-Each test gets a fresh object of the class, so what it keeps on ``self`` is its own. `workload_conformance` works the
-same way. `waiting` has ``run`` and ``eventually``, with which the suites wait: by looking, with a deadline, never by
-sleeping and hoping.
+Each test gets a fresh object of the class, so what it keeps on ``self`` is its own. `workload_conformance` and
+`engine_conformance` work the same way, each on a stage that you give; the engines' tests share one engine per class.
+`waiting` has ``run`` and ``eventually``, with which the suites wait: by looking, with a deadline, never by sleeping and
+hoping.
 """

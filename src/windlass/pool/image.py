@@ -1,0 +1,110 @@
+"""What nodes have besides Python: packages, files, environment.
+
+On this computer ``env`` and ``includes`` are given to every node; ``pip`` is installed once into a directory of its own
+that comes first on the nodes' path, and kept for the next pool with the same list. ``apt`` is refused: a pool does not
+change the computer it runs on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import BadPool
+
+INSTALL_LIMIT = 900
+"""Seconds for pip."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """``pip``: requirements. ``apt``: system packages. ``env``: variables. ``includes``: files and directories that
+    nodes can import."""
+
+    pip: Sequence[str] = ()
+    apt: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    includes: Sequence[str | os.PathLike[str]] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("pip", "apt", "includes"):
+            if isinstance(getattr(self, name), str):
+                raise BadPool(f"image: {name} must be a list, such as {name}=[{getattr(self, name)!r}]")
+        for name, value in self.env.items():
+            if not (_is_text(name) and _is_text(value) and name and "=" not in name):
+                raise BadPool(
+                    f"image: env has {name!r}: {value!r}; give names and values as text, without '=' in a name"
+                )
+        for path in self.includes:
+            if not Path(path).exists():
+                raise BadPool(f"image: there is no file or directory {path} to include")
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str) and "\0" not in given
+
+
+def prepared_here(image: Image, directory: Path, cache: Path | None = None) -> dict[str, str]:
+    """The environment of nodes on this computer, after everything that they need has been put in place.
+
+    ``directory`` belongs to the pool; ``cache`` to all pools of this user.
+    """
+    if image.apt:
+        raise BadPool(
+            f"image: apt={list(image.apt)} is for machines that a pool starts from nothing; on this computer install "
+            f"them yourself: sudo apt install {' '.join(image.apt)}"
+        )
+    path = []
+    if image.includes:
+        path.append(str(_included(image.includes, directory / "includes")))
+    if image.pip:
+        path.append(str(_installed(image.pip, cache or _cache())))
+    # Functions of modules are sent by name: nodes on this computer find them where this program found them.
+    path += [str(Path(one).absolute()) for one in sys.path]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), **image.env}
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass" / "images"
+
+
+def _included(includes: Sequence[str | os.PathLike[str]], into: Path) -> Path:
+    """A copy of them: what is edited later does not change a pool that runs."""
+    into.mkdir(parents=True, exist_ok=True)
+    for one in map(Path, includes):
+        if one.is_dir():
+            shutil.copytree(one, into / one.resolve().name, dirs_exist_ok=True)
+        else:
+            shutil.copy2(one, into / one.name)
+    return into
+
+
+def _installed(requirements: Sequence[str], cache: Path) -> Path:
+    """A directory with the packages; made once for each list of requirements and each Python."""
+    names = "\n".join([sys.version, *sorted(requirements)])
+    home = cache / hashlib.sha256(names.encode()).hexdigest()[:16]
+    if home.exists():
+        return home
+    cache.mkdir(parents=True, exist_ok=True)
+    making = cache / f"{home.name}.{os.getpid()}"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(making), *requirements]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_LIMIT)
+        if done.returncode:
+            words = (done.stderr or done.stdout).strip().splitlines()
+            raise BadPool(f"image: pip could not install {', '.join(requirements)}: {' '.join(words[-3:])}")
+        making.replace(home)  # whole or not at all, also when two pools make it at once
+    except subprocess.TimeoutExpired:
+        raise BadPool(f"image: pip took longer than {INSTALL_LIMIT} s to install {', '.join(requirements)}") from None
+    except OSError:
+        if not home.exists():
+            raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return home

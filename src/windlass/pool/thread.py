@@ -1,0 +1,54 @@
+"""A thread with an event loop: where a pool works while the program goes its own way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs an event loop until it is stopped. A daemon: a program that forgets its pool still ends."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine that runs there."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def soon(self, call: Callable[[], Any]) -> None:
+        """Have it done there, without waiting."""
+        self.loop.call_soon_threadsafe(call)
+
+    def ask(self, call: Callable[[], T]) -> T:
+        """What a call gives there."""
+        if threading.current_thread() is self._thread:
+            return call()
+        answer: Future[T] = Future()
+
+        def answered() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:  # noqa: BLE001  # raised where it was asked
+                answer.set_exception(error)
+
+        self.loop.call_soon_threadsafe(answered)
+        return answer.result()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()

@@ -1,0 +1,96 @@
+"""What is printed on a slot: everything, also by C code and by programs that a task starts.
+
+The slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so
+that lines are told as they come; at the end of the item whatever is still in the pipes is read by the runner itself, so
+that no line comes after the end, at the price of one system call.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from .engine import Stream
+from .runner import LONGEST_LINE, Sink
+
+_STREAMS: Final[tuple[tuple[int, Stream], ...]] = ((1, "stdout"), (2, "stderr"))
+
+
+class ProcessOutput:
+    """Catches the output of this very process. Made once, before the first item."""
+
+    def __init__(self, log: int) -> None:
+        """``log``: a file descriptor to which goes what is printed between two items."""
+        self._log = log
+        self._lock = threading.Lock()
+        self._now: tuple[int, Sink] | None = None
+        self._pipes: dict[int, Stream] = {}
+        self._parts: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
+        for number, stream in _STREAMS:
+            reading, writing = os.pipe()
+            os.dup2(writing, number)
+            os.close(writing)
+            os.set_blocking(reading, False)
+            self._pipes[reading] = stream
+        # Whole lines at once, as on a terminal; the default for a pipe would keep them back until a buffer is full.
+        sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        threading.Thread(target=self._listen, name="windlass-output", daemon=True).start()
+
+    @contextmanager
+    def item(self, number: int, sink: Sink) -> Iterator[None]:
+        with self._lock:
+            self._read()  # what a thread of an earlier item printed meanwhile
+            self._finish()
+            self._now = number, sink
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # a task may have closed them
+                sys.stdout.flush()
+                sys.stderr.flush()
+            with self._lock:
+                self._read()
+                self._finish()
+                self._now = None
+
+    def _listen(self) -> None:
+        waits = select.poll()
+        for pipe in self._pipes:
+            waits.register(pipe, select.POLLIN)
+        while True:
+            waits.poll()
+            with self._lock:
+                self._read()
+
+    def _read(self) -> None:
+        for pipe, stream in self._pipes.items():
+            with suppress(BlockingIOError):
+                while some := os.read(pipe, 1 << 16):
+                    *lines, rest = (self._parts[stream] + some).split(b"\n")
+                    for line in lines:
+                        self._tell(stream, line)
+                    while len(rest) > LONGEST_LINE:
+                        self._tell(stream, rest[:LONGEST_LINE])
+                        rest = rest[LONGEST_LINE:]
+                    self._parts[stream] = rest
+
+    def _finish(self) -> None:
+        """What stands after the last end of a line is a line too."""
+        for stream, part in self._parts.items():
+            if part:
+                self._parts[stream] = b""
+                self._tell(stream, part)
+
+    def _tell(self, stream: Stream, line: bytes) -> None:
+        if self._now is None:
+            with suppress(OSError):
+                os.write(self._log, line + b"\n")
+        else:
+            number, sink = self._now
+            sink.said(number, stream, line.decode("utf-8", "backslashreplace"))

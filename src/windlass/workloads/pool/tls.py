@@ -1,0 +1,75 @@
+"""Certificates made for one pool: an authority that lives as long as the pool, and a certificate for each side.
+
+Everybody on the wire must show a certificate of this authority, the pool to its nodes and the nodes to the pool, so
+nobody else can join, listen or give orders: also no other user of the same machine. The authority's own key is
+forgotten as soon as both certificates are made.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_YEARS = 10
+"""How long a pool may live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What one side needs to be let in, as PEM text."""
+
+    authority: str
+    certificate: str
+    key: str
+
+
+def make_credentials(*names: str) -> tuple[Credentials, ...]:
+    """Credentials of one new authority, one for each of the names."""
+    now = dt.datetime.now(dt.UTC)
+    issuer = _name("windlass pool")
+    own = ec.generate_private_key(ec.SECP256R1())
+    root = (
+        _certificate(issuer, issuer, own.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(own, hashes.SHA256())
+    )
+    made = []
+    for name in names:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _certificate(_name(name), issuer, key.public_key(), now)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .sign(own, hashes.SHA256())
+        )
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        made.append(Credentials(_pem(root), _pem(certificate), private.decode("ascii")))
+    return tuple(made)
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))  # the clock of a node may be behind
+        .not_valid_after(now + dt.timedelta(days=365 * _YEARS))
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")

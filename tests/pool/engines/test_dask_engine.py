@@ -1,0 +1,256 @@
+"""The Dask engine keeps the contract of an engine, with real processes; and answers the traps of Dask."""
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from distributed.core import connect
+
+from windlass.testing.engine_conformance import EngineConformance
+from windlass.testing.engine_stage import Heard, ProcessStage
+from windlass.testing.waiting import eventually, run
+from windlass.workloads.pool.dask_engine import DaskEngine
+from windlass.workloads.pool.dask_words import NODE, NodeOrder, security_of
+from windlass.workloads.pool.engine import Call, EngineError
+from windlass.workloads.pool.packing import (
+    Item,
+    Shared,
+    pack_arguments,
+    pack_batch,
+    pack_function,
+    pack_value,
+    unpack_results,
+)
+from windlass.workloads.pool.tls import make_credentials
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+
+
+class TestDaskEngine(EngineConformance):
+    alone = "windlass.workloads.pool.dask_engine:DaskEngine"
+
+    def stage(self):
+        return ProcessStage(DaskEngine)
+
+
+class Pool:
+    """An engine with nodes of one slot or more, and calls on them."""
+
+    def __init__(self, stage):
+        self.stage, self.engine, self.heard = stage, stage.engine, Heard()
+        self._number = 0
+
+    async def node(self, name, slots=1):
+        await self.stage.host(name, self.engine.join(name, slots))
+        await self.heard.until(lambda: self.heard.of(name), PATIENCE)
+
+    def run(self, node, function, *args, slot=0):
+        self._number += 1
+        call = f"call-{self._number}"
+        self.engine.run(Call(call, node, slot, pack_batch([Item(pack_function(function), pack_arguments(args))])))
+        return call
+
+    async def began(self, call):
+        await self.heard.until(lambda: self.heard.of(call), PATIENCE)
+
+    async def ended(self, call):
+        await self.heard.until(lambda: self.heard.outcomes(call), PATIENCE)
+        return self.heard.outcomes(call)[0]
+
+    async def value(self, node, function, *args, slot=0):
+        outcome = await self.ended(self.run(node, function, *args, slot=slot))
+        return unpack_results(outcome.result)[0].value()
+
+
+@asynccontextmanager
+async def pool(**about):
+    stage = ProcessStage(lambda: DaskEngine(**about))
+    one = Pool(stage)
+    try:
+        await stage.engine.start(one.heard)
+        yield one
+    finally:
+        await stage.engine.close()
+        await stage.break_off()
+
+
+class Telltale:
+    """Leaves the number of every process in which it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return _told, (self.path,)
+
+
+def _told(path):
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return path
+
+
+def hold_the_interpreter():
+    """As C code does that never gives it back."""
+    ctypes.PyDLL(None).sleep(3600)
+
+
+def test_only_the_slot_unpickles_what_is_the_users(tmp_path):
+    async def test():
+        async with pool() as one:
+            await one.node("n")
+            path = tmp_path / "unpickled"
+            slot = await one.value("n", lambda _: os.getpid(), Telltale(str(path)))
+            assert [int(pid) for pid in path.read_text().split()] == [slot]
+
+    run(test())
+
+
+def test_a_call_that_holds_the_interpreter_can_be_killed_and_harms_no_other():
+    async def test():
+        async with pool() as one:
+            await one.node("n", slots=2)
+            stuck = one.run("n", hold_the_interpreter)
+            behind = one.run("n", time.sleep, 0)
+            await one.began(stuck)
+            assert await one.value("n", lambda: "beside", slot=1) == "beside"
+            one.engine.kill(stuck)
+            assert (await one.ended(stuck)).ending == "killed"
+            assert (await one.ended(behind)).ending == "revoked"
+            assert await one.value("n", lambda: "back") == "back"
+
+    run(test())
+
+
+def test_what_a_killed_call_had_started_ends_with_it(tmp_path):
+    async def test():
+        async with pool() as one:
+            await one.node("n")
+            pid_file = tmp_path / "pid"
+            call = one.run("n", os.system, f"echo $$ > {pid_file}; exec sleep 3600")
+            await eventually(_text_of(pid_file), within=PATIENCE)
+            one.engine.kill(call)
+            assert (await one.ended(call)).ending == "killed"
+            await eventually(_gone(int(pid_file.read_text())), within=PATIENCE)
+
+    run(test())
+
+
+def _text_of(path):
+    async def look():
+        return path.exists() and path.read_text().strip()
+
+    return look
+
+
+def _gone(pid):
+    async def look():
+        try:
+            return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return True
+
+    return look
+
+
+def test_when_the_scheduler_dies_every_node_is_lost_and_no_process_stays(caplog):
+    async def test():
+        async with pool() as one:
+            await one.node("n")
+            call = one.run("n", time.sleep, 3600)
+            await one.began(call)
+            (scheduler,) = [pid for pid, command in await one.stage.leftovers() if "dask_scheduler" in command]
+            os.kill(scheduler, signal.SIGKILL)
+            await one.heard.until(lambda: one.heard.of("n")[-1][0] == "left", PATIENCE)
+            assert [outcome.ending for outcome in one.heard.outcomes(call)] == ["lost"]
+            assert (await one.ended(one.run("n", time.sleep, 0))).ending == "lost"
+            await eventually(one.stage.leftovers, lambda left: not left, within=PATIENCE)
+
+    run(test())
+    assert "scheduler's process ended" in caplog.text
+
+
+async def intrude(scheduler, security):
+    comm = await connect(scheduler, timeout=5, **security.get_connection_args("worker"))
+    await comm.write({"op": "windlass_line", "node": "evil", "slots": 1, "python": "3", "address": ""})
+    await comm.read()
+
+
+def test_a_stranger_is_not_let_in():
+    async def test():
+        async with pool() as one:
+            order = NodeOrder.of(one.engine.join("n", 1).environment[NODE])
+            (stranger,) = make_credentials("stranger")
+            with pytest.raises(OSError, match=r".+"):
+                await intrude(order.scheduler, security_of(stranger))
+            await one.node("n")
+            assert one.heard.of("evil") == []
+
+    run(test())
+
+
+def test_a_task_does_not_see_the_keys_of_its_node_and_has_luck_of_its_own():
+    async def test():
+        async with pool() as one:
+            await one.node("n", slots=2)
+            environment = await one.value("n", lambda: dict(os.environ))
+            assert NODE not in environment
+            assert not any("PRIVATE KEY" in value for value in environment.values())
+            assert await one.value("n", lambda: random.random()) != await one.value(
+                "n", lambda: random.random(), slot=1
+            )
+
+    run(test())
+
+
+def test_without_encryption_it_carries_all_the_same():
+    async def test():
+        async with pool(encrypted=False) as one:
+            one.engine.share("words", pack_value("plain words"))
+            await one.node("n")
+            assert await one.value("n", str.upper, Shared("words")) == "PLAIN WORDS"
+
+    run(test())
+
+
+def test_nodes_get_there_by_another_way_than_where_it_listens():
+    async def test():
+        async with pool(host="0.0.0.0", contact="127.0.0.1") as one:
+            assert "tls://127.0.0.1:" in one.engine.join("n", 1).environment[NODE]
+            await one.node("n")
+            assert await one.value("n", lambda: 1) == 1
+
+    run(test())
+
+
+def test_two_engines_at_once_do_not_disturb_each_other():
+    async def test():
+        async with pool() as one, pool() as other:
+            await asyncio.gather(one.node("n"), other.node("n"))
+            assert await one.value("n", lambda: 1) == 1
+            await one.engine.close()
+            assert await other.value("n", lambda: 2) == 2
+
+    run(test())
+
+
+def test_an_address_where_nobody_may_listen_is_told_when_the_engine_starts():
+    async def test():
+        engine = DaskEngine(host="192.0.2.1")
+        with pytest.raises(EngineError, match="did not start"):
+            await engine.start(Heard())
+
+    run(test())
+
+
+def test_an_engine_that_was_not_started_says_so():
+    with pytest.raises(EngineError, match=r"start\(\)"):
+        DaskEngine().join("n", 1)

@@ -1,0 +1,176 @@
+"""What travels between the pool and a slot, run in this very process."""
+
+import os
+import threading
+
+import pytest
+
+from windlass.workloads.pool.packing import (
+    CannotSend,
+    Item,
+    RemoteError,
+    ResultUnreadable,
+    Shared,
+    pack_arguments,
+    pack_batch,
+    pack_function,
+    pack_value,
+    unpack_results,
+    unpack_value,
+)
+from windlass.workloads.pool.runner import LONGEST_LINE, Runner
+
+
+class Ear:
+    def __init__(self):
+        self.lines, self.values = [], []
+
+    def said(self, item, stream, line):
+        self.lines.append((item, stream, line))
+
+    def yielded(self, item, blob):
+        self.values.append((item, unpack_value(blob)))
+
+
+def ran(*items, shared=None, environment=None, limit=1 << 20, runner=None):
+    """The results of a batch, and what was heard meanwhile."""
+    ear = Ear()
+    runner = runner or Runner((shared or {}).__getitem__)
+    return unpack_results(runner.execute(pack_batch(items, limit=limit), ear, environment or {})), ear
+
+
+def item(function, *args, **kwargs):
+    return Item(pack_function(function), pack_arguments(args, kwargs))
+
+
+def test_an_argument_that_cannot_be_sent_is_named():
+    with pytest.raises(CannotSend, match="argument 2"):
+        pack_arguments((1, threading.Lock()))
+    with pytest.raises(CannotSend, match="guard"):
+        pack_arguments((1,), {"guard": threading.Lock()})
+
+
+def test_a_function_that_cannot_be_sent_is_named_and_the_reason_told():
+    lock = threading.Lock()
+
+    def careful():
+        return lock.locked()
+
+    with pytest.raises(CannotSend, match=r"careful.*lock"):
+        pack_function(careful)
+
+
+def test_equal_functions_of_a_batch_travel_once():
+    function = pack_function(lambda number, padding=b"x" * 10_000: number)
+    items = [Item(function, pack_arguments((number,))) for number in range(50)]
+    assert len(pack_batch(items)) < 2 * len(function)
+    assert [result.value() for result in ran(*items)[0]] == list(range(50))
+
+
+def test_an_exception_that_cannot_be_pickled_comes_as_its_words():
+    class Stubborn(Exception):
+        def __reduce__(self):
+            raise TypeError("never")
+
+    class Worse(Stubborn):
+        def __init__(self, lock):
+            super().__init__("worse", lock)
+
+    def fail():
+        raise Worse(threading.Lock())
+
+    ((result,), _) = ran(item(fail))
+    error = result.error()
+    assert isinstance(error, RemoteError)
+    assert "Worse" in str(error)
+    assert "raise Worse" in str(error.__cause__)
+
+
+def test_a_function_whose_module_is_missing_says_what_to_look_for():
+    blob = pack_function(os.getpid).replace(b"posix", b"posiy")
+    ((result,), _) = ran(Item(blob, pack_arguments()))
+    error = result.error()
+    assert isinstance(error, ModuleNotFoundError)
+    assert "could not be unpacked on the node" in "".join(error.__notes__)
+
+
+def test_the_frames_of_the_runner_are_not_in_the_traceback():
+    def fail():
+        raise ValueError("mine")
+
+    ((result,), _) = ran(item(fail))
+    assert "runner.py" not in result.text
+    assert "in fail" in result.text
+
+
+def test_a_value_that_cannot_be_read_here_says_why():
+    class Odd:
+        def __reduce__(self):
+            return int, ("not a number",)
+
+    ((result,), _) = ran(item(lambda: Odd()))
+    with pytest.raises(ResultUnreadable, match="not a number"):
+        result.value()
+
+
+def test_the_environment_is_as_before_also_after_a_failure(monkeypatch):
+    monkeypatch.setenv("KEPT", "old")
+    monkeypatch.delenv("GONE", raising=False)
+    results, _ = ran(
+        item(lambda: (os.environ["KEPT"], os.environ["GONE"])),
+        item(lambda: 1 // 0),
+        environment={"KEPT": "new", "GONE": "here"},
+    )
+    assert results[0].value() == ("new", "here")
+    assert (os.environ["KEPT"], "GONE" in os.environ) == ("old", False)
+
+
+def test_what_is_kept_is_one_object_until_it_is_forgotten():
+    runner = Runner({"counter": pack_value([])}.__getitem__)
+
+    def count(numbers):
+        numbers.append(1)
+        return len(numbers)
+
+    def counted(**about):
+        return [result.value() for result in ran(*[item(count, Shared("counter", **about))] * 2, runner=runner)[0]]
+
+    assert counted() == [1, 1]
+    assert counted(keep=True) == [1, 2]
+    assert counted(keep=True) == [3, 4]
+    runner.forget("counter")
+    assert counted(keep=True) == [1, 2]
+
+
+def test_a_line_without_end_is_told_in_pieces():
+    _, ear = ran(item(lambda: print("x" * (2 * LONGEST_LINE + 5), end="")))
+    assert [len(line) for _, _, line in ear.lines] == [LONGEST_LINE, LONGEST_LINE, 5]
+
+
+def test_a_generator_that_gives_what_cannot_be_sent_is_closed_and_told():
+    closed = []
+
+    def give():
+        try:
+            yield 1
+            yield threading.Lock()
+            yield 3
+        finally:
+            closed.append(True)
+            print("closed")
+
+    ((result,), ear) = ran(item(give))
+    assert result.kind == "unsendable"
+    assert "value number 2" in result.text
+    assert ear.values == [(0, 1)]
+    assert ear.lines == [(0, "stdout", "closed")]
+
+
+def test_an_exception_in_a_generator_comes_after_its_values():
+    def give():
+        yield 1
+        raise KeyError("two")
+
+    ((result,), ear) = ran(item(give))
+    assert isinstance(result.error(), KeyError)
+    assert ear.values == [(0, 1)]

@@ -1,0 +1,61 @@
+"""The Ray engine keeps the contract of an engine, with real processes."""
+
+import os
+import signal
+
+import pytest
+
+from windlass.testing.engine_conformance import EngineConformance
+from windlass.testing.engine_play import Play
+from windlass.testing.engine_stage import Heard, ProcessStage
+from windlass.testing.waiting import eventually, run
+from windlass.workloads.pool.engine import EngineError
+
+pytest.importorskip(
+    "ray",
+    reason="Ray is not installed; these tests run where it is: pip install 'windlass[pool-ray]'",
+)
+
+from windlass.workloads.pool.ray_engine import RayEngine
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 120.0
+SMALL = 200 << 20
+"""Bytes for each node's object store: several nodes share this machine."""
+
+
+class TestRayEngine(EngineConformance):
+    alone = "windlass.workloads.pool.ray_engine:RayEngine"
+    patience = PATIENCE
+
+    def stage(self):
+        return ProcessStage(lambda: RayEngine(object_store=SMALL))
+
+
+def test_when_the_hub_dies_every_node_is_lost_and_no_process_stays():
+    async def test():
+        stage = ProcessStage(lambda: RayEngine(object_store=SMALL))
+        heard = Heard()
+        play = Play(stage, heard, PATIENCE)
+        try:
+            await stage.engine.start(heard)
+            node = await play.node()
+            call = play.hold(node)
+            await play.until_began(call)
+            hub = [pid for pid, command in await stage.leftovers() if "ray_hub" in command]
+            os.kill(min(hub), signal.SIGKILL)  # the other one is its guard
+            await play.until_left(node)
+            assert [outcome.ending for outcome in heard.outcomes(call)] == ["lost"]
+            assert (await play.outcome(play.run(node, len, "late"))).ending == "lost"
+            await eventually(stage.leftovers, lambda left: not left, within=PATIENCE)
+        finally:
+            await stage.engine.close()
+            await stage.break_off()
+
+    run(test())
+
+
+def test_an_engine_that_was_not_started_says_so():
+    with pytest.raises(EngineError, match=r"start\(\)"):
+        RayEngine().join("n", 1)

@@ -1,0 +1,55 @@
+"""How many short tasks travel together."""
+
+from __future__ import annotations
+
+from windlass.workloads.pool.pace import AIM, Pace
+
+
+def learned(*batches: list[float]) -> Pace:
+    pace = Pace()
+    for batch in batches:
+        pace.learn(batch)
+    return pace
+
+
+def test_what_is_not_known_is_tried_one_by_one():
+    assert Pace().size(10_000, 4) == 1
+
+
+def test_quick_tasks_travel_in_batches_that_grow_step_by_step():
+    pace, sizes = learned([0.001]), []
+    for _ in range(5):
+        size = pace.size(100_000, 4)
+        sizes.append(size)
+        pace.learn([0.001] * size)
+    assert sizes[:2] == [8, 64]
+    assert sizes[2] == sizes[3] == sizes[4]
+    assert 0.2 <= sizes[-1] * 0.001 <= 2, "a batch takes between a fifth of a second and two"
+
+
+def test_long_tasks_travel_alone():
+    assert learned([1.0]).size(1000, 4) == 1
+
+
+def test_every_slot_gets_its_share_of_what_waits():
+    assert learned([0.01] * 100).size(80, 4) == 10
+
+
+def test_what_would_be_over_in_a_moment_is_not_shared():
+    assert learned([1e-6] * 100).size(80, 4) == 80
+
+
+def test_one_slow_task_among_quick_ones_makes_batches_small_for_a_while():
+    pace = learned([0.001] * 100)
+    before = pace.size(100_000, 1)
+    pace.learn([0.001] * 99 + [4.0])
+    assert pace.size(100_000, 1) <= before / 50
+    for _ in range(60):
+        pace.learn([0.001] * 10)
+    assert pace.size(100_000, 1) >= 100, "and it is forgotten"
+
+
+def test_only_batches_that_are_known_to_be_short_wait_behind_others():
+    assert not Pace().is_short(1)
+    assert learned([0.01]).is_short(int(AIM / 0.01))
+    assert not learned([5.0]).is_short(1)

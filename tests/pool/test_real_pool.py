@@ -1,0 +1,274 @@
+"""Pools of real processes on this machine, carried by Dask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import windlass as wl
+from windlass.control.picture import chronicle_of
+from windlass.control.story import lines
+from windlass.journal import open_journal
+
+from .processes import Program, eventually
+
+pytestmark = pytest.mark.slow
+
+
+@wl.compute
+def square(value):
+    return value * value
+
+
+@wl.compute
+def noted(value, file, seconds):
+    """Leaves a line for every start, with its node."""
+    with Path(file).open("a", encoding="utf-8") as out:
+        out.write(f"{value} {os.environ['WINDLASS_NODE']}\n")
+    time.sleep(seconds)
+    return value * 2
+
+
+def starts(file: Path) -> list[tuple[int, str]]:
+    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+    return [(int(number), node) for number, _, node in (line.partition(" ") for line in lines)]
+
+
+def quick_pool(nodes, **more):
+    settings = {"autoscale_cooldown": 1.0, "autoscale_idle_timeout": 2.0, "reconcile_tick_interval": 1.0}
+    return wl.ComputePool(wl.Local(), nodes, console=False, **{**settings, **more})
+
+
+def test_200_tasks_grow_the_pool_shrink_it_and_run_exactly_once(tmp_path):
+    file = tmp_path / "starts"
+    sizes = []
+    with quick_pool((1, 4)) as pool:
+        for value in wl.gather(*[noted(n, str(file), 0.05) for n in range(200)], stream=True) >> pool:
+            sizes.append(pool.status().count("ready"))
+            assert value == 2 * (len(sizes) - 1), "in order"
+        eventually(lambda: pool.status().count("ready") == 1 and len(pool.status().nodes) == 1, 20, pool.status)
+        assert wl.gather(*[square(n) for n in range(8)]) >> pool == [n * n for n in range(8)], "a second burst"
+    assert Counter(number for number, _ in starts(file)) == Counter(range(200))
+    assert max(sizes) == 4
+
+
+def test_a_node_that_is_killed_while_busy_loses_no_task_and_is_replaced(tmp_path):
+    file = tmp_path / "starts"
+    with quick_pool(2) as pool:
+        eventually(lambda: pool.status().count("ready") == 2, 20)
+        future = wl.gather(*[noted(n, str(file), 0.3) for n in range(20)]) > pool
+        eventually(lambda: file.exists() and len(starts(file)) > 4, 20)
+        victim = starts(file)[-1][1]
+        for pid in pids_of_node(pool, victim):
+            os.kill(pid, signal.SIGKILL)
+        assert future.result(30) == [2 * n for n in range(20)]
+        eventually(lambda: pool.status().count("ready") == 2, 20)
+    seen = starts(file)
+    again = {number for number, times in Counter(number for number, _ in seen).items() if times > 1}
+    assert again <= {number for number, node in seen if node == victim}
+    assert all(node != victim for number, node in seen if number in again and seen.index((number, node)) > 20)
+
+
+def pids_of_node(pool, node):
+    mark = f"WINDLASS_NODE={node}".encode()
+    own = f"WINDLASS_DIRECTORY={pool.directory}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark in environment and own in environment:
+                found.append(int(entry.name))
+    return found
+
+
+def test_every_way_to_run_a_task():
+    @wl.compute
+    def count_to(limit):
+        yield from range(limit)
+
+    @wl.compute
+    def rank():
+        return os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"]
+
+    with quick_pool(2, slots=2) as pool:
+        assert square(3) >> pool == 9
+        assert (square(3) & square(4)) >> pool == (9, 16)
+        assert (square(5) > pool).result(20) == 25
+        assert sorted(wl.gather(*map(square, range(9)), stream=True, ordered=False) >> pool) == [
+            n * n for n in range(9)
+        ]
+        assert list(count_to(4) >> pool) == [0, 1, 2, 3]
+        assert square(6) @ pool == [36, 36]
+        assert wl.gang(rank, size=3)() >> pool == [(str(n), "3", "127.0.0.1") for n in range(3)]
+        assert list(pool.map(abs, [-1, -2])) == [1, 2]
+        assert square.local(7) == 49
+        with pool.as_executor() as executor:
+            assert list(executor.map(pow, [2, 3], [3, 2])) == [8, 9]
+            assert executor.submit(pow, 2, exp=5).result(20) == 32
+        assert asyncio.run(used_with_asyncio(pool)) == (4, [1, 4], [9, 16])
+        joblib = pytest.importorskip("joblib")
+        with pool.as_joblib():
+            assert joblib.Parallel()(joblib.delayed(abs)(-n) for n in range(50)) == list(range(50))
+
+
+async def used_with_asyncio(pool):
+    waiting = pool.as_asyncio()
+    one = await waiting.run(square(2))
+    many = await waiting.gather(square(1), square(2))
+    return one, many, [value async for value in waiting.stream(square(3), square(4))]
+
+
+def test_a_large_argument_is_sent_once_and_each_task_has_its_own_copy():
+    data = bytearray(4 << 20)
+
+    @wl.compute
+    def spoil(value, number):
+        before = bytes(value[:1])
+        value[0] = 1
+        return before, len(value), number
+
+    with quick_pool(1) as pool:
+        assert wl.gather(*[spoil(data, n) for n in range(6)]) >> pool == [(b"\0", 4 << 20, n) for n in range(6)]
+
+
+def test_an_exception_comes_with_its_type_and_its_traceback_on_the_node():
+    class OwnError(Exception):
+        pass
+
+    @wl.compute
+    def breaks():
+        raise OwnError("here")
+
+    with quick_pool(1) as pool, pytest.raises(OwnError, match="here") as caught:
+        breaks() >> pool
+    assert "in breaks" in str(caught.value.__cause__)
+
+
+def test_a_task_that_runs_is_cancelled_and_its_node_stays():
+    with quick_pool(1) as pool:
+        future = pool.submit(time.sleep, 600)
+        eventually(future.running, 20)
+        before = [node.name for node in pool.status().nodes]
+        assert pool.cancel(future) == 1
+        with pytest.raises(Exception, match="was cancelled"):
+            future.result(20)
+        assert square(2) >> pool == 4
+        assert [node.name for node in pool.status().nodes] == before
+
+
+def test_two_pools_at_once_do_not_disturb_each_other():
+    def used(answers, offset):
+        with quick_pool((1, 2)) as pool:
+            tasks = [square(n + offset) for n in range(20)]
+            answers[offset] = wl.gather(*tasks) >> pool
+
+    answers: dict[int, list[int]] = {}
+    threads = [threading.Thread(target=used, args=(answers, offset)) for offset in (0, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == {offset: [(n + offset) ** 2 for n in range(20)] for offset in (0, 100)}
+
+
+def test_a_pool_that_is_closed_leaves_nothing_behind():
+    with quick_pool(2) as pool:
+        square(2) >> pool
+        directory = pool.directory
+        assert processes_of(directory)
+    assert processes_of(directory) == []
+    assert not directory.exists()
+    with pytest.raises(Exception, match="the pool is closed"):
+        square(2) >> pool
+
+
+def processes_of(directory: Path) -> list[str]:
+    mark = f"WINDLASS_DIRECTORY={directory}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and mark in (entry / "environ").read_bytes():
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+BUSY = """
+import time
+import windlass as wl
+
+if __name__ == "__main__":
+    with wl.ComputePool(wl.Local(), 2, console=False) as pool:
+        tasks = [wl.compute(time.sleep)(600) for _ in range(4)]
+        futures = [task > pool for task in tasks]
+        while sum(future.running() for future in futures) < 2:
+            time.sleep(0.05)
+        print("busy", flush=True)
+        futures[0].result()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_program_that_is_killed_leaves_no_process_behind(tmp_path, number):
+    program = Program(tmp_path, BUSY)
+    try:
+        eventually(lambda: "busy" in program.said(), 30, program.said)
+        assert len(program.processes()) > 4
+        os.kill(program.process.pid, number)
+        eventually(lambda: not program.processes(), 20, program.processes)
+        assert program.process.wait() != 0
+    finally:
+        program.close()
+
+
+def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
+    def told(*words):
+        command = [sys.executable, "-m", "windlass", *words, "-c", str(tmp_path / "kept" / "windlass.yaml")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with quick_pool((1, 2), directory=tmp_path / "kept") as pool:
+        square(2) >> pool
+        eventually(lambda: pool.status().count("ready") == 1, 10)
+        name = pool.status().nodes[0].name
+        status, why = told("status"), told("why", name)
+        assert name in status.stdout, status
+        assert "pool keeps at least 1 slice" in why.stdout, why
+        refused = subprocess.run(
+            [sys.executable, "-m", "windlass", "run", str(tmp_path / "kept" / "windlass.yaml")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "the tasks of a pool are in the program that made it" in refused.stderr
+
+
+def test_nodes_that_cannot_start_are_told_with_their_last_words(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.exit('no licence for this machine')\n")
+    image = wl.Image(includes=[tmp_path / "sitecustomize.py"])
+    with quick_pool((0, 1), image=image) as pool, pytest.raises(Exception, match="3 nodes in a row") as caught:
+        square(2) >> pool
+    assert "Its last words: SystemExit: no licence for this machine" in str(caught.value)
+
+
+def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):
+    with quick_pool((0, 2), directory=tmp_path / "kept") as pool:
+        square(2) >> pool
+    with open_journal(str(tmp_path / "kept" / "journal.db"), create=False) as journal:
+        told = [line.text for line in lines(journal.read())]
+        left = chronicle_of(journal).book.slices
+    assert any("launch 1 slice of pool: no room was left for 1 task of square" in text for text in told)
+    assert any("the program, which closes the pool, asked to drain it" in text for text in told)
+    assert left == {}

@@ -1,0 +1,210 @@
+"""A pool on virtual time: the production controller, the in-process engine, machines that boot in virtual seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from windlass.core.lifecycle import State
+from windlass.journal import open_journal
+from windlass.pool.hub import Hub
+from windlass.pool.preparing import Preparer
+from windlass.pool.shaping import Shape, shaped
+from windlass.pool.tasks import GangTask, Task, compute_of
+from windlass.pool.tickets import Ranks, TaskFuture
+from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
+from windlass.sim.clock import virtually
+from windlass.workloads.pool.engine import Call, Listener, Outcome
+from windlass.workloads.pool.fake_engine import FakeEngine
+from windlass.workloads.pool.packing import pack_results, unpack_results
+from windlass.workloads.pool.tasks import Task as BookTask
+from windlass.workloads.protocol import Join
+
+
+class Machines:
+    """Sells machines that come up after ``boot`` seconds and run what they are told to."""
+
+    def __init__(self, engine: FakeEngine, boot: float = 5.0) -> None:
+        self.engine, self.boot = engine, boot
+        self.instances: dict[str, Instance] = {}
+        self.bought: list[str] = []
+        self.ended: list[str] = []
+        self.mute = False
+        """New machines come up and never run anything."""
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        if order.slice_id in self.bought:
+            return
+        self.bought.append(order.slice_id)
+        hosts = tuple(Host(f"{order.slice_id}/{number}") for number, _ in enumerate(order.hosts))
+        self.instances[order.slice_id] = Instance(order.slice_id, order.group, "pending", hosts)
+        asyncio.get_running_loop().call_later(self.boot, self._up, order)
+
+    def _up(self, order: LaunchOrder) -> None:
+        if order.slice_id in self.instances:
+            self.instances[order.slice_id] = replace(self.instances[order.slice_id], state="running")
+            for host in order.hosts if not self.mute else ():
+                self.engine.arrive(Join(host.command))
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:
+        if slice_id in self.instances:
+            self._lose(self.instances.pop(slice_id))
+            self.ended.append(slice_id)
+
+    def _lose(self, instance: Instance) -> None:
+        for host in instance.hosts:
+            self.engine.lose(host.id, "its machine is gone")
+
+    def kill(self, slice_id: str) -> None:
+        """As after kill -9: the machine is listed, its host is dead."""
+        instance = self.instances[slice_id]
+        hosts = tuple(replace(host, running=False) for host in instance.hosts)
+        self.instances[slice_id] = replace(instance, hosts=hosts)
+        self._lose(instance)
+
+    async def list(self) -> Sequence[Instance]:
+        return tuple(self.instances.values())
+
+    async def offerings(self) -> Sequence[Offering]:
+        return ()
+
+    async def close(self) -> None:
+        pass
+
+
+class TimedEngine(FakeEngine):
+    """Items take the virtual time of their call, also by their own word: by it the book learns how long tasks take."""
+
+    async def start(self, listener: Listener) -> None:
+        await super().start(_Timed(listener))
+
+
+class _Timed:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._began: dict[str, float] = {}
+
+    def began(self, call: str) -> None:
+        self._began[call] = asyncio.get_running_loop().time()
+        self._listener.began(call)
+
+    def ended(self, call: str, outcome: Outcome) -> None:
+        took = asyncio.get_running_loop().time() - self._began.pop(call, 0.0)
+        if outcome.ending == "done":
+            results = unpack_results(outcome.result)
+            timed = [result._replace(seconds=took / len(results)) for result in results]
+            outcome = replace(outcome, result=pack_results(timed))
+        self._listener.ended(call, outcome)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._listener, name)
+
+
+class World:
+    """A pool that runs, and what a test does to it."""
+
+    def __init__(
+        self, nodes: Any, *, seconds: float = 10.0, boot: float = 5.0, python: str | None = None, **more: Any
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.seconds = seconds
+        self.took: Callable[[Call], float] = lambda _: self.seconds
+        known = platform.python_version() if python is None else python
+        self.engine = TimedEngine(seconds=lambda call: self.took(call), python=known)
+        self.machines = Machines(self.engine, boot)
+        self._more = more
+        self.shape = self.shaped(nodes)
+        self.preparer = Preparer(self.shape)
+        self.lines: list[str] = []
+        self.said: list[tuple[str, str]] = []
+        self.begun: list[tuple[str, float]] = []
+        self.hub = Hub(
+            self.shape,
+            self.engine,
+            self.machines,
+            open_journal(":memory:"),
+            now=loop.time,
+            steady=loop.time,
+            said=lambda task, _stream, line: self.said.append((task.label, line)),
+        )
+        self.sizes: list[tuple[float, int]] = []
+
+    def shaped(self, nodes: Any) -> Shape:
+        """A shape whose policy fits these machines: their list does not lag."""
+        shape = shaped(self.machines, nodes, **self._more)
+        policy = replace(shape.settings.policy, vanish_timeout=0.5, initializing_timeout=60.0)
+        return replace(shape, settings=replace(shape.settings, policy=policy))
+
+    def start(self, *tasks: Task | GangTask) -> list[TaskFuture]:
+        """Futures of tasks that are submitted together."""
+        made = []
+        plain = [task for task in tasks if isinstance(task, Task)]
+        futures = [TaskFuture(self._cancel) for _ in plain]
+        for future, sent in zip(futures, self.hub.submit(self.preparer.prepare(plain), futures), strict=True):
+            future.tasks = [sent]
+        made += futures
+        for task in tasks:
+            if isinstance(task, GangTask):
+                future = TaskFuture(self._cancel)
+                ranks = Ranks(task.size, future.answer)
+                tickets = [ranks.ticket(rank, future.began) for rank in range(task.size)]
+                future.tasks = self.hub.submit_gang(self.preparer.prepare([task]), tickets, spread=task.spread)
+                made.append(future)
+        return made
+
+    def _cancel(self, tasks: list[BookTask]) -> None:
+        self.hub.cancel(tasks)
+
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> TaskFuture:
+        return self.start(compute_of(function).options(**options)(*args))[0]
+
+    def burst(self, count: int, **options: Any) -> list[TaskFuture]:
+        made = compute_of(same).options(**options)
+        return self.start(*[made(number) for number in range(count)])
+
+    async def over(self, *futures: TaskFuture) -> list[Any]:
+        """What came of them: values, or exceptions."""
+        while not all(future.done() for future in futures):
+            await asyncio.sleep(0.05)
+        return [future.exception() or future.result() for future in futures]
+
+    @property
+    def states(self) -> list[State]:
+        book = self.hub.service.controller.chronicle.book
+        return sorted((record.state for record in book.slices.values()), key=list(State).index)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Nodes that have joined and take work, by number."""
+        return [node.id for node in sorted(self.hub.book.open_nodes, key=lambda node: node.number)]
+
+    async def until(self, wanted: Callable[[], object], within: float = 600.0) -> float:
+        """The virtual seconds until something is so."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while not wanted():
+            assert loop.time() - begun < within, f"not within {within:g} s; there is {self.states}"
+            await asyncio.sleep(0.05)
+        return loop.time() - begun
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def pool(nodes: Any, journey: Callable[[World], Coroutine[Any, Any, None]], **more: Any) -> None:
+    """Run a journey on a pool, in virtual time."""
+
+    async def whole() -> None:
+        world = World(nodes, **more)
+        await world.hub.start()
+        try:
+            await journey(world)
+        finally:
+            await world.hub.close()
+            world.hub.journal.close()
+
+    virtually(whole(), start=1_000_000.0)
