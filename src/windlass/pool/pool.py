@@ -168,7 +168,7 @@ class ComputePool:
             self._shape,
             engine,
             self._seller(),
-            open_journal(str(self._directory / JOURNAL)),
+            open_journal(str(self._directory / JOURNAL), durable=False),
             now=time.time,
             steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
             environment=environment,
