@@ -47,6 +47,11 @@ Later = Callable[[float, Callable[[], None]], object]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def _has_for(line: Sequence[Task], node: PoolNode) -> bool:
+    """Whether the first of a line may travel with others to a node."""
+    return len(line) > 0 and not line[0].alone and node.id not in line[0].lost_on
+
+
 class Book:
     """Knows every task and places it."""
 
@@ -465,7 +470,7 @@ class Book:
                 if node.id in held:
                     continue
                 for slot in node.slots:
-                    if len(line) == 0 or line[0].alone or node.id in line[0].lost_on:
+                    if not _has_for(line, node):
                         break
                     first = slot.calls[0]
                     if len(slot.calls) == 1 and first.kind.needs == kind.needs and self._is_short(first):
