@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import subprocess
 import sys
 import threading
 from contextlib import closing
@@ -127,10 +128,21 @@ class TestAddresses:
             open_journal("postgresql://localhost/x")
 
     def test_importing_the_journal_does_not_import_psycopg(self):
-        import subprocess
-
         code = "import sys, windlass.journal; sys.exit('psycopg' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+    def test_what_is_not_durable_survives_the_end_of_its_program(self, tmp_path):
+        file = tmp_path / "journal.db"
+        program = (
+            "import os, signal, sys\n"
+            "from windlass.journal import Entry, open_journal\n"
+            "journal = open_journal(sys.argv[1], durable=False)\n"
+            "journal.append([Entry('note', 'a', 1.0, {})], epoch=None)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        subprocess.run([sys.executable, "-c", program, str(file)], check=False)
+        with open_journal(file, create=False) as journal:
+            assert [record.subject for record in journal.read()] == ["a"]
 
 
 class TestFilesThatCannotBeUsed:

@@ -13,13 +13,13 @@ def learned(*batches: list[float]) -> Pace:
 
 
 def test_what_is_not_known_is_tried_one_by_one():
-    assert Pace().size(10_000, 4) == 1
+    assert Pace().size(10_000, 4, 4) == 1
 
 
 def test_quick_tasks_travel_in_batches_that_grow_step_by_step():
     pace, sizes = learned([0.001]), []
     for _ in range(5):
-        size = pace.size(100_000, 4)
+        size = pace.size(100_000, 4, 4)
         sizes.append(size)
         pace.learn([0.001] * size)
     assert sizes[:2] == [8, 64]
@@ -28,25 +28,26 @@ def test_quick_tasks_travel_in_batches_that_grow_step_by_step():
 
 
 def test_long_tasks_travel_alone():
-    assert learned([1.0]).size(1000, 4) == 1
+    assert learned([1.0]).size(1000, 4, 4) == 1
 
 
 def test_every_slot_gets_its_share_of_what_waits():
-    assert learned([0.01] * 100).size(80, 4) == 10
+    assert learned([0.01] * 100).size(80, 4, 4) == 10
 
 
-def test_what_would_be_over_in_a_moment_is_not_shared():
-    assert learned([1e-6] * 100).size(80, 4) == 80
+def test_what_would_be_over_in_a_moment_is_shared_out_in_one_round():
+    pace = learned([1e-6] * 100)
+    assert [pace.size(80, 4, 4), pace.size(60, 4, 3), pace.size(40, 4, 2), pace.size(20, 4, 1)] == [20] * 4
 
 
 def test_one_slow_task_among_quick_ones_makes_batches_small_for_a_while():
     pace = learned([0.001] * 100)
-    before = pace.size(100_000, 1)
+    before = pace.size(100_000, 1, 1)
     pace.learn([0.001] * 99 + [4.0])
-    assert pace.size(100_000, 1) <= before / 50
-    for _ in range(60):
+    assert pace.size(100_000, 1, 1) <= before / 10
+    for _ in range(20):
         pace.learn([0.001] * 10)
-    assert pace.size(100_000, 1) >= 100, "and it is forgotten"
+    assert pace.size(100_000, 1, 1) >= 400, "and it is forgotten"
 
 
 def test_only_batches_that_are_known_to_be_short_wait_behind_others():

@@ -112,6 +112,18 @@ def test_futures_are_ordinary_futures():
             bad.result()
 
 
+def test_a_future_of_many_fails_with_the_first_and_is_cancelled_as_one():
+    with quick_pool() as pool:
+        failing = wl.gather(*map(square, range(50)), fails(8), *map(square, range(50))) > pool
+        assert isinstance(failing.exception(10), ValueError)
+        assert (wl.gather() > pool).result(10) == []
+        pool.resize((0, 1))
+        many = wl.gather(*map(square, range(50))) > pool
+        many.cancel()
+        many.exception(10)
+        assert many.done()
+
+
 def test_all_of_a_pool_is_cancelled_without_naming_anything():
     with quick_pool((0, 1), groups=None) as pool:
         pool.resize((0, 1))

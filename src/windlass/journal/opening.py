@@ -11,7 +11,7 @@ SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_journal(url: str | Path, *, create: bool = True) -> Journal:
+def open_journal(url: str | Path, *, create: bool = True, durable: bool = True) -> Journal:
     """Open a journal; make it if it is not there, and bring its tables up to date.
 
     - ``path/to/journal.db`` or ``sqlite:///path/to/journal.db`` (``sqlite:////`` for a path from the root): a file,
@@ -22,6 +22,9 @@ def open_journal(url: str | Path, *, create: bool = True) -> Journal:
 
     With ``create=False``, one that is not there is a ``JournalError``: a command that only reads must not leave an
     empty journal behind where the address is mistyped.
+
+    With ``durable=False``, a file need not have come to the disk when a commit returns. It survives the end of the
+    program, however it ends, but not that of the machine: for a cluster that does not either, such as a pool.
     """
     address = str(url)
     if address.startswith(POSTGRES):
@@ -41,4 +44,4 @@ def open_journal(url: str | Path, *, create: bool = True) -> Journal:
         raise JournalError(f"{SQLITE} takes a path and no options: leave out what follows the question mark")
     if not path:
         raise JournalError("the address of the journal is empty. Give a path, such as journal.db")
-    return SqliteJournal(path if path == MEMORY else Path(path).expanduser(), create=create)
+    return SqliteJournal(path if path == MEMORY else Path(path).expanduser(), create=create, durable=durable)

@@ -93,8 +93,10 @@ class SqliteJournal(SqlJournal):
         create: bool = True,
         migrations: tuple[Migration, ...] = MIGRATIONS,
         patience: float = PATIENCE,
+        durable: bool = True,
     ) -> None:
         super().__init__(str(path), migrations)
+        self._durable = durable
         self.path = None if path == MEMORY else Path(path).absolute()
         if sqlite3.sqlite_version_info < OLDEST:
             raise JournalError(
@@ -147,7 +149,7 @@ class SqliteJournal(SqlJournal):
             # Takes effect only while the file is empty: space of deleted records can be given back bit by bit.
             run("PRAGMA auto_vacuum = INCREMENTAL")
             mode = self._with_log()
-            run("PRAGMA synchronous = FULL")
+            run(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
             run("PRAGMA fullfsync = ON")
             run(f"PRAGMA journal_size_limit = {LOG_KEPT}")
             if mode != ("wal" if self.path else "memory"):

@@ -44,6 +44,7 @@ from .tasks import Compute, GangTask, Sendable, Task, compute_of
 from .telling import PoolStatus, status_of, why
 from .thread import LoopThread
 from .tickets import Answer, Collection, Member, Ranks, Started, TaskFuture, gang_value
+from .together import AllFuture, tasks_of
 
 if TYPE_CHECKING:
     from .aio import AsyncPool
@@ -168,7 +169,7 @@ class ComputePool:
             self._shape,
             engine,
             self._seller(),
-            open_journal(str(self._directory / JOURNAL)),
+            open_journal(str(self._directory / JOURNAL), durable=False),
             now=time.time,
             steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
             environment=environment,
@@ -310,8 +311,14 @@ class ComputePool:
         """Positions and values as they come. The tasks are started before this returns."""
         return self._values(self.start_all(tasks), return_exceptions)
 
-    def start_all(self, tasks: Sequence[Task | GangTask], *arrived: Callable[[int], None]) -> Started:
-        """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread."""
+    def start_all(
+        self,
+        tasks: Sequence[Task | GangTask],
+        *arrived: Callable[[int], None],
+        begun: Callable[[Started], None] = lambda _: None,
+    ) -> Started:
+        """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread.
+        ``begun`` is given what is started before any of it has."""
         hub, thread = self._running()
         progress = self._console.progress(len(tasks))
         plain = [position for position, task in enumerate(tasks) if isinstance(task, Task)]
@@ -326,6 +333,7 @@ class ComputePool:
         ended = (lambda: None) if progress is None else progress.ended
         started = Started(Collection(len(tasks), *told, *arrived), ended, self._cancel_tasks)
         collection = started.collection
+        begun(started)
 
         def begin() -> None:
             started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
@@ -388,14 +396,15 @@ class ComputePool:
 
     def submit_all(self, tasks: Sequence[Task | GangTask], make: Callable[[list[Any]], Any]) -> Future[Any]:
         """Start many; the future has all of their values."""
-        futures = [self.submit(task) for task in tasks]
-        return _all_of(futures, make)
+        future = AllFuture(make)
+        self.start_all(tasks, future.arrived, begun=lambda started: future.begin(started, len(tasks)))
+        return future
 
     def cancel(self, *futures: Future[Any]) -> int:
         """End what these futures stand for, running or not; all of the pool without any. How many tasks that were."""
         if not futures:
             return int(self._asked(lambda hub: hub.cancel(hub.all_tasks())))
-        tasks = [task for future in futures for task in _tasks_of(future)]
+        tasks = [task for future in futures for task in tasks_of(future)]
         return int(self._asked(lambda hub: hub.cancel(tasks)))
 
     def _cancel_tasks(self, tasks: list[BookTask]) -> None:
@@ -472,44 +481,3 @@ def _in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
         while due in early:
             yield early.pop(due)
             due += 1
-
-
-def _all_of(futures: Sequence[TaskFuture], make: Callable[[list[Any]], Any]) -> Future[Any]:
-    whole = _AllFuture(futures)
-    left = len(futures)
-
-    def one_done(_: Future[Any]) -> None:  # all on the pool's thread
-        nonlocal left
-        left -= 1
-        if not left:
-            try:
-                whole.set_result(make([future.result() for future in futures]))
-            except BaseException as error:  # noqa: BLE001  # handed on to whoever waits
-                whole.set_exception(error)
-
-    whole.set_running_or_notify_cancel()
-    if not futures:
-        whole.set_result(make([]))
-    for future in futures:
-        future.add_done_callback(one_done)
-    return whole
-
-
-class _AllFuture(Future[Any]):
-    """The future of many tasks at once."""
-
-    def __init__(self, futures: Sequence[TaskFuture]) -> None:
-        super().__init__()
-        self.tasks_of = futures
-
-    def cancel(self) -> bool:
-        ended = [future.cancel() for future in self.tasks_of]  # every one of them, whatever the others say
-        return all(ended)
-
-
-def _tasks_of(future: Future[Any]) -> list[BookTask]:
-    if isinstance(future, _AllFuture):
-        return [task for one in future.tasks_of for task in one.tasks]
-    if isinstance(future, TaskFuture):
-        return future.tasks
-    raise BadPool(f"{future!r} is no future of a pool; give what task > pool gave")

@@ -92,7 +92,7 @@ def shaped(
     )
     policy = replace(
         HERE if isinstance(provider, Local) else Policy(),
-        evaluation_interval=Interval(min(0.1, reconcile_tick_interval), reconcile_tick_interval),
+        evaluation_interval=Interval(min(0.2, reconcile_tick_interval), reconcile_tick_interval),
     )
     steered = [one for one in kinds if one.scale_down is None]
     return Shape(

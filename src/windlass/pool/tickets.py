@@ -59,13 +59,16 @@ class Collection:
                 self._enough.clear()
             whole = not self._left  # read first: what is put before is found below
             for position in self._arrived_so_far():
-                answer = self.answers[position]
-                if isinstance(answer, TaskError) or (isinstance(answer, ItemResult) and not answer.good):
-                    return position
-                if isinstance(answer, list) and any(isinstance(a, TaskError) or not a.good for a in answer):
+                if self.failed(position):
                     return position
             if whole:
                 return None
+
+    def failed(self, position: int) -> bool:
+        """Whether an answer that is there is no value."""
+        answer = self.answers[position]
+        some = answer if isinstance(answer, list) else [answer]
+        return not all(isinstance(one, ItemResult) and one.good for one in some)
 
     def _arrived_so_far(self) -> Iterator[int]:
         with suppress(Empty):
@@ -99,6 +102,14 @@ class Started:
             if not return_exceptions:
                 raise
             return error
+
+    def values(self) -> list[Any]:
+        """All values, in order; raises the exception of the first that is there and failed."""
+        collection = self.collection
+        bad = (p for p, answer in enumerate(collection.answers) if answer is not None and collection.failed(p))
+        for position in bad:
+            collection.value(position)
+        return [collection.value(position) for position in range(len(collection.answers))]
 
     def ended(self, whole: bool) -> None:
         """Nobody waits any more: all have come, or what is left is cancelled."""

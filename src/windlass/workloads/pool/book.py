@@ -47,6 +47,11 @@ Later = Callable[[float, Callable[[], None]], object]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def _has_for(line: Sequence[Task], node: PoolNode) -> bool:
+    """Whether the first of a line may travel with others to a node."""
+    return len(line) > 0 and not line[0].alone and node.id not in line[0].lost_on
+
+
 class Book:
     """Knows every task and places it."""
 
@@ -431,6 +436,7 @@ class Book:
     def _place_singles(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
         free = [node for node in nodes if any(node.free_slots())]
         slots = sum(len(node.slots) for node in nodes)
+        left = sum(1 for node in free for _ in node.free_slots())
         for kind, line in self.waiting.lines():
             if not free:
                 return
@@ -440,7 +446,8 @@ class Book:
                 for slot in list(node.free_slots()):
                     if not line or node.id in line[0].lost_on or (taken := node.room.take(kind.needs)) is None:
                         break
-                    self._send(self._batch(kind, slots), node, slot, taken)
+                    self._send(self._batch(kind, slots, left), node, slot, taken)
+                    left -= 1
                 if not any(node.free_slots()):
                     free.remove(node)
                 if not line:
@@ -454,19 +461,21 @@ class Book:
             if not len(self.waiting):
                 self._fetch_back(nodes)
             return
+        left = sum(len(slot.calls) == 1 for node in nodes for slot in node.slots)
         for kind, line in self.waiting.lines():
             pace = self._pace(kind)
-            if not kind.batched or line[0].alone or not pace.is_short(pace.size(len(line), slots)):
+            if not kind.batched or line[0].alone or not pace.is_short(pace.size(len(line), slots, slots)):
                 continue
             for node in nodes:
                 if node.id in held:
                     continue
                 for slot in node.slots:
-                    if not len(line) or line[0].alone or node.id in line[0].lost_on:
+                    if not _has_for(line, node):
                         break
                     first = slot.calls[0]
                     if len(slot.calls) == 1 and first.kind.needs == kind.needs and self._is_short(first):
-                        self._send(self._batch(kind, slots), node, slot, None)
+                        self._send(self._batch(kind, slots, left), node, slot, None)
+                        left -= 1
 
     def _is_short(self, call: Placed) -> bool:
         kind = call.kind
@@ -479,9 +488,9 @@ class Book:
         for call in late[:free]:
             self._revoke(call)
 
-    def _batch(self, kind: Kind, slots: int) -> tuple[Task, ...]:
+    def _batch(self, kind: Kind, slots: int, free: int) -> tuple[Task, ...]:
         waiting = self.waiting.count(kind)
-        size = self._pace(kind).size(waiting, slots) if kind.batched else 1
+        size = self._pace(kind).size(waiting, slots, free) if kind.batched else 1
         return tuple(self.waiting.take_batch(kind, size, BYTES))
 
     def _pace(self, kind: Kind) -> Pace:

@@ -23,11 +23,9 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,8 +56,8 @@ class Process:
 class Node:
     """The processes of a node."""
 
-    def __init__(self, order: NodeOrder, directory: str) -> None:
-        self._order, self._directory = order, directory
+    def __init__(self, order: NodeOrder) -> None:
+        self._order = order
         self._slots: dict[int, Process] = {}
         self._to_line, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._line = self._forked(lambda: asyncio.run(Line(order, line).hold()), self._to_line)
@@ -125,7 +123,7 @@ class Node:
         def run() -> None:
             os.setpgid(0, 0)
             dask_slot.after_fork(self._order.path)
-            asyncio.run(dask_slot.live(self._order, slot, life, gate, here, self._directory))
+            asyncio.run(dask_slot.live(self._order, slot, life, gate, here))
 
         pid = self._forked(run, self._to_line, there)
         with suppress(OSError):
@@ -241,14 +239,10 @@ def main() -> int:
         return 2
     dask_words.set_up()
     gc.freeze()  # what is loaded is shared with all processes to come
-    directory = tempfile.mkdtemp(prefix="windlass-node-")
-    try:
-        node = Node(NodeOrder.of(text), directory)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: node.leave())
-        node.run()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    node = Node(NodeOrder.of(text))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: node.leave())
+    node.run()
     return 0
 
 

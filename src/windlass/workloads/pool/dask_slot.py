@@ -18,6 +18,7 @@ import random
 import select
 import socket
 import sys
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -194,26 +195,30 @@ def carry(life: str, call: str, blob: bytes, environment: Mapping[str, str]) -> 
         slot.carry(call, blob, environment)
 
 
-async def live(order: NodeOrder, slot: int, life: int, gate: Gate, line: socket.socket, directory: str) -> None:
+async def live(order: NodeOrder, slot: int, life: int, gate: Gate, line: socket.socket) -> None:
     """Until the scheduler is gone."""
     name = worker_name(order.node, slot, life)
     log = os.dup(2)
     for handler in logging.getLogger("distributed").handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(os.fdopen(os.dup(log), "w", buffering=1))
-    async with Worker(
-        order.scheduler,
-        nthreads=1,
-        name=name,
-        security=dask_words.security_of(order.credentials),
-        memory_limit=0,
-        local_directory=directory,
-        dashboard=False,
-        heartbeat_interval="5s",
-        death_timeout=60,
-        plugins=(Slot(name, gate, line, log),),
-    ) as worker:
-        await worker.finished()
+    # A worker wants a directory, into which one without a memory limit never puts anything. It goes at once: a process
+    # that is killed leaves nothing on the disk.
+    with tempfile.TemporaryDirectory(prefix="windlass-slot-") as directory:
+        worker = Worker(
+            order.scheduler,
+            nthreads=1,
+            name=name,
+            security=dask_words.security_of(order.credentials),
+            memory_limit=0,
+            local_directory=directory,
+            dashboard=False,
+            heartbeat_interval="5s",
+            death_timeout=60,
+            plugins=(Slot(name, gate, line, log),),
+        )
+    await worker
+    await worker.finished()
 
 
 def after_fork(path: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 A batch costs a few milliseconds on the way, whatever is in it; so tasks that take less are sent together, as many as
 run for about half a second. What is not known is tried one by one, and a batch is never more than eight times the one
-before it. A slow one among many quick ones counts for more than its share: whatever is behind it in its batch waits.
+before it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,9 @@ AIM: Final = 0.5
 STEP: Final = 8
 WEIGHT: Final = 0.3
 """Of the newest batch in the mean."""
-FADE: Final = 0.9
-"""How fast a slow one is forgotten, batch by batch."""
-OUTLIER: Final = 64
-"""A task that took so many times the mean counts as the mean does. Less, and every hiccup of a busy machine would count
-as a slow task."""
-LEAST: Final = 0.05
-"""Seconds that a batch should take at the least, also at the end, when little is left to share: below it, sending costs
-more than sharing gains."""
+LEAST: Final = 0.1
+"""Seconds: what would take no longer than this on each slot is shared out in one round. Below it, sending costs more
+than a second round gains."""
 SHORT: Final = 2.0
 """Seconds: a batch that takes no longer may wait behind another on a slot, so that the slot never waits for it."""
 BYTES: Final = 8 << 20
@@ -36,7 +31,6 @@ class Pace:
     """What is known of the tasks of one kind."""
 
     mean: float | None = None
-    slowest: float = 0.0
     largest: int = 1
     """Tasks in the largest batch that has come back."""
 
@@ -46,24 +40,17 @@ class Pace:
             return
         mean = sum(seconds) / len(seconds)
         self.mean = mean if self.mean is None else (1 - WEIGHT) * self.mean + WEIGHT * mean
-        self.slowest = max(FADE * self.slowest, *seconds)
         self.largest = max(self.largest, len(seconds))
 
-    @property
-    def guess(self) -> float | None:
-        """Seconds that the next one will take, rather too long than too short; None: nobody knows."""
-        return None if self.mean is None else max(self.mean, self.slowest / OUTLIER)
-
-    def size(self, waiting: int, slots: int) -> int:
-        """Tasks for the next batch, when so many wait for so many slots."""
-        guess = self.guess
-        if guess is None:
+    def size(self, waiting: int, slots: int, free: int) -> int:
+        """Tasks for the next batch, when so many wait for so many slots, of which so many are free now."""
+        if self.mean is None:
             return 1
-        by_time = int(AIM / guess) if guess > 0 else waiting
-        fair = max(-(-waiting // (ROUNDS * max(1, slots))), min(waiting, int(LEAST / guess) if guess > 0 else waiting))
-        return max(1, min(by_time, STEP * self.largest, fair))
+        mean = max(self.mean, 1e-9)
+        share = -(-waiting // max(1, free))
+        fair = share if share * mean <= LEAST else -(-waiting // (ROUNDS * max(1, slots)))
+        return max(1, min(int(AIM / mean), STEP * self.largest, fair))
 
     def is_short(self, size: int) -> bool:
         """Whether a batch of this size is known to be short."""
-        guess = self.guess
-        return guess is not None and guess * size <= SHORT
+        return self.mean is not None and self.mean * size <= SHORT

@@ -30,6 +30,7 @@ class ProcessOutput:
         self._lock = threading.Lock()
         self._now: tuple[int, Sink] | None = None
         self._pipes: dict[int, Stream] = {}
+        self._waiting = select.poll()
         self._parts: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
         for number, stream in _STREAMS:
             reading, writing = os.pipe()
@@ -37,6 +38,7 @@ class ProcessOutput:
             os.close(writing)
             os.set_blocking(reading, False)
             self._pipes[reading] = stream
+            self._waiting.register(reading, select.POLLIN)
         # Whole lines at once, as on a terminal; the default for a pipe would keep them back until a buffer is full.
         sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -69,7 +71,9 @@ class ProcessOutput:
                 self._read()
 
     def _read(self) -> None:
-        for pipe, stream in self._pipes.items():
+        # One system call when nothing was printed, which is nearly always; reading an empty pipe would raise instead.
+        for pipe, _ in self._waiting.poll(0):
+            stream = self._pipes[pipe]
             with suppress(BlockingIOError):
                 while some := os.read(pipe, 1 << 16):
                     *lines, rest = (self._parts[stream] + some).split(b"\n")

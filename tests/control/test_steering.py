@@ -1,0 +1,84 @@
+"""Steering: how settings are meant in view of what was seen, for a workload with a rule of its own about its size."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from windlass.control.picture import chronicle_of, pictured
+from windlass.control.policy import Settings
+from windlass.control.records import Book
+from windlass.control.steering import Steered
+from windlass.core.snapshot import ScaleDown
+from windlass.workloads.protocol import WorkloadView
+
+from .worlds import World
+
+
+class Floor:
+    """A rule that wants so many slices."""
+
+    def __init__(self, slices: int) -> None:
+        self.slices = slices
+        self.due: float | None = None
+        self.views: list[WorkloadView | None] = []
+
+    def __call__(self, settings: Settings, view: WorkloadView | None, book: Book, now: float) -> Steered:
+        self.views.append(view)
+        meant = tuple(
+            replace(sold, group=replace(sold.group, min=self.slices, scale_down=ScaleDown(idle_timeout=0)))
+            for sold in settings.groups
+        )
+        return Steered(replace(settings, groups=meant), self.due)
+
+
+def test_the_plan_obeys_what_is_steered_in_the_same_pass():
+    async def whole() -> None:
+        world, rule = World(), Floor(2)
+        controller = world.controller(steer=rule)
+        await world.tick(controller)
+        assert len(world.bought) == 2
+        await world.ticks(controller, 5)
+        rule.slices = 1
+        await world.ticks(controller, 5)
+        assert len(world.instances) == 1
+        assert controller.settings.groups[0].group.min == 0, "what was told stays as it was told"
+
+    asyncio.run(whole())
+
+
+def test_what_is_in_force_is_in_the_journal():
+    async def whole() -> None:
+        world = World()
+        controller = world.controller(steer=Floor(3))
+        await world.tick(controller)
+        picture = pictured(chronicle_of(world.journal()), world.settings, world.time)
+        assert picture.settings.groups[0].group.min == 3
+
+    asyncio.run(whole())
+
+
+def test_the_next_pass_is_due_when_the_rule_says_so():
+    async def whole() -> None:
+        world, rule = World(), Floor(0)
+        controller = world.controller(steer=rule)
+        rule.due = world.time + 7.5
+        await world.tick(controller)
+        assert controller.next_deadline() == rule.due
+
+    asyncio.run(whole())
+
+
+def test_a_rule_is_told_when_the_workload_gave_no_answer():
+    async def whole() -> None:
+        world, rule = World(), Floor(0)
+        controller = world.controller(steer=rule)
+        world.work.looking = _fails
+        await world.tick(controller)
+        assert rule.views == [None]
+
+    asyncio.run(whole())
+
+
+def _fails(view: WorkloadView) -> WorkloadView:
+    raise OSError("no answer")
