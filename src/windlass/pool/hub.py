@@ -110,7 +110,7 @@ class Hub:
         """End everything: what is not over fails, nodes end, the engine ends. ``on_record``: nodes are drained and
         ended by the controller, so that its journal tells their end; else they are just ended, which is quicker."""
         self.book.close()
-        self.book.cancel(list(self._outstanding), PoolClosed("the pool was closed"))
+        self.book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
         if on_record:
             await self._let_go()
         self.service.stop()
@@ -247,7 +247,7 @@ class Hub:
             if move.target in (State.LOST, State.INIT_FAILED):
                 self._words = self._last_words(move.slice_id) or self._words
         if not self.book.nodes and len(self.book.waiting) and (why := self._hopeless()):
-            self.book.cancel(list(self.book.waiting.tasks()), NoNodes(why))
+            self.book.cancel(list(self.book.waiting.tasks()), lambda _: NoNodes(why))
 
     def _hopeless(self) -> str:
         """Why no node will come, if that is so."""

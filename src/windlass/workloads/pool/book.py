@@ -14,21 +14,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from windlass.core.snapshot import Group
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
 from .engine import Call, Engine, NodeFacts, Outcome
 from .fences import Fence
-from .gangs import Gang, ended, environments, fits_when_empty, places_for
+from .gangs import Gang, ended
 from .nodes import PoolNode, Slot
-from .pace import BYTES, Pace
 from .packing import LIMIT, pack_batch, unpack_results
+from .placing import Placer
 from .queues import Waiting
 from .rooms import Taken
 from .tasks import (
-    Kind,
     NodeLost,
     Over,
     Placed,
@@ -47,9 +45,8 @@ Later = Callable[[float, Callable[[], None]], object]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _has_for(line: Sequence[Task], node: PoolNode) -> bool:
-    """Whether the first of a line may travel with others to a node."""
-    return len(line) > 0 and not line[0].alone and node.id not in line[0].lost_on
+def _cancelled(task: Task) -> TaskError:
+    return TaskCancelled(f"{task.label} was cancelled")
 
 
 class Book:
@@ -82,7 +79,7 @@ class Book:
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
         self._calls: dict[str, Placed] = {}
-        self._paces: WeakKeyDictionary[Kind, Pace] = WeakKeyDictionary()
+        self._placer = Placer(self.waiting, self._send, self._revoke)
         self._joined = self._called = 0
         self._closed = False
 
@@ -107,12 +104,12 @@ class Book:
             self.nodes[task.node].pinned.append(task)
         self._move_on()
 
-    def cancel(self, tasks: Iterable[Task], error: TaskError | None = None) -> int:
+    def cancel(self, tasks: Iterable[Task], error: Callable[[Task], TaskError] = _cancelled) -> int:
         """End tasks wherever they are; how many there were to end. Running ones are killed with their slot's process;
         others that travelled with them are run again, and it does not count against them."""
         doomed = {task for task in tasks if task.state != "over" and task.doomed is None}
         for task in doomed:
-            task.doomed = error or TaskCancelled(f"{task.label} was cancelled")
+            task.doomed = error(task)
         gangs: set[Gang] = {task.gang for task in doomed if task.gang is not None}
         waiting = [task for task in doomed if task.state == "waiting" and task.gang is None]
         self.waiting.remove(waiting)
@@ -274,7 +271,7 @@ class Book:
 
     def _done(self, placed: Placed, outcome: Outcome) -> None:
         results = unpack_results(outcome.result)
-        self._pace(placed.kind).learn([result.seconds for result in results])
+        self._placer.pace(placed.kind).learn([result.seconds for result in results])
         self._count_done(placed, len(results))
         for task, result in zip(placed.tasks, results, strict=True):
             if task.doomed is not None:
@@ -381,9 +378,10 @@ class Book:
 
     def _overrun(self, call: Placed) -> None:
         if call.id in self._calls:
-            for task in call.tasks:
-                limit = task.kind.timeout
-                self.cancel([task], TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s"))
+            limit = call.kind.timeout
+            self.cancel(
+                call.tasks, lambda task: TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s")
+            )
 
     def _expire_later(self, tasks: Sequence[Task]) -> None:
         timed: dict[float, list[Task]] = {}
@@ -394,110 +392,17 @@ class Book:
             self._later(limit, lambda some=some, limit=limit: self._expire(some, limit))  # type: ignore[misc]
 
     def _expire(self, tasks: Sequence[Task], limit: float) -> None:
-        for task in tasks:
-            if not task.begun:
-                why = f"{task.label} had not begun after its queue_timeout of {limit:g} s"
-                self.cancel([task], QueueTimeout(why))
+        late = [task for task in tasks if not task.begun]
+        self.cancel(
+            late, lambda task: QueueTimeout(f"{task.label} had not begun after its queue_timeout of {limit:g} s")
+        )
 
     # -- placing ------------------------------------------------------------------------------------------------------
 
     def _move_on(self) -> None:
         if not self._closed:
-            nodes = self.open_nodes
-            for node in nodes:
-                self._place_pinned(node)
-            held = self._place_gangs(nodes)
-            self._place_singles(nodes, held)
-            self._fill_behind(nodes, held)
+            self._placer.place(self.open_nodes)
         self._changed()
-
-    def _place_pinned(self, node: PoolNode) -> None:
-        for slot in node.free_slots():
-            if not node.pinned or (taken := node.room.take(node.pinned[0].kind.needs)) is None:
-                return
-            self._send((node.pinned.pop(0),), node, slot, taken)
-
-    def _place_gangs(self, nodes: list[PoolNode]) -> Mapping[str, int]:
-        """Nodes that are held for a gang, with its number: what came later does not go there."""
-        held: dict[str, int] = {}
-        for gang in list(self.waiting.gangs):
-            able = [node for node in nodes if node.id not in held]
-            places = places_for(gang, able)
-            if places is not None:
-                self.waiting.remove_gang(gang)
-                told = environments(gang, places)
-                for member, (node, slot, taken), environment in zip(gang.members, places, told, strict=True):
-                    call = self._send((member,), node, slot, taken, environment)
-                    gang.calls[call.id] = call
-            elif fits_when_empty(gang, able):
-                held.update({node.id: gang.number for node in able if node.accepts(gang.kind)})
-        return held
-
-    def _place_singles(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
-        free = [node for node in nodes if any(node.free_slots())]
-        slots = sum(len(node.slots) for node in nodes)
-        left = sum(1 for node in free for _ in node.free_slots())
-        for kind, line in self.waiting.lines():
-            if not free:
-                return
-            for node in list(free):
-                if not node.accepts(kind) or (node.id in held and held[node.id] < line[0].number):
-                    continue
-                for slot in list(node.free_slots()):
-                    if not line or node.id in line[0].lost_on or (taken := node.room.take(kind.needs)) is None:
-                        break
-                    self._send(self._batch(kind, slots, left), node, slot, taken)
-                    left -= 1
-                if not any(node.free_slots()):
-                    free.remove(node)
-                if not line:
-                    break
-
-    def _fill_behind(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
-        """One short batch behind each short call, so that no slot waits for its next; where a slot is free and nothing
-        else waits, what is behind another is fetched back for it."""
-        slots = sum(len(node.slots) for node in nodes)
-        if any(any(node.free_slots()) for node in nodes):
-            if not len(self.waiting):
-                self._fetch_back(nodes)
-            return
-        left = sum(len(slot.calls) == 1 for node in nodes for slot in node.slots)
-        for kind, line in self.waiting.lines():
-            pace = self._pace(kind)
-            if not kind.batched or line[0].alone or not pace.is_short(pace.size(len(line), slots, slots)):
-                continue
-            for node in nodes:
-                if node.id in held:
-                    continue
-                for slot in node.slots:
-                    if not _has_for(line, node):
-                        break
-                    first = slot.calls[0]
-                    if len(slot.calls) == 1 and first.kind.needs == kind.needs and self._is_short(first):
-                        self._send(self._batch(kind, slots, left), node, slot, None)
-                        left -= 1
-
-    def _is_short(self, call: Placed) -> bool:
-        kind = call.kind
-        alone = not kind.batched or call.tasks[0].gang is not None or call.ending
-        return not alone and self._pace(kind).is_short(len(call.tasks))
-
-    def _fetch_back(self, nodes: list[PoolNode]) -> None:
-        free = sum(1 for node in nodes for _ in node.free_slots())
-        late = [call for node in nodes for call in node.behind() if not call.ending]
-        for call in late[:free]:
-            self._revoke(call)
-
-    def _batch(self, kind: Kind, slots: int, free: int) -> tuple[Task, ...]:
-        waiting = self.waiting.count(kind)
-        size = self._pace(kind).size(waiting, slots, free) if kind.batched else 1
-        return tuple(self.waiting.take_batch(kind, size, BYTES))
-
-    def _pace(self, kind: Kind) -> Pace:
-        pace = self._paces.get(kind)
-        if pace is None:
-            pace = self._paces[kind] = Pace()
-        return pace
 
     def _send(
         self,
