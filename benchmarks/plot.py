@@ -22,6 +22,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "cost_bound": _cost_bound,
         "against_ray": _against_ray,
         "loop": _loop,
+        "simulating": _simulating,
         "traces": _traces,
         "pool": _pool,
     }
@@ -140,6 +141,15 @@ def _loop(rows: list[dict[str, Any]]) -> Any:
     axes.set_xticks([place + 0.25 for place in places], [f"{row['slices']:,} slices" for row in rows])
     axes.set(ylabel="ms for one pass")
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _simulating(rows: list[dict[str, Any]]) -> Any:
+    figure, ((axes,),) = _figure(width=7, height=2.2)
+    bars = axes.barh([row["what"] for row in rows], [row["seconds"] for row in rows], color=BLUE)
+    axes.bar_label(bars, [f" {row['days']:,.0f} days, {row['passes']:,} passes" for row in rows], fontsize=8)
+    axes.set(xscale="log", xlabel="CPU seconds of one core")
+    axes.set_xlim(1, max(row["seconds"] for row in rows) * 20)
     return figure
 
 

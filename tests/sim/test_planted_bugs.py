@@ -215,6 +215,17 @@ def test_a_controller_that_never_launches_is_caught(monkeypatch):
     assert "L1" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
+def test_a_controller_that_holds_slices_for_a_gang_past_its_deadline_is_caught(monkeypatch):
+    honest = plan
+
+    def clinging(snapshot):
+        made, held = honest(snapshot), Reason(Code.GANG_HELD, "held for gang late, which cannot start whole yet")
+        return replace(made, keep=tuple(replace(one, reason=held) for one in made.keep))
+
+    monkeypatch.setattr(reckoning, "plan", clinging)
+    assert "S7" in broken(simulate(script(job("a")), stop_at_breach=False))
+
+
 def test_a_workload_that_tears_a_gang_apart_is_caught(monkeypatch):
     honest = SimulatedWorkload._begin
 

@@ -37,6 +37,7 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         _floors_hold(snapshot, plan),
         _launch_or_release(snapshot, plan),
         _frozen_stays(snapshot, plan),
+        _held_for_a_gang_that_forms(snapshot, plan),
         _reasons_answer_their_question(snapshot, plan),
     )
 
@@ -187,6 +188,18 @@ def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for change in (*plan.cancel, *plan.drain, *plan.mark, *rules):
         if group[change.slice] in frozen:
             yield f"{group[change.slice]} is frozen, and {change.slice} is changed ({change.reason.code})"
+
+
+def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
+    forming = {
+        demand.id
+        for demand in snapshot.demands
+        if demand.gang and (demand.deadline is None or plan.now < demand.deadline)
+    }
+    for change in plan.keep:
+        if change.reason.code == Code.GANG_HELD and not any(f"gang {name}," in change.reason.why for name in forming):
+            yield f"{change.slice} is held for a gang that forms no more: {change.reason.why}"
 
 
 def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
