@@ -85,6 +85,7 @@ def test_shrinking_leaves_only_what_is_needed():
         (Task(654, 2.0), "a clock that leaps ahead gives up no slice that was out of sight for a moment"),
         (Task(5007, 1.0, STORMS["all"]), "and no launch that was asked for a moment ago"),
         (Task(20265, 2.0), "work and a spare do not change places for ever"),
+        (Task(100667, 2.0), "nor is a slice that still boots by the list, and already works"),
         (Task(50347, 2.0), "nor are hosts that are unwell and at work, because a list has lost them"),
         (Task(51464, 2.0), "work that cannot be elsewhere is not evicted to save money, again and again"),
         (Task(30093, 2.0), "hosts that the workload does not see are not given up with the work that they may hold"),

@@ -364,7 +364,8 @@ def _step(
             if sight.instance is not None:
                 return State.TERMINATING, Reason(record.reason.code, "what is left of it is ended")
         case State.TERMINATING | State.TERMINATE_FAILED:
-            if _gone(record, sight, policy, now):
+            empty = record.dead or record.certified
+            if _gone(record, sight, policy, now) and (empty or not _contradicted(record, sight, policy, now)):
                 return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
             if record.state == State.TERMINATING and age >= policy.terminate_timeout:
                 return State.TERMINATE_FAILED, Reason(record.reason.code, f"not gone after {seconds(age)}")
@@ -387,8 +388,10 @@ def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> boo
 
 def _contradicted(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
     """Whether the workload sees hosts of a slice that its provider does not list, healthy or at work: one of the two is
-    wrong, and as long as it may be the list, work that runs there is not given up."""
-    if not any(node.healthy or node.tasks for node in sight.nodes) or record.absent_since is None:
+    wrong, and as long as it may be the list, work that runs there is not given up. A workload that is silent sees what
+    it saw last."""
+    nodes = sight.nodes if sight.workload_known else record.nodes
+    if not any(node.healthy or node.tasks for node in nodes) or record.absent_since is None:
         return False
     return now - record.absent_since < policy.unhealthy_timeout
 
@@ -406,7 +409,7 @@ def _coming_up(
 ) -> tuple[State, Reason] | None:
     """BOOTING and INITIALIZING: joined, up, gone, or too late."""
     age = now - record.since
-    if sight.absent and record.seen and _gone(record, sight, policy, now):
+    if record.seen and _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, f"vanished from the provider's list while {record.state}")
     if sight.whole(group):
         return State.READY, Reason(record.started_for.code, "all hosts joined with their accelerators")
