@@ -223,8 +223,8 @@ class ComputePool:
             if wait:
                 self._wait_for_all()
         finally:
+            self._console.closed()  # first: a live view asks the pool for its status until then
             self._closed = True
-            self._console.closed()
             thread.do(hub.close(on_record=self._given_directory is not None))
             hub.journal.close()
             thread.stop()
