@@ -5,7 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.core.lifecycle import State
+from windlass.core.planner import plan
 from windlass.core.pool_rule import Limits, Memory, Pressure, decide
+from windlass.core.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot
 
 LIMITS = Limits(min=1, max=10, cooldown=30, idle_timeout=60)
 
@@ -109,3 +112,18 @@ def test_the_answer_is_always_within_what_is_wanted(queued, running, slots, node
             assert limits.min <= decision.nodes <= max(nodes, limits.min)
             assert decision.nodes * slots >= running or decision.nodes == nodes
     assert decision.due is None or decision.due > 1000.0
+
+
+@given(queued=st.integers(1, 200), busy=st.lists(st.integers(0, 4), max_size=8), booting=st.integers(0, 4))
+def test_for_equal_tasks_the_planner_buys_what_the_rule_asks_for(queued, busy, booting):
+    """So growing needs no steering: the demand is enough."""
+    group = Group("pool", (("slots", 4000),), 20)
+    ready = [
+        Slice(f"r-{number}", "pool", State.READY, nodes=(Node(f"r-{number}/0", (("slots", 1000 * used),), used),))
+        for number, used in enumerate(busy)
+    ]
+    coming = [Slice(f"b-{number}", "pool", State.BOOTING) for number in range(booting)]
+    demand = Demand("task", (Bundle((("slots", 1000),), queued),))
+    planned = plan(Snapshot((group,), (*ready, *coming), (demand,)))
+    decision = said(queued, sum(busy), 4, len(busy) + booting, limits=Limits(0, 20))
+    assert len(busy) + booting + sum(launch.count for launch in planned.launches) == decision.nodes

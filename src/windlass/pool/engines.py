@@ -31,7 +31,7 @@ def engine_of(given: str | Engine) -> Callable[[], Engine]:
         need("distributed", "pool")
         return _dask
     if given == "ray":
-        need("ray", "ray")
+        need("ray", "pool-ray")
         return _ray
     raise BadPool(f"engine must be 'dask' or 'ray', is {given!r}")
 

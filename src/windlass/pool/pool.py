@@ -223,8 +223,8 @@ class ComputePool:
             if wait:
                 self._wait_for_all()
         finally:
+            self._console.closed()  # first: a live view asks the pool for its status until then
             self._closed = True
-            self._console.closed()
             thread.do(hub.close(on_record=self._given_directory is not None))
             hub.journal.close()
             thread.stop()
@@ -320,7 +320,6 @@ class ComputePool:
         """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread.
         ``begun`` is given what is started before any of it has."""
         hub, thread = self._running()
-        progress = self._console.progress(len(tasks))
         plain = [position for position, task in enumerate(tasks) if isinstance(task, Task)]
         prepared = self._preparer.prepare([tasks[position] for position in plain])
         gangs = [
@@ -328,7 +327,7 @@ class ComputePool:
             for position, task in enumerate(tasks)
             if isinstance(task, GangTask)
         ]
-
+        progress = self._console.progress(len(tasks))
         told = [] if progress is None else [progress.arrived]
         ended = (lambda: None) if progress is None else progress.ended
         started = Started(Collection(len(tasks), *told, *arrived), ended, self._cancel_tasks)

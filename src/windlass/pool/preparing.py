@@ -29,6 +29,8 @@ LARGE: Final = 1 << 20
 """Bytes: an argument that is larger, and that several tasks of one gather have, is sent to each node once."""
 _SMALL: Final = frozenset({int, float, bool, type(None)})
 """Types whose values are never large; most arguments are of one of them."""
+KINDS_KEPT: Final = 1000
+"""Kinds that are remembered: a program that makes a new function for each task must not fill its memory with them."""
 LONG_FUNCTION: Final = 1 << 14
 """Bytes: a function whose closure is larger is sent to each node once, not with every batch."""
 
@@ -91,8 +93,11 @@ class Preparer:
         key = digest, made.name, _hashable(made.options_), isinstance(task, GangTask)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = self._new_kind(made, Shared(f"f-{digest}", keep=True) if long else blob)
+            kind = self._new_kind(made, Shared(f"f-{digest}", keep=True) if long else blob)
             self.check(kind, task)
+            self._kinds[key] = kind
+            if len(self._kinds) > KINDS_KEPT:
+                del self._kinds[next(iter(self._kinds))]
         elif isinstance(task, GangTask):
             self.check(kind, task)
         return kind, (f"f-{digest}",) if long else ()

@@ -38,7 +38,7 @@ class Collection:
         self.answers[position] = answer
         self._new.put(position)
         self._left -= 1
-        if not self._left or isinstance(answer, list | TaskError) or not answer.good:
+        if not self._left or not isinstance(answer, ItemResult) or not answer.good:
             self._enough.set()
         for tell in self._arrived:
             tell(position)

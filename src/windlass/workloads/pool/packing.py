@@ -109,7 +109,7 @@ def pack_function(function: Callable[..., Any]) -> bytes:
 def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bytes:
     """The arguments of one item."""
     given = tuple(args), dict(kwargs or {})
-    if all(type(one) in _PLAIN for one in given[0]) and all(type(one) in _PLAIN for one in given[1].values()):
+    if _PLAIN.issuperset(map(type, given[0])) and _PLAIN.issuperset(map(type, given[1].values())):
         return pickle.dumps(given, protocol=pickle.HIGHEST_PROTOCOL)
     try:
         return _dumped(given)
@@ -211,7 +211,7 @@ def pack_results(results: Sequence[ItemResult]) -> bytes:
 
 def unpack_results(result: bytes) -> tuple[ItemResult, ...]:
     """One for each item, in the order of the batch. Nothing of the user's is unpickled yet."""
-    return tuple(ItemResult(*row) for row in pickle.loads(result))
+    return tuple(map(ItemResult._make, pickle.loads(result)))
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:

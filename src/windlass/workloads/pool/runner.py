@@ -66,7 +66,8 @@ class Runner:
                 began = time.perf_counter()
                 with self._capture.item(number, sink):
                     told = self._run(functions[function], arguments, limit, number, sink)
-                results.append(told._replace(seconds=time.perf_counter() - began))
+                seconds = time.perf_counter() - began
+                results.append(ItemResult(told.kind, told.blob, told.text, seconds, told.values))
         return pack_results(results)
 
     def forget(self, name: str) -> None:

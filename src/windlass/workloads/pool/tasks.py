@@ -89,17 +89,9 @@ class Kind:
 State = Literal["waiting", "placed", "over"]
 
 
-@dataclass(eq=False, slots=True)
 class Task:
-    """One of them."""
+    """One of them. There may be many, so what most never have is kept on the class."""
 
-    number: int
-    kind: Kind
-    arguments: bytes
-    ticket: Ticket
-    since: float
-    """When it was submitted."""
-    shared: tuple[str, ...] = ()
     state: State = "waiting"
     used: int = 0
     """Of its retries."""
@@ -115,6 +107,13 @@ class Task:
     """In its gang, or among the nodes."""
     node: str | None = None
     """The only node that may run it."""
+
+    def __init__(
+        self, number: int, kind: Kind, arguments: bytes, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
+    ) -> None:
+        """``since``: when it was submitted. ``shared``: names of what it needs beside its arguments."""
+        self.number, self.kind, self.arguments = number, kind, arguments
+        self.ticket, self.since, self.shared = ticket, since, shared
 
     def item(self) -> Item:
         return Item(self.kind.function, self.arguments)
