@@ -94,7 +94,7 @@ class EngineStage(Protocol):
 
     def let_go(self, call: str) -> None: ...
 
-    async def leftovers(self) -> Sequence[object]:
+    async def leftovers(self) -> Sequence[tuple[int, str]]:
         """Processes of the engine or of its nodes that are there now."""
         ...
 
@@ -161,7 +161,7 @@ class ProcessStage:
     def let_go(self, call: str) -> None:
         (self.directory / f"{call}.go").touch()
 
-    async def leftovers(self) -> Sequence[object]:
+    async def leftovers(self) -> Sequence[tuple[int, str]]:
         for host in self._hosts.values():
             host.poll()  # a host that has ended is to be waited for by whoever started it
         return marked(self._mark)
