@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,6 +33,7 @@ from .engines import engine_of
 from .errors import BadPool, PoolClosed, PoolError
 from .hub import Hub
 from .image import Image, prepared_here
+from .leftovers import own_directory
 from .local import Local
 from .looking import JOURNAL, write_config
 from .preparing import Prepared, Preparer
@@ -139,8 +139,7 @@ class ComputePool:
         """Bring it up; nodes come by and by. ``with`` does it."""
         if self._hub is not None or self._closed:
             raise PoolError("a pool is used once: make a new one for the next with")
-        temporary = self._given_directory is None
-        self._directory = Path(tempfile.mkdtemp(prefix="windlass-pool-")) if temporary else self._given_directory  # type: ignore[assignment]
+        self._directory = self._given_directory or own_directory()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self.name}")
         try:
