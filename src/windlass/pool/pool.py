@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.builders import NamedGroup, Quantity
 from windlass.journal import open_journal
 from windlass.providers.protocol import Provider
+from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.engine import Engine
 from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.pool.tasks import Ticket
@@ -334,7 +335,8 @@ class ComputePool:
         begun(started)
 
         def begin() -> None:
-            started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
+            with uncollected(len(plain)):
+                started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
             for position, task, one in gangs:
                 whole = partial(collection.put, position)
                 started.tasks.extend(self._send(hub, task, one, Member(collection, position), whole))
