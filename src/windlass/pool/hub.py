@@ -22,6 +22,7 @@ from windlass.core.reasons import plural
 from windlass.journal import Journal
 from windlass.providers.protocol import Provider, ProviderError
 from windlass.workloads.pool.book import Book
+from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.engine import Engine
 from windlass.workloads.pool.gangs import Gang
 from windlass.workloads.pool.tasks import Said, Task, Ticket
@@ -149,12 +150,13 @@ class Hub:
         """Tasks that run once, in any order."""
         self._share(prepared, len(prepared.pieces))
         now, numbers = self.now(), self._numbers
-        tasks = [
-            Task(next(numbers), kind, arguments, ticket, now, shared)
-            for (kind, arguments, shared), ticket in zip(prepared.pieces, tickets, strict=True)
-        ]
-        self._outstanding.update(tasks)
-        self.book.submit(tasks)
+        with uncollected(len(tickets)):
+            tasks = [
+                Task(next(numbers), kind, arguments, ticket, now, shared)
+                for (kind, arguments, shared), ticket in zip(prepared.pieces, tickets, strict=True)
+            ]
+            self._outstanding.update(tasks)
+            self.book.submit(tasks)
         return tasks
 
     def submit_gang(self, prepared: Prepared, tickets: Sequence[Ticket], *, spread: bool) -> list[Task]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.builders import NamedGroup, Quantity
 from windlass.journal import open_journal
 from windlass.providers.protocol import Provider
+from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.engine import Engine
 from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.pool.tasks import Ticket
@@ -34,6 +34,7 @@ from .engines import engine_of
 from .errors import BadPool, PoolClosed, PoolError
 from .hub import Hub
 from .image import Image, prepared_here
+from .leftovers import own_directory
 from .local import Local
 from .looking import JOURNAL, write_config
 from .preparing import Prepared, Preparer
@@ -139,8 +140,7 @@ class ComputePool:
         """Bring it up; nodes come by and by. ``with`` does it."""
         if self._hub is not None or self._closed:
             raise PoolError("a pool is used once: make a new one for the next with")
-        temporary = self._given_directory is None
-        self._directory = Path(tempfile.mkdtemp(prefix="windlass-pool-")) if temporary else self._given_directory  # type: ignore[assignment]
+        self._directory = self._given_directory or own_directory()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self.name}")
         try:
@@ -335,7 +335,8 @@ class ComputePool:
         begun(started)
 
         def begin() -> None:
-            started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
+            with uncollected(len(plain)):
+                started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
             for position, task, one in gangs:
                 whole = partial(collection.put, position)
                 started.tasks.extend(self._send(hub, task, one, Member(collection, position), whole))

@@ -18,6 +18,7 @@ from windlass.core.planner import plan
 from windlass.core.quantities import format_needs
 from windlass.core.reasons import IMPOSSIBLE
 from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
+from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.packing import Shared, pack_arguments, pack_function, pack_value
 from windlass.workloads.pool.tasks import SLOTS, Kind
 
@@ -65,6 +66,10 @@ class Preparer:
 
     def prepare(self, tasks: Sequence[Task | GangTask]) -> Prepared:
         """All of them, or the first thing that is wrong with one of them."""
+        with uncollected(len(tasks)):
+            return self._prepared(tasks)
+
+    def _prepared(self, tasks: Sequence[Task | GangTask]) -> Prepared:
         prepared = Prepared()
         kinds: dict[tuple[int, int], tuple[Kind, tuple[str, ...]]] = {}
         repeated = _repeated(tasks)

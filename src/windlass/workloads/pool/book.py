@@ -18,6 +18,7 @@ from typing import Literal
 from windlass.core.snapshot import Group
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
+from .collecting import uncollected
 from .engine import Call, Engine, NodeFacts, Outcome
 from .fences import Fence
 from .gangs import Gang, ended
@@ -245,7 +246,8 @@ class Book:
         if gang is not None:
             self._gang_member_ended(gang, placed, outcome)
         elif outcome.ending == "done":
-            self._done(placed, outcome)
+            with uncollected(len(placed.tasks)):
+                self._done(placed, outcome)
         else:
             for task in reversed(placed.tasks):
                 self._undone(task, placed, outcome)
