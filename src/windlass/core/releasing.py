@@ -204,7 +204,7 @@ def release_low_utilization(release: Release) -> None:
         left = release.ready(group)
         victims = [p for p in left if not release.is_pinned(p)]
         victims.sort(key=lambda p: (draft.busy[p], descending(draft.slices[p].id)))
-        why = f"{share}, below {limit}: {plural(keep, 'slice')} are enough"
+        why = f"{share}, below {limit}, enough: {plural(keep, 'slice')}"
         excess = len(left) - keep
         for position in victims:
             if excess <= 0:
@@ -246,7 +246,7 @@ def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
     in_use = _in_use(release, ready, rule.resource)
     enough = max(100 * in_use // rule.percent, in_use + rule.spare_nodes)
     want = max(0, len(ready) - enough)
-    numbers = f"{in_use} of {len(ready)} {kind.name} in use, {rule.percent} % wanted: {enough} are enough"
+    numbers = f"{in_use} of {len(ready)} {kind.name} in use, {rule.percent} % wanted, enough: {enough}"
     for position in marked:
         if reason := _work_on(release, position):
             release.unmarks[position] = reason
