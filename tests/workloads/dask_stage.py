@@ -8,7 +8,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from distributed import Client, Scheduler
+from distributed import Client, Future, Scheduler
+from distributed.security import Security
 
 from windlass.core.snapshot import Group, amounts
 from windlass.testing.waiting import a_moment, eventually
@@ -22,10 +23,9 @@ def gated(gate: str):
     """A task that leaves a mark each time it starts, and ends when somebody writes into its pipe."""
 
     def task(gate=gate):
-        with open(gate + ".starts", "a", encoding="utf-8") as marks:
+        with Path(gate + ".starts").open("a", encoding="utf-8") as marks:
             marks.write("x")
-        with open(gate, encoding="utf-8") as pipe:
-            pipe.read()
+        Path(gate).read_text(encoding="utf-8")
         return gate
 
     return task
@@ -34,17 +34,21 @@ def gated(gate: str):
 class DaskStage:
     """The scheduler is in this process, workers are processes of their own."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.scheduler = Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0")
-        self.address = ""
+    def __init__(self, directory: Path, security: Security | None = None) -> None:
+        self.directory, self.security = directory, security
+        protocol = "tcp" if security is None else "tls"
+        self.scheduler = Scheduler(
+            host="127.0.0.1", protocol=protocol, security=security, dashboard=False, dashboard_address="127.0.0.1:0"
+        )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.futures: dict[Path, object] = {}
+        self.futures: dict[Path, Future] = {}
 
     async def start(self) -> DaskStage:
         await self.scheduler
         self.workload = DaskWorkload(self.scheduler.address, (ONE, TWO))
-        self.client = await Client(self.scheduler.address, asynchronous=True, set_as_default=False)
+        self.client = await Client(
+            self.scheduler.address, asynchronous=True, set_as_default=False, security=self.security
+        )
         return self
 
     async def join_slice(self, slice_id, group="g"):
@@ -70,26 +74,41 @@ class DaskStage:
         marks = [Path(f"{gate}.starts") for gate in self.futures]
         return [len(mark.read_text(encoding="utf-8")) if mark.exists() else 0 for mark in marks]
 
-    async def finish(self):
-        """Every task that is shown as running ends, once it is there to be told."""
-        shown = sum(node.tasks for node in (await self.workload.observe()).nodes)
+    async def started(self, *times):
+        """Wait until so many tasks have started, each so often."""
 
-        async def started():
-            return [
-                gate for gate, future in self.futures.items() if Path(f"{gate}.starts").exists() and not future.done()
-            ]
+        async def starts():
+            return sorted(times for times in self.starts() if times)
 
-        for gate in await eventually(started, lambda gates: len(gates) >= shown):
+        await eventually(starts, lambda seen: seen == sorted(times))
 
-            async def told(gate=gate):
-                with suppress(OSError):
-                    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-                    return True
-                return False
-
-            await eventually(told)
+    async def finish(self, tasks=None):
+        """Every task that is shown as running ends, or so many one after the other, once it is there to be told."""
+        if tasks is None:
+            tasks = sum(node.tasks for node in (await self.workload.observe()).nodes)
+        for _ in range(tasks):
+            gate, *_ = await eventually(self._at_their_gates)
+            await self.tell(gate)
             await self.futures[gate]
             self.futures[gate].release()  # a result that nobody wants any more holds no node
+
+    async def _at_their_gates(self):
+        return [
+            gate
+            for gate, future in self.futures.items()
+            if future.status == "pending" and Path(f"{gate}.starts").exists()
+        ]
+
+    async def tell(self, gate):
+        """A task may end, once it is there to hear it."""
+
+        async def told():
+            with suppress(OSError):
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+                return True
+            return False
+
+        await eventually(told)
 
     async def land(self, slice_id):
         return False  # the worker itself starts nothing behind the fence

@@ -33,7 +33,7 @@ from .protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNo
 
 T = TypeVar("T")
 
-CONNECTING: Final = 5.0
+CONNECTING: Final = 3.0
 """Seconds within which a scheduler must answer the first word."""
 AGAIN: Final = 1.0
 """Seconds after which a scheduler that could not be reached is tried again by whoever waits for news."""
@@ -47,7 +47,8 @@ SAME_CLOCK: Final = 1.0
 ADDRESS: Final = "dask-worker"
 """The label of a node with the address of its worker; tasks that insist on a worker ask for it."""
 RESULTS: Final = "results-in-memory"
-"""The standing request for the node that holds results which are nowhere else."""
+"""The standing request for one node that holds results of finished tasks, while anybody wants them: if the last such
+node went, they would be lost and computed again."""
 
 
 class DaskWorkload:
@@ -59,15 +60,13 @@ class DaskWorkload:
         groups: Iterable[Group] = (),
         *,
         tls: Mapping[str, str | None] | None = None,
-        python: str = sys.executable,
         silent: float = SILENT,
         look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``tls``: the paths ``ca_file``, ``cert`` and ``key``. ``python``: the interpreter of the nodes, which must
-        have Dask. ``silent``: seconds without a heartbeat after which a node is unhealthy. ``look_only``: a look leaves
-        nothing in the scheduler."""
-        self._scheduler, self._python, self._silent, self._now = scheduler, python, silent, now
+        """``tls``: the paths ``ca_file``, ``cert`` and ``key``. ``silent``: seconds without a heartbeat after which a
+        node is unhealthy. ``look_only``: a look leaves nothing in the scheduler."""
+        self._scheduler, self._silent, self._now = scheduler, silent, now
         self._look_only = look_only
         self._tls = {key: value for key, value in (tls or {}).items() if value is not None}
         self._link: rpc | None = None
@@ -122,7 +121,7 @@ class DaskWorkload:
         }
         given = [word for name, value in options.items() if value for word in (name, value)]
         # -P: what lies in the directory of the host is not imported.
-        start = (self._python, "-P", "-m", "distributed.cli.dask_worker", self._scheduler)
+        start = (sys.executable, "-P", "-m", "distributed.cli.dask_worker", self._scheduler)
         return Join((*start, "--no-nanny", "--no-dashboard", *given))
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
@@ -228,10 +227,10 @@ class DaskWorkload:
         if self._behind is None:
             behind = self._now() - answer["now"]
             self._behind = behind if abs(behind) > SAME_CLOCK else 0.0
-        keeper = answer["keeper"]
+        holders = answer["holders"]
         return WorkloadView(
             demands=tuple(_demand(self._behind, *one) for one in answer["demands"]),
-            requests=(Demand(RESULTS, (Bundle(()),), where=_on([keeper])),) if keeper else (),
+            requests=(Demand(RESULTS, (Bundle(()),), where=_on(holders)),) if holders else (),
             nodes=tuple(self._node(one, self._behind) for one in answer["nodes"]),
             acknowledged=tuple(Acknowledgement(*one) for one in answer["fences"]),
         )

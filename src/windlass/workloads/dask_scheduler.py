@@ -99,9 +99,11 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
     def count(self, scheduler: Scheduler) -> None:
         """Once over all tasks there are."""
         self._scheduler = scheduler
+        for counted in (self._kinds, self._waiting, self._assigned):
+            counted.clear()
         for worker in scheduler.workers.values():
             if slice_of(worker.name):
-                self._active[worker.address] = time.time()
+                self._active.setdefault(worker.address, time.time())
         for task in scheduler.tasks.values():
             if task.state in COUNTED:
                 self._enter(task)
@@ -140,6 +142,11 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._busy.discard(worker)
         self._words.pop(worker, None)
         self._moved_at.pop(worker, None)
+        self._tell()
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """A client had the scheduler forget all its tasks; no transition tells of them."""
+        self.count(scheduler)
         self._tell()
 
     def status_changed(self, status: str, worker: str, stimulus_id: str) -> None:
@@ -184,7 +191,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             "now": now,
             "demands": [[*kind, *about] for kind, about in sorted(self._demands(running, now).items())],
             "nodes": nodes,
-            "keeper": keeper_of(workers),
+            "holders": holders_among(workers),
             "fences": [[slice_id, epoch, self._blocking(slice_id)] for slice_id, epoch in self._standing()],
         }
 
@@ -240,12 +247,18 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             "address": address,
             "threads": worker.nthreads,
             "resources": dict(worker.resources),
-            "tasks": len(tasks),
-            "occupied": sum(holds for _, holds in tasks),
+            "tasks": len(tasks) + len(worker.actors),  # an actor cannot be moved: where it lives, work goes on
+            "occupied": worker.nthreads if self._is_full(worker) else sum(holds for _, holds in tasks),
             "used": dict(used),
             "idle_since": self._active[address],
             "silent": max(0.0, now - worker.last_seen),
         }
+
+    def _is_full(self, worker: Any) -> bool:
+        """Whether Dask puts no queued task there any more, for it has assigned enough of others: a thread that waits
+        for its turn at a resource is no room then."""
+        limit = self._scheduler.WORKER_SATURATION * worker.nthreads
+        return bool(len(worker.processing) >= max(limit, 1))
 
     # -- the fence ----------------------------------------------------------------------------------------------------
 
@@ -415,20 +428,14 @@ def kind_of(task: Any) -> Kind:
     return task.prefix.name, tuple(sorted((task.resource_restrictions or {}).items())), tuple(sorted(pinned))
 
 
-def keeper_of(workers: Iterable[Any]) -> str | None:
-    """The address of the one worker of ours that must stay because finished results are in memory nowhere else.
+def holders_among(workers: Iterable[Any]) -> list[str]:
+    """The addresses of our workers that hold results, if one of them must stay because nobody else could take them all.
 
-    Results of a worker that goes are copied to one that stays. A worker of the user's own stays; otherwise the first of
-    ours that holds any must, and it is always the same one, lest all go at once and none can.
+    Results of a worker that goes are copied to one that stays. A worker of the user's own stays by itself.
     """
-    ours = []
-    for worker in workers:
-        if slice_of(worker.name) is not None:
-            ours.append(worker)
-        elif worker.status == Status.running:
-            return None
-    ours.sort(key=lambda worker: (worker.status != Status.running, worker.name))
-    return next((worker.address for worker in ours if any(_unique(worker))), None)
+    if any(slice_of(worker.name) is None and worker.status == Status.running for worker in workers):
+        return []
+    return [worker.address for worker in workers if worker.has_what]
 
 
 def _unique(worker: Any) -> Iterator[bool]:
