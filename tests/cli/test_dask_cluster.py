@@ -89,6 +89,7 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         status = cluster.until(lambda seen: any(one["tasks"] for one in seen["slices"]))
         assert status["hourly_cost"]["now"] <= 1.0
         assert "AT_MAX" in cluster.told("why", "work")
+        assert "max of small" in cluster.told("plan", "--live")
 
         [busy] = [one["id"] for one in status["slices"] if one["tasks"]][:1]
         assert "it is never ended under them" in cluster.told("why", busy)

@@ -158,6 +158,23 @@ def test_the_count_is_right_after_tasks_that_fail_are_cancelled_or_depend_on_eac
     on_stage(tmp_path, test)
 
 
+def test_with_a_target_nodes_are_wanted_for_as_many_as_must_run_at_once(tmp_path):
+    """Dask takes tasks that never ran for half a second long: a hundred are through in five seconds on ten threads."""
+
+    async def test(stage):
+        patient = DaskWorkload(stage.scheduler.address, (ONE,), target=5.0)
+        futures = stage.client.map(lambda number: number, range(100), pure=False)
+        await seen(stage, lambda view: sum(waiting(view).values()) == 100)
+        assert list(waiting(await patient.observe()).values()) == [10]
+        await stage.submit(1)
+        await seen(stage, lambda view: len(view.demands) == 2)
+        assert waiting(await patient.observe())["gated"] == 1, "a single task is always worth a thread"
+        await patient.close()
+        del futures
+
+    on_stage(tmp_path, test)
+
+
 def test_tasks_that_a_client_sweeps_away_with_a_restart_wait_no_more(tmp_path):
     async def test(stage):
         await stage.submit(3, resources={"GPU": 1})
@@ -199,6 +216,22 @@ def test_a_drain_while_busy_starts_every_task_exactly_once(tmp_path):
         await seen(stage, lambda view: ack_of(view, "w-1") == 0)
         assert stage.starts() == [1, 1, 1]
         assert all(one.slice_id != "w-1" or not one.tasks for one in (await stage.workload.observe()).nodes)
+
+    on_stage(tmp_path, test)
+
+
+def test_dasks_own_retirement_would_start_a_running_task_a_second_time(tmp_path):
+    """Why the fence takes its own steps, and what docs/dask.md says of Adaptive, which retires workers like this."""
+
+    async def test(stage):
+        await stage.joined("w-1")
+        await stage.submit(1)
+        await stage.started(1)
+        await stage.joined("w-2")
+        [busy] = [worker.address for worker in stage.scheduler.workers.values() if worker.processing]
+        await stage.scheduler.retire_workers(workers=[busy], remove=True, close_workers=True)
+        await stage.started(2)
+        await stage.finish(1)
 
     on_stage(tmp_path, test)
 

@@ -157,6 +157,7 @@ def _workload(config: Config, providers: dict[str, Provider], look_only: bool, n
             settings["scheduler"],
             tls=settings["tls"],
             silent=settings["heartbeat_timeout"],
+            target=settings["target_duration"],
             look_only=look_only,
             now=now,
         )

@@ -98,6 +98,15 @@ WORKLOADS: Final = Types(
                 ),
                 Part("tls", DASK_TLS, "What is shown to a scheduler at `tls://HOST:PORT`, by Windlass and by workers."),
                 Setting(
+                    "target_duration",
+                    Duration(high=86400),
+                    "0s",
+                    "s",
+                    "In about this time all waiting tasks of one function should be through, by Dask's averages of how "
+                    "long they take: nodes are bought for as many as must run at once for that. `0s`: every waiting "
+                    "task gets a thread.",
+                ),
+                Setting(
                     "heartbeat_timeout",
                     Duration(low=1, high=86400),
                     "2m",

@@ -61,12 +61,14 @@ class DaskWorkload:
         *,
         tls: Mapping[str, str | None] | None = None,
         silent: float = SILENT,
+        target: float = 0.0,
         look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         """``tls``: the paths ``ca_file``, ``cert`` and ``key``. ``silent``: seconds without a heartbeat after which a
-        node is unhealthy. ``look_only``: a look leaves nothing in the scheduler."""
-        self._scheduler, self._silent, self._now = scheduler, silent, now
+        node is unhealthy. ``target``: seconds in which all that waits of a kind should be through; 0: every task that
+        waits gets a thread of its own. ``look_only``: a look leaves nothing in the scheduler."""
+        self._scheduler, self._silent, self._target, self._now = scheduler, silent, target, now
         self._look_only = look_only
         self._tls = {key: value for key, value in (tls or {}).items() if value is not None}
         self._link: rpc | None = None
@@ -87,9 +89,10 @@ class DaskWorkload:
     async def observe(self) -> WorkloadView:
         self._news.clear()
         if self._look_only:
-            answer = await self._asked(lambda link: _run(link, dask_scheduler.look_once, _set_up()), put_in=False)
+            once = (dask_scheduler.look_once, _set_up(), self._target)
+            answer = await self._asked(lambda link: _run(link, *once), put_in=False)
         else:
-            answer = await self._asked(lambda link: link.windlass_look())
+            answer = await self._asked(lambda link: link.windlass_look(target=self._target))
         self._seen = answer["life"], answer["number"]
         self._looked.set()
         return self._view(answer)

@@ -22,6 +22,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
+from math import ceil
 from typing import Any
 
 from distributed import Scheduler, Status
@@ -173,8 +174,8 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             await self._news.wait()
         return True
 
-    def look(self) -> dict[str, Any]:
-        """All of it, at one instant, as plain data."""
+    def look(self, target: float) -> dict[str, Any]:
+        """All of it, at one instant, as plain data. ``target``: see ``_worth``."""
         now = time.time()
         workers = list(self._scheduler.workers.values())
         running: Counter[Kind] = Counter()
@@ -189,16 +190,18 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             "life": self._life,
             "number": self._number,
             "now": now,
-            "demands": [[*kind, *about] for kind, about in sorted(self._demands(running, now).items())],
+            "demands": [[*kind, *about] for kind, about in sorted(self._demands(running, now, target).items())],
             "nodes": nodes,
             "holders": holders_among(workers),
             "fences": [[slice_id, epoch, self._blocking(slice_id)] for slice_id, epoch in self._standing()],
         }
 
-    def _demands(self, running: Counter[Kind], now: float) -> dict[Kind, tuple[int, float]]:
+    def _demands(self, running: Counter[Kind], now: float, target: float) -> dict[Kind, tuple[int, float]]:
         """How many wait of each kind, and since when: with no worker, or assigned to one that is busy with others."""
         kinds = self._waiting.keys() | self._assigned.keys()
         counts = {kind: self._waiting[kind] + max(0, self._assigned[kind] - running[kind]) for kind in kinds}
+        if target:
+            counts = {kind: self._worth(kind, count, running[kind], target) for kind, count in counts.items()}
         self._since = {kind: self._since.get(kind, now) for kind, count in counts.items() if count}
         found = {kind: (counts[kind], since) for kind, since in self._since.items()}
         for kind in sorted(found, key=lambda one: (-counts[one], one))[MOST_KINDS:]:
@@ -207,6 +210,13 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             more, earlier = found.get(others, (0, since))
             found[others] = count + more, min(since, earlier)
         return found
+
+    def _worth(self, kind: Kind, count: int, running: int, target: float) -> int:
+        """How many of those that wait must begin now, beside those that run, for all to be through in ``target``
+        seconds, by Dask's own average of how long they take."""
+        duration = self._scheduler._get_prefix_duration(self._scheduler.task_prefixes[kind[0]])
+        at_once: int = ceil((count + running) * duration / target)
+        return min(count, max(0, at_once - running))
 
     def _running_on(self, worker: Any) -> Iterator[tuple[Kind | None, bool]]:
         """The kind of each task that runs on a worker, and whether it holds a thread. The scheduler does not know which
@@ -407,13 +417,13 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._memory.run_once()
 
 
-def look_once(set_up: bytes, dask_scheduler: Scheduler) -> dict[str, Any]:
+def look_once(set_up: bytes, target: float, dask_scheduler: Scheduler) -> dict[str, Any]:
     """A look that leaves nothing behind; what a hand that is there already knows is in it."""
     hand = dask_scheduler.plugins.get(PLUGIN)
     if hand is None:
         hand = Hand(set_up)
         hand.count(dask_scheduler)
-    return hand.look()  # type: ignore[no-any-return]
+    return hand.look(target)  # type: ignore[no-any-return]
 
 
 def slice_of(name: object) -> str | None:
