@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 
 import pytest
-from distributed import Client, Scheduler, Worker
+from distributed import Client, Scheduler, Worker, get_worker
 
 from tests.workloads.dask_stage import ONE, DaskStage
 from windlass.core.snapshot import Group, amounts
@@ -406,3 +407,52 @@ def test_a_group_that_cannot_be_a_worker_is_told_why(resources, why):
 def test_a_host_of_an_unknown_group_is_told_which_there_are():
     with pytest.raises(WorkloadError, match="there is no group x; there are g"):
         DaskWorkload("tcp://h:1", (ONE,)).join("s", "x", 0)
+
+
+# -- all together --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resources", [None, {"GPU": 1}], ids=["queued by Dask", "assigned at once"])
+def test_fences_that_come_and_go_while_tasks_run_start_none_of_them_twice(tmp_path, resources):
+    """Every acknowledgement that says "nothing runs" is held against what the tasks themselves write down."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def work(number):
+        import time
+
+        worker = get_worker().name
+        with (marks / str(number)).open("a", encoding="utf-8") as mark:
+            mark.write(f"{worker}\n")
+        running = marks / f"running-{number}-{worker.replace('/', '~')}"
+        running.touch()
+        time.sleep(0.01)
+        running.unlink()
+        return number + 1
+
+    async def test(stage):
+        slices = ("w-1", "w-2", "w-3")
+        await stage.joined(*slices, group="two")
+        futures = stage.client.map(work, range(300), pure=False, resources=resources)
+        dice, epoch, empty = random.Random(7), 0, 0
+        while not all(future.done() for future in futures):
+            epoch += 1
+            one = dice.choice(slices)
+            await stage.workload.cordon(one, epoch)
+            for _ in range(dice.randrange(12)):
+                await stage.pass_time()
+                if ack_of(await stage.workload.observe(), one) == 0:
+                    empty += 1
+                    assert not list(marks.glob(f"running-*-windlass~{one}~0")), "it said that nothing runs"
+                    break
+            if dice.random() < 0.8:
+                await stage.workload.uncordon(one, epoch)
+            elif len({ack.slice_id for ack in (await stage.workload.observe()).acknowledged}) == len(slices):
+                for other in slices:
+                    await stage.workload.uncordon(other, epoch)
+        assert await stage.client.gather(futures) == list(range(1, 301))
+        assert all(len((marks / str(number)).read_text().splitlines()) == 1 for number in range(300))
+        assert empty, "no fence was ever acknowledged as empty: nothing was tried"
+        await seen(stage, lambda view: not view.demands and not any(node.tasks for node in view.nodes))
+
+    on_stage(tmp_path, test)
