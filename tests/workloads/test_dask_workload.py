@@ -16,6 +16,7 @@ from windlass.testing.waiting import eventually, refusal_of, run
 from windlass.testing.workload_conformance import WorkloadConformance
 from windlass.workloads.dask import DaskWorkload
 from windlass.workloads.dask_scheduler import MOST_KINDS, PLUGIN
+from windlass.workloads.dask_worker import set_up
 from windlass.workloads.pool.dask_words import security_of
 from windlass.workloads.pool.tls import make_credentials
 from windlass.workloads.protocol import WorkloadError
@@ -217,6 +218,29 @@ def test_a_drain_while_busy_starts_every_task_exactly_once(tmp_path):
         await seen(stage, lambda view: ack_of(view, "w-1") == 0)
         assert stage.starts() == [1, 1, 1]
         assert all(one.slice_id != "w-1" or not one.tasks for one in (await stage.workload.observe()).nodes)
+
+    on_stage(tmp_path, test)
+
+
+def test_what_a_worker_hands_back_is_told_until_it_is_settled(tmp_path):
+    """The answer that tells of it may be lost on its way, and the tasks must not be lost with it."""
+
+    async def test(stage):
+        async with Worker(stage.scheduler.address, nthreads=1, resources={"GPU": 1}, dashboard_address=":0") as worker:
+            await stage.submit(2, resources={"GPU": 1})
+            await stage.started(1)
+            await eventually(stage.pass_time, lambda _: len(worker.state.tasks) == 2)
+            set_up(worker)
+            stand = worker.handlers["windlass_stand"]
+            first = stand(fenced=True, settled=())
+            assert (first["status"], len(first["running"]), len(first["returned"])) == ("closing_gracefully", 1, 1)
+            set_up(worker)
+            stand = worker.handlers["windlass_stand"]
+            assert stand(fenced=True, settled=()) == first
+            assert stand(fenced=True, settled=first["returned"])["returned"] == []
+            stage.scheduler._reschedule(first["returned"][0], worker.address, stimulus_id="test")
+            assert stand(fenced=False, settled=())["status"] == "running"
+            await stage.finish(2)
 
     on_stage(tmp_path, test)
 

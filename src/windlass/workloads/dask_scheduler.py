@@ -350,13 +350,18 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             self._set_status(worker, Status.closing_gracefully.name)  # nothing more is placed there
         if address not in self._tending:
             self._tending[address] = asyncio.ensure_future(self._tended(address))
-            self._tending[address].add_done_callback(lambda _: self._tending.pop(address, None))
         self._stir.set()
 
     def _set_status(self, worker: Any, status: str) -> None:
         self._scheduler.handle_worker_status_change(status, worker, f"windlass-fence-{time.time()}")
 
     async def _tended(self, address: str) -> None:
+        try:
+            await self._tend_until_open(address)
+        finally:
+            del self._tending[address]  # in the same breath: a fence that is raised now finds nobody tending
+
+    async def _tend_until_open(self, address: str) -> None:
         """One for each worker, so that what it is told and what it says go one after the other."""
         settled: list[Any] = []
         pause = QUICK
@@ -369,8 +374,8 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
                     if word is None:  # it has not got its side of the fence yet
                         await self._prepare(address)
                         continue
-            except (OSError, TimeoutError):
-                word = None  # it cannot be asked: what it would have said is unknown
+            except Exception:  # noqa: BLE001  # it cannot be asked: whatever the reason, what it would say is unknown
+                word = None
             if word is not None and address in self._scheduler.workers:
                 settled = self._take_back(address, word["returned"])
                 if fenced != self._stands(slice_id):
