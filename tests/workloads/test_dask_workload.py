@@ -93,6 +93,19 @@ def test_what_dask_has_assigned_and_not_started_still_waits(tmp_path):
     on_stage(tmp_path, test)
 
 
+@pytest.mark.parametrize("resources", [None, {"GPU": 1}], ids=["a thread", "a device"])
+def test_what_was_assigned_to_one_node_goes_to_the_next_that_is_bought_for_it(tmp_path, resources):
+    async def test(stage):
+        await stage.submit(6, resources=resources)
+        await stage.joined("w-1", group="two")
+        await seen(stage, lambda view: view.nodes[0].tasks)
+        await stage.joined("w-2", group="two")
+        await seen(stage, lambda view: all(node.tasks for node in view.nodes))
+        await stage.started(*[1] * (2 if resources else 4))
+
+    on_stage(tmp_path, test)
+
+
 def test_a_node_on_which_dask_queues_nothing_more_has_no_room(tmp_path):
     """Enough is assigned to it, though all but one wait for the same device and a thread is free."""
 
