@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from windlass.core.snapshot import Demand, Group
@@ -21,7 +22,7 @@ from windlass.workloads.protocol import Workload
 
 from .config import Config, ConfigError, ProviderConfig
 
-SELLER = {"queue": "local", "simulated": "simulated"}
+SELLER = {"queue": "local", "dask": "local", "simulated": "simulated"}
 """The providers on whose machines a workload can run."""
 
 
@@ -49,11 +50,30 @@ def misfits(config: Config) -> list[str]:
     if kind == "pool":
         here = "workload.type: the tasks of a pool are in the program that made it, and so is its controller; "
         return [f"{here}this file is for windlass status, why and events"]
-    return [
+    wrong = [
         f"workload.type: {kind} runs on {SELLER[kind]} machines only, and providers.{name} is {one.type}"
         for name, one in config.providers.items()
         if name in sellers and one.type != SELLER[kind]
     ]
+    return wrong + (_dask_misfits(config) if kind == "dask" else [])
+
+
+def _dask_misfits(config: Config) -> list[str]:
+    missing = [module for module in ("distributed", "cloudpickle") if find_spec(module) is None]
+    if missing:
+        return [f"workload.type: dask needs {missing[0]}, which is not installed: pip install 'windlass[pool]'"]
+    from windlass.workloads.dask import unfit
+
+    wrong = [
+        f"groups.{sold.group.name}.resources: {why}" for sold in config.settings.groups if (why := unfit(sold.group))
+    ]
+    tls, scheduler = config.workload.settings["tls"], config.workload.settings["scheduler"]
+    encrypted = scheduler.startswith("tls://")
+    if encrypted and not (tls["ca_file"] and tls["cert"]):
+        wrong.append(f"workload.tls: {scheduler} wants certificates: give ca_file and cert, and key if it is apart")
+    if any(tls.values()) and not encrypted:
+        wrong.append(f"workload.tls: is for a scheduler at tls://HOST:PORT, and it is at {scheduler}")
+    return wrong
 
 
 def assembled(
@@ -130,6 +150,17 @@ def _workload(config: Config, providers: dict[str, Provider], look_only: bool, n
         from windlass.workloads.queue import QueueWorkload
 
         return QueueWorkload(settings["directory"], look_only=look_only, now=now)
+    if config.workload.type == "dask":
+        from windlass.workloads.dask import DaskWorkload
+
+        return DaskWorkload(
+            settings["scheduler"],
+            tls=settings["tls"],
+            silent=settings["heartbeat_timeout"],
+            target=settings["target_duration"],
+            look_only=look_only,
+            now=now,
+        )
     from windlass.sim.cloud import SimulatedProvider
     from windlass.sim.jobs import Job
     from windlass.sim.workload import SimulatedWorkload

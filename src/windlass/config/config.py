@@ -30,6 +30,7 @@ from .settings import (
     YEARS,
     Address,
     Duration,
+    Endpoint,
     Flag,
     Kind,
     Name,
@@ -268,6 +269,8 @@ class _ConfigReader(GroupReader):
                 return self._place_of(at, value)
             case Address():
                 return self._address(at, value)
+            case Endpoint():
+                return self._endpoint(at, value, kind)
 
     def _duration(self, at: Path, value: object, kind: Duration, default: T) -> float | T:
         seconds = self.parsed(at, value, parse_duration, WANTED)
@@ -299,6 +302,17 @@ class _ConfigReader(GroupReader):
         except RuntimeError:
             self.wrong(at, f"starts with a home directory that is not known: {shown(text)}")
             return None
+
+    def _endpoint(self, at: Path, value: object, kind: Endpoint) -> str | None:
+        text = self.name(at, value)
+        scheme, _, rest = text.partition("://")
+        host, _, port = rest.rpartition(":")
+        if scheme in kind.schemes and host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16:
+            return text
+        if text:
+            options = " or ".join(f"{one}://HOST:PORT" for one in kind.schemes)
+            self.wrong(at, f"must be {options}, is {shown(text)}")
+        return None
 
     def _address(self, at: Path, value: object) -> str | None:
         text = self.name(at, value)

@@ -39,6 +39,9 @@ def pages() -> Iterator[Page]:
 def _typed(where: str, types: Types) -> Iterator[Page]:
     for name in types.known:
         yield Page(where, name, types.form(name))
+        for one in types.known[name].settings:
+            if isinstance(one, Part):
+                yield from _parts(f"{where}.{one.name}", one.section)
 
 
 def _parts(where: str, section: Section) -> Iterator[Page]:

@@ -67,7 +67,14 @@ class Address:
     """Where a journal is: a path as above, or the URL of a database."""
 
 
-Kind = Duration | Whole | Share | Flag | Name | Place | Address
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens: a scheme of these, a host and a port."""
+
+    schemes: tuple[str, ...]
+
+
+Kind = Duration | Whole | Share | Flag | Name | Place | Address | Endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from windlass.scenario.reading import REQUIRED, Form, Key
 
-from .settings import YEARS, Duration, Place, Section, Setting, Whole
+from .settings import YEARS, Duration, Endpoint, Part, Place, Section, Setting, Whole
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,19 @@ PROVIDERS: Final = Types(
     },
     {"aws": "aws", "ec2": "aws", "gcp": "gcp", "kubernetes": "kubernetes", "ssh": "ssh"},
 )
+DASK_TLS: Final = Section(
+    "tls",
+    (
+        Setting("ca_file", Place(), None, "", "The authority that has signed the certificates.", absent="none"),
+        Setting("cert", Place(), None, "", "The certificate of Windlass and its workers.", absent="none"),
+        Setting("key", Place(), None, "", "The key of the certificate.", absent="in the file of the certificate"),
+    ),
+)
 WORKLOADS: Final = Types(
     "a workload",
-    "`queue`: commands in a queue on this machine. `simulated`: work that does not exist. `pool`: tasks of a "
-    "program in Python, which runs its controller itself; its configuration is for looking at it.",
+    "`queue`: commands in a queue on this machine. `dask`: the tasks of a Dask scheduler that runs already. "
+    "`simulated`: work that does not exist. `pool`: tasks of a program in Python, which runs its controller itself; "
+    "its configuration is for looking at it.",
     {
         "queue": Section(
             "a queue",
@@ -73,6 +82,37 @@ WORKLOADS: Final = Types(
                     ".windlass/queue",
                     "",
                     "Where the queue and the output of its tasks are. `windlass submit` puts commands in.",
+                ),
+            ),
+        ),
+        "dask": Section(
+            "a Dask cluster",
+            (
+                Setting(
+                    "scheduler",
+                    Endpoint(("tcp", "tls")),
+                    REQUIRED,
+                    "",
+                    "Where the scheduler listens, as clients write it: `tcp://HOST:PORT`. Workers that Windlass has "
+                    "not bought are left alone.",
+                ),
+                Part("tls", DASK_TLS, "What is shown to a scheduler at `tls://HOST:PORT`, by Windlass and by workers."),
+                Setting(
+                    "target_duration",
+                    Duration(high=86400),
+                    "0s",
+                    "s",
+                    "In about this time all waiting tasks of one function should be through, by Dask's averages of how "
+                    "long they take: nodes are bought for as many as must run at once for that. `0s`: every waiting "
+                    "task gets a thread.",
+                ),
+                Setting(
+                    "heartbeat_timeout",
+                    Duration(low=1, high=86400),
+                    "2m",
+                    "s",
+                    "How long a worker may send no heartbeat before its node is unhealthy. Code that holds Python's "
+                    "lock sends none; a process that died is seen at once.",
                 ),
             ),
         ),
@@ -93,5 +133,5 @@ WORKLOADS: Final = Types(
         ),
         "pool": Section("a pool", ()),
     },
-    {"dask": "pool", "kubernetes": "kubernetes", "ray": "ray"},
+    {"kubernetes": "kubernetes", "ray": "ray"},
 )

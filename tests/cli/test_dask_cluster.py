@@ -1,0 +1,107 @@
+"""``windlass run`` beside a Dask scheduler of the user's own, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from tests.cli.test_live_cluster import WINDLASS, Running, eventually
+from tests.providers.local_processes import marked
+
+CONFIG = """
+groups:
+  small: {{resources: {{cpu: 2}}, max: 2, price: 0.5, scale_down: {{idle_timeout: 1s}}}}
+providers: {{here: {{type: local}}}}
+workload: {{type: dask, scheduler: "{scheduler}"}}
+policy: {{vanish_timeout: 0.2, evaluation_interval: {{min: 0.05, max: 0.5}}}}
+"""
+SCHEDULER = """
+import sys
+sys.modules["windlass"] = None  # a scheduler's machine need not have it
+from distributed.cli.dask_scheduler import main
+main()
+"""
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[str]:
+    contact = tmp_path / "scheduler.json"
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCHEDULER, *words, "--scheduler-file", str(contact)],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        text = eventually(lambda: contact.read_text(encoding="utf-8") if contact.exists() else "")
+        yield next(line.split('"')[3] for line in text.splitlines() if '"address"' in line)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, scheduler: str) -> Iterator[Running]:
+    """A controller that leads; nothing of it is left afterwards."""
+    config = tmp_path / "windlass.yaml"
+    config.write_text(CONFIG.format(scheduler=scheduler), encoding="utf-8")
+    found = Running(tmp_path)
+    with (tmp_path / "run.log").open("wb") as log:
+        controller = subprocess.Popen([*WINDLASS, "run"], cwd=tmp_path, stderr=log)
+        try:
+            eventually(lambda: found.run("status", "--json"), lambda done: '"alive": true' in done.stdout)
+            yield found
+        finally:
+            controller.terminate()
+            try:
+                assert controller.wait(20) == 0
+            finally:
+                controller.kill()
+                for pid in marked(tmp_path):
+                    os.kill(pid, signal.SIGKILL)
+                eventually(lambda: marked(tmp_path), lambda left: not left)
+
+
+def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, scheduler: str, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+
+    def work(number: int) -> int:
+        import time
+        from pathlib import Path
+
+        with Path(starts).open("a", encoding="utf-8") as marks:
+            marks.write(f"{number}\n")
+        time.sleep(0.25)
+        return number * number
+
+    assert "all is well" in cluster.told("doctor")
+    with Client(scheduler, set_as_default=False) as client:
+        assert not client.scheduler_info()["workers"]
+        futures = client.map(work, range(40), pure=False)
+        status = cluster.until(lambda seen: any(one["tasks"] for one in seen["slices"]))
+        assert status["hourly_cost"]["now"] <= 1.0
+        assert "AT_MAX" in cluster.told("why", "work")
+        assert "max of small" in cluster.told("plan", "--live")
+
+        [busy] = [one["id"] for one in status["slices"] if one["tasks"]][:1]
+        assert "it is never ended under them" in cluster.told("why", busy)
+        assert cluster.data("drain", busy)["heard"] is True
+        assert client.gather(futures) == [number * number for number in range(40)]
+        cluster.until(lambda seen: busy not in [one["id"] for one in seen["slices"]])
+
+        kept = cluster.until(lambda seen: [one["code"] for one in seen["slices"]] == ["REQUESTED_CAPACITY"])
+        assert client.gather(futures)[-1] == 39 * 39, f"{kept} kept the results"
+        del futures
+        cluster.until(lambda seen: not seen["slices"])
+        assert not client.scheduler_info()["workers"]
+    assert Counter(starts.read_text(encoding="utf-8").split()) == {str(number): 1 for number in range(40)}
+    assert "waits no more" in cluster.told("why", "work")
+    assert "acknowledged empty under fence" in cluster.told("events")
