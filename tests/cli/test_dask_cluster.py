@@ -30,6 +30,8 @@ from distributed.cli.dask_scheduler import main
 main()
 """
 
+TASKS = 60
+
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[str]:
@@ -85,7 +87,7 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
     assert "all is well" in cluster.told("doctor")
     with Client(scheduler, set_as_default=False) as client:
         assert not client.scheduler_info()["workers"]
-        futures = client.map(work, range(60), pure=False)
+        futures = client.map(work, range(TASKS), pure=False)
         status = cluster.until(lambda seen: any(one["tasks"] for one in seen["slices"]))
         assert status["hourly_cost"]["now"] <= 1.0
         assert "AT_MAX" in cluster.told("why", "work")
@@ -95,14 +97,14 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         # Between two tasks there is a moment without any: asked again then.
         eventually(lambda: cluster.told("why", busy), lambda text: "it is never ended under them" in text)
         assert cluster.data("drain", busy)["heard"] is True
-        assert client.gather(futures) == [number * number for number in range(60)]
+        assert client.gather(futures) == [number * number for number in range(TASKS)]
         cluster.until(lambda seen: busy not in [one["id"] for one in seen["slices"]])
 
         kept = cluster.until(lambda seen: [one["code"] for one in seen["slices"]] == ["REQUESTED_CAPACITY"])
-        assert client.gather(futures)[-1] == 39 * 39, f"{kept} kept the results"
+        assert client.gather(futures)[-1] == (TASKS - 1) ** 2, f"{kept} kept the results"
         del futures
         cluster.until(lambda seen: not seen["slices"])
         assert not client.scheduler_info()["workers"]
-    assert Counter(starts.read_text(encoding="utf-8").split()) == {str(number): 1 for number in range(60)}
+    assert Counter(starts.read_text(encoding="utf-8").split()) == {str(number): 1 for number in range(TASKS)}
     assert "waits no more" in cluster.told("why", "work")
     assert "acknowledged empty under fence" in cluster.told("events")
