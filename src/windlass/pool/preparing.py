@@ -19,7 +19,7 @@ from windlass.core.quantities import format_needs
 from windlass.core.reasons import IMPOSSIBLE
 from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
 from windlass.workloads.pool.collecting import uncollected
-from windlass.workloads.pool.packing import Shared, pack_arguments, pack_function, pack_value
+from windlass.workloads.pool.packing import Arguments, Shared, pack_arguments, pack_function, pack_value
 from windlass.workloads.pool.tasks import SLOTS, Kind
 
 from .errors import BadPool, NothingFits
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
     """One task, ready to be sent."""
 
     kind: Kind
-    arguments: bytes
+    arguments: Arguments
     shared: tuple[str, ...] = ()
 
 

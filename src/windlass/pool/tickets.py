@@ -122,8 +122,8 @@ def value_of(answer: Answer, values: list[bytes]) -> Any:
     """The value of a task; of a generator, the list of its values."""
     if isinstance(answer, TaskError):
         raise answer
-    if answer.kind == "value":
-        return unpack_value(answer.blob)
+    if answer.kind == "plain":
+        return answer.content
     value = answer.value()
     return [unpack_value(one) for one in values] if answer.kind == "streamed" else value
 

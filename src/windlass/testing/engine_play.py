@@ -8,7 +8,7 @@ from typing import Any
 from windlass.workloads.pool.engine import Call, NodeFacts, Outcome
 from windlass.workloads.pool.packing import (
     Item,
-    ItemResult,
+    Results,
     pack_arguments,
     pack_batch,
     pack_function,
@@ -92,7 +92,7 @@ class Play:
         await self.until(lambda: self.heard.outcomes(call))
         return self.heard.outcomes(call)[0]
 
-    async def results(self, call: str) -> tuple[ItemResult, ...]:
+    async def results(self, call: str) -> Results:
         outcome = await self.outcome(call)
         assert outcome.ending == "done", outcome.detail
         return unpack_results(outcome.result)

@@ -1,6 +1,7 @@
 """What travels between the pool and a slot, run in this very process."""
 
 import os
+import pickle
 import threading
 
 import pytest
@@ -11,6 +12,7 @@ from windlass.workloads.pool.packing import (
     RemoteError,
     ResultUnreadable,
     Shared,
+    length_of,
     pack_arguments,
     pack_batch,
     pack_function,
@@ -123,6 +125,53 @@ def test_the_environment_is_as_before_also_after_a_failure(monkeypatch):
     )
     assert results[0].value() == ("new", "here")
     assert (os.environ["KEPT"], "GONE" in os.environ) == ("old", False)
+
+
+def test_what_an_item_gave_back_does_not_change_with_what_later_items_do():
+    runner = Runner({"log": pack_value([])}.__getitem__)
+
+    def note(log, word):
+        log.append(word)
+        return log
+
+    results, _ = ran(*[item(note, Shared("log", keep=True), word) for word in "abc"], runner=runner)
+    assert [result.value() for result in results] == [["a"], ["a", "b"], ["a", "b", "c"]]
+
+
+def test_plain_and_other_results_of_a_batch_come_in_its_order():
+    def give(number):
+        return [number, str(number), {number}, 1 // (number - 3)][number]
+
+    values = [result.error() or result.value() for result in ran(*[item(give, number) for number in range(4)])[0]]
+    assert values[:3] == [0, "1", {2}]
+    assert isinstance(values[3], ZeroDivisionError)
+
+
+@pytest.mark.parametrize("value", ["x" * 30, "é" * 180, b"x" * 30, 10**70])
+def test_a_limit_holds_for_the_smallest_results_too(value):
+    ((result,), _) = ran(item(lambda: value), limit=20)
+    assert result.kind == "too-large"
+
+
+@pytest.mark.parametrize("value", ["x" * 10_000, 1 << 80_000, b"x" * 10_000], ids=["text", "number", "bytes"])
+def test_long_arguments_count_by_their_length(value):
+    assert length_of(pack_arguments((value,))) >= 10_000
+    assert length_of(pack_arguments((), {"value": value})) >= 10_000
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "€", "𝄞"])
+def test_arguments_are_never_longer_than_they_count(letter):
+    for count in range(600):
+        arguments = pack_arguments((letter * count,))
+        assert len(arguments if isinstance(arguments, bytes) else pickle.dumps(arguments)) <= length_of(arguments)
+
+
+def test_half_a_line_belongs_to_the_item_that_printed_it():
+    def half(number):
+        print(number, end="")
+
+    _, ear = ran(*[item(half, number) for number in range(3)])
+    assert ear.lines == [(0, "stdout", "0"), (1, "stdout", "1"), (2, "stdout", "2")]
 
 
 def test_what_is_kept_is_one_object_until_it_is_forgotten():

@@ -273,7 +273,7 @@ class Book:
 
     def _done(self, placed: Placed, outcome: Outcome) -> None:
         results = unpack_results(outcome.result)
-        self._placer.pace(placed.kind).learn([result.seconds for result in results])
+        self._placer.pace(placed.kind).learn(results.seconds, len(results))
         self._count_done(placed, len(results))
         for task, result in zip(placed.tasks, results, strict=True):
             if task.doomed is not None:

@@ -1,8 +1,8 @@
 """What is printed on a slot: everything, also by C code and by programs that a task starts.
 
 The slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so
-that lines are told as they come; at the end of the item whatever is still in the pipes is read by the runner itself, so
-that no line comes after the end, at the price of one system call.
+that lines are told as they come; between two items whatever is still in the pipes is read by the runner itself, so that
+no line is told for the wrong one, at the price of one system call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from .engine import Stream
-from .runner import LONGEST_LINE, Sink
+from .runner import LONGEST_LINE, Sink, Turn
 
 _STREAMS: Final[tuple[tuple[int, Stream], ...]] = ((1, "stdout"), (2, "stderr"))
+_QUIETLY: Final = suppress(Exception)
+"""A task may have closed what is flushed after it."""
 
 
 class ProcessOutput:
@@ -45,21 +47,21 @@ class ProcessOutput:
         threading.Thread(target=self._listen, name="windlass-output", daemon=True).start()
 
     @contextmanager
-    def item(self, number: int, sink: Sink) -> Iterator[None]:
-        with self._lock:
-            self._read()  # what a thread of an earlier item printed meanwhile
-            self._finish()
-            self._now = number, sink
+    def batch(self, sink: Sink) -> Iterator[Turn]:
         try:
-            yield
+            yield lambda number: self._switch((number, sink))
         finally:
-            with suppress(Exception):  # a task may have closed them
-                sys.stdout.flush()
-                sys.stderr.flush()
-            with self._lock:
-                self._read()
-                self._finish()
-                self._now = None
+            self._switch(None)
+
+    def _switch(self, now: tuple[int, Sink] | None) -> None:
+        """What was printed until now is told for whoever ran until now: an item, or a thread that one left behind."""
+        with _QUIETLY:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        with self._lock:
+            self._read()
+            self._finish()
+            self._now = now
 
     def _listen(self) -> None:
         waits = select.poll()

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol
 from windlass.core.conditions import Condition
 from windlass.core.snapshot import Amounts
 
-from .packing import Item, ItemResult, Shared
+from .packing import Arguments, Item, ItemResult, Shared
 from .rooms import Taken
 
 SLOTS: Final = "slots"
@@ -109,7 +109,7 @@ class Task:
     """The only node that may run it."""
 
     def __init__(
-        self, number: int, kind: Kind, arguments: bytes, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
+        self, number: int, kind: Kind, arguments: Arguments, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
     ) -> None:
         """``since``: when it was submitted. ``shared``: names of what it needs beside its arguments."""
         self.number, self.kind, self.arguments = number, kind, arguments
