@@ -270,10 +270,12 @@ def gather(
     ``ordered=False`` in the order in which they end. The first exception is raised and the tasks that are left are
     cancelled; with ``return_exceptions`` exceptions stand where values would, and all tasks run.
     """
-    return Gathered(tuple(_tasks(tasks)), stream, ordered, return_exceptions)
+    if not {Task, GangTask}.issuperset(map(type, tasks)):
+        _complain(tasks)
+    return Gathered(tasks, stream, ordered, return_exceptions)
 
 
-def _tasks(given: Iterable[Any]) -> Iterable[Task | GangTask]:
+def _complain(given: Iterable[Any]) -> None:
     for number, one in enumerate(given):
         if not isinstance(one, Task | GangTask):
             hint = "; unpack it: gather(*tasks)" if isinstance(one, Iterable) and not isinstance(one, str) else ""
@@ -281,7 +283,6 @@ def _tasks(given: Iterable[Any]) -> Iterable[Task | GangTask]:
                 f"gather takes tasks, and its argument {number + 1} is {type(one).__name__}{hint}. A task is a call of "
                 "a function made with @compute, such as trial(0.1)"
             )
-        yield one
 
 
 def gang_of(function: Callable[..., Any] | Task, size: int, *, spread: bool = False) -> GangTask:

@@ -6,7 +6,7 @@ Values are unpickled by whoever asks for them, on his own thread: a large result
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -27,7 +27,8 @@ class Collection:
         self.answers: list[Answer | list[Answer] | None] = [None] * count
         self.values: dict[int, list[bytes]] = {}
         """What generators have given so far."""
-        self._new: SimpleQueue[int] = SimpleQueue()
+        self._bad: SimpleQueue[int] = SimpleQueue()
+        """Positions whose answer is no value."""
         self._arrived, self._left = arrived, count
         self._enough = threading.Event()
         """All are there, or one that is an error."""
@@ -36,19 +37,16 @@ class Collection:
 
     def put(self, position: int, answer: Answer | list[Answer]) -> None:
         self.answers[position] = answer
-        self._new.put(position)
+        bad = _failed(answer)
+        if bad:
+            self._bad.put(position)
         self._left -= 1
-        if not self._left or not isinstance(answer, ItemResult) or not answer.good:
+        if bad or not self._left:
             self._enough.set()
         for tell in self._arrived:
             tell(position)
 
     # -- on the thread that waits -------------------------------------------------------------------------------------
-
-    def arrivals(self) -> Iterator[int]:
-        """Positions as their answers come, until all are there."""
-        for _ in self.answers:
-            yield self._new.get()
 
     def first_error(self) -> int | None:
         """Wait until all answers are there, without waking for each; or until one of them is an error, and its
@@ -58,22 +56,15 @@ class Collection:
                 self._enough.wait()
                 self._enough.clear()
             whole = not self._left  # read first: what is put before is found below
-            for position in self._arrived_so_far():
-                if self.failed(position):
-                    return position
+            with suppress(Empty):
+                return self._bad.get_nowait()
             if whole:
                 return None
 
     def failed(self, position: int) -> bool:
         """Whether an answer that is there is no value."""
         answer = self.answers[position]
-        some = answer if isinstance(answer, list) else [answer]
-        return not all(isinstance(one, ItemResult) and one.good for one in some)
-
-    def _arrived_so_far(self) -> Iterator[int]:
-        with suppress(Empty):
-            while True:
-                yield self._new.get_nowait()
+        return answer is None or _failed(answer)
 
     def value(self, position: int) -> Any:
         """What came of one; raises what it raised."""
@@ -82,6 +73,12 @@ class Collection:
         if isinstance(answer, list):
             return gang_value(answer)
         return value_of(answer, self.values.get(position, []))
+
+
+def _failed(answer: Answer | list[Answer]) -> bool:
+    if isinstance(answer, list):
+        return any(map(_failed, answer))
+    return not isinstance(answer, ItemResult) or not answer.good
 
 
 class Started:

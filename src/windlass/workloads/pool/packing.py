@@ -25,7 +25,7 @@ item; with ``keep`` all items on a slot get the same object, which is right for 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -96,6 +96,8 @@ def _resolved(name: str, keep: bool) -> Any:
 
 Arguments = bytes | tuple[tuple[Any, ...], Mapping[str, Any]]
 """Of one item: pickled, or as they are if all of them are plain."""
+_NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+"""One for all items that have none: a pickle of many has it once."""
 
 
 class Item(NamedTuple):
@@ -112,9 +114,9 @@ def pack_function(function: Callable[..., Any]) -> bytes:
 
 def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Arguments:
     """The arguments of one item."""
-    given = tuple(args), dict(kwargs or {})
     if are_plain(args) and (not kwargs or are_plain((*kwargs, *kwargs.values()))):
-        return given
+        return tuple(args), dict(kwargs) if kwargs else _NO_KEYWORDS
+    given = tuple(args), dict(kwargs or {})
     try:
         return _dumped(given)
     except Exception as error:  # whatever a class of the user's does when it is pickled
@@ -134,7 +136,7 @@ def pack_value(value: Any) -> bytes:
     return _packed(value, "the value of type", type(value).__name__)
 
 
-def pack_batch(items: Sequence[Item], *, limit: int = LIMIT) -> bytes:
+def pack_batch(items: Iterable[Item], *, limit: int = LIMIT) -> bytes:
     """What a call carries. ``limit``: the largest result of an item, in bytes."""
     functions: dict[bytes | Shared, int] = {}
     rows = [(functions.setdefault(item.function, len(functions)), item.arguments) for item in items]
@@ -231,7 +233,9 @@ class Results:
         return self.others[number] if number in self.others else ItemResult("plain", value)
 
     def __iter__(self) -> Iterator[ItemResult]:
-        return map(self.__getitem__, range(len(self)))
+        others = self.others
+        for number, value in enumerate(self.values):
+            yield others[number] if number in others else ItemResult("plain", value)
 
 
 def pack_results(results: Results) -> bytes:

@@ -60,7 +60,7 @@ class Runner:
         caught, and what other programs and libraries print is not."""
         self._fetch = fetch
         self._capture = capture or PythonOutput()
-        self._function_of: Callable[[bytes], Callable[..., Any]] = lru_cache(KEPT_FUNCTIONS)(pickle.loads)
+        self._function_of: Callable[[bytes], Callable[..., Any]] = lru_cache(KEPT_FUNCTIONS)(self._unpickled)
         self._kept: dict[str, Any] = {}
 
     def execute(self, blob: bytes, sink: Sink, environment: Mapping[str, str]) -> bytes:
@@ -85,7 +85,8 @@ class Runner:
     def _run(self, function: bytes | Shared, arguments: Arguments, limit: int, number: int, sink: Sink) -> Any:
         """The value itself if it is plain, or else what there is to tell."""
         try:
-            called, (args, kwargs) = self._unpacked(function, arguments)
+            called = self._function_of(function) if isinstance(function, bytes) else self._shared_function(function)
+            args, kwargs = self._unpickled(arguments) if isinstance(arguments, bytes) else arguments
         except BaseException as error:  # noqa: BLE001  # a missing module, or whatever the user's own classes do
             error.add_note(
                 "The function or its arguments could not be unpacked on the node. Does it have their modules?"
@@ -101,18 +102,16 @@ class Runner:
         except BaseException as error:  # noqa: BLE001  # sys.exit in a task is told like any other exception
             return _failed(error)
 
-    def _unpacked(self, function: bytes | Shared, arguments: Arguments) -> tuple[Callable[..., Any], Any]:
+    def _shared_function(self, function: Shared) -> Callable[..., Any]:
+        shared: Callable[..., Any] = self._shared(function.name, function.keep)
+        return shared
+
+    def _unpickled(self, blob: bytes) -> Any:
         token = shared_here.set(self._shared)
         try:
-            return self._function(function), pickle.loads(arguments) if isinstance(arguments, bytes) else arguments
+            return pickle.loads(blob)
         finally:
             shared_here.reset(token)
-
-    def _function(self, function: bytes | Shared) -> Callable[..., Any]:
-        if isinstance(function, Shared):
-            shared: Callable[..., Any] = self._shared(function.name, function.keep)
-            return shared
-        return self._function_of(function)
 
     def _shared(self, name: str, keep: bool) -> Any:
         if not keep:

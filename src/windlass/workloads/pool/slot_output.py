@@ -11,7 +11,7 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -32,15 +32,16 @@ class ProcessOutput:
         self._lock = threading.Lock()
         self._now: tuple[int, Sink] | None = None
         self._pipes: dict[int, Stream] = {}
-        self._waiting = select.poll()
-        self._parts: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
+        self._printed = select.epoll()
+        self._parts: dict[Stream, bytes] = {}
+        """Of lines that have not come to their end."""
         for number, stream in _STREAMS:
             reading, writing = os.pipe()
             os.dup2(writing, number)
             os.close(writing)
             os.set_blocking(reading, False)
             self._pipes[reading] = stream
-            self._waiting.register(reading, select.POLLIN)
+            self._printed.register(reading, select.EPOLLIN)
         # Whole lines at once, as on a terminal; the default for a pipe would keep them back until a buffer is full.
         sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -59,39 +60,38 @@ class ProcessOutput:
             sys.stdout.flush()
             sys.stderr.flush()
         with self._lock:
-            self._read()
-            self._finish()
+            # One system call when nothing was printed, which is nearly always.
+            if ready := self._printed.poll(0):
+                self._read(ready)
+            if self._parts:
+                self._finish()
             self._now = now
 
     def _listen(self) -> None:
-        waits = select.poll()
-        for pipe in self._pipes:
-            waits.register(pipe, select.POLLIN)
         while True:
-            waits.poll()
+            ready = self._printed.poll()
             with self._lock:
-                self._read()
+                self._read(ready)
 
-    def _read(self) -> None:
-        # One system call when nothing was printed, which is nearly always; reading an empty pipe would raise instead.
-        for pipe, _ in self._waiting.poll(0):
+    def _read(self, ready: Iterable[tuple[int, int]]) -> None:
+        for pipe, _ in ready:
             stream = self._pipes[pipe]
             with suppress(BlockingIOError):
                 while some := os.read(pipe, 1 << 16):
-                    *lines, rest = (self._parts[stream] + some).split(b"\n")
+                    *lines, rest = (self._parts.pop(stream, b"") + some).split(b"\n")
                     for line in lines:
                         self._tell(stream, line)
                     while len(rest) > LONGEST_LINE:
                         self._tell(stream, rest[:LONGEST_LINE])
                         rest = rest[LONGEST_LINE:]
-                    self._parts[stream] = rest
+                    if rest:
+                        self._parts[stream] = rest
 
     def _finish(self) -> None:
         """What stands after the last end of a line is a line too."""
         for stream, part in self._parts.items():
-            if part:
-                self._parts[stream] = b""
-                self._tell(stream, part)
+            self._tell(stream, part)
+        self._parts.clear()
 
     def _tell(self, stream: Stream, line: bytes) -> None:
         if self._now is None:

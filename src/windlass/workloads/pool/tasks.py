@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -124,8 +124,8 @@ class Task:
         return f"{self.kind.name}#{self.number}"
 
 
-Over = Callable[[Task], None]
-"""Told of each task that is over."""
+Over = Callable[[Collection[Task]], None]
+"""Told of tasks that are over."""
 
 Said = Callable[[Task, str, str], None]
 """Told every line: the task, ``stdout`` or ``stderr``, the line."""
