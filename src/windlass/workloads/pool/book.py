@@ -434,6 +434,6 @@ class Book:
             **(environment or {}),
         }
         shared = {name: None for task in tasks for name in task.shared}
-        blob = pack_batch(map(Task.item, tasks), limit=self._limit)
+        blob = pack_batch(kind.function, [task.arguments for task in tasks], limit=self._limit)
         self.engine.run(Call(placed.id, node.id, slot.number, blob, told, tuple(shared)))
         return placed

@@ -2,16 +2,17 @@
 
 The pool's side, in the order in which the book uses it:
 
-    function = pack_function(trial)                    # once for each function, however many tasks
-    item = Item(function, pack_arguments((0.1,), {}))  # once for each task; CannotSend says what cannot be pickled
-    call = Call(id, node, slot, pack_batch([item, ...]), shared=needed)
-    ...                                                # the engine carries it, `runner.execute` runs it on the slot
+    function = pack_function(trial)             # once for each function, however many tasks
+    arguments = pack_arguments((0.1,), {})      # once for each task; CannotSend says what cannot be pickled
+    blob = pack_batch(function, [arguments])    # of tasks of one function; each is an item of the batch
+    call = Call(id, node, slot, blob, shared=needed)
+    ...                                         # the engine carries it, `runner.execute` runs it on the slot
     results = unpack_results(outcome.result)
-    results.seconds                                    # what all took there, to learn the size of a batch
-    for result in results:                             # one for each item, in the order of the batch
-        result.value()                                 # the value; or raises: the user's own exception with the remote
-                                                       # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
-    unpack_value(blob)                                 # what came by ``yielded``
+    results.seconds                             # what all took there, to learn the size of a batch
+    for result in results:                      # one for each item, in the order of the batch
+        result.value()                          # the value; or raises: the user's own exception with the remote
+                                                # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
+    unpack_value(blob)                          # what came by ``yielded``
 
 Nothing of the user's is unpickled on the way, nor by ``unpack_results``: only ``value`` does, so a class that is
 missing here spoils its own item and no other. Plain values (`plain`) need no pickle of their own.
@@ -25,7 +26,7 @@ item; with ``keep`` all items on a slot get the same object, which is right for 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -100,13 +101,6 @@ _NO_KEYWORDS: Final[Mapping[str, Any]] = {}
 """One for all items that have none: a pickle of many has it once."""
 
 
-class Item(NamedTuple):
-    """One run of one function."""
-
-    function: bytes | Shared
-    arguments: Arguments
-
-
 def pack_function(function: Callable[..., Any]) -> bytes:
     """A function, with all it closes over."""
     return _packed(function, "the function", _name_of(function))
@@ -136,11 +130,10 @@ def pack_value(value: Any) -> bytes:
     return _packed(value, "the value of type", type(value).__name__)
 
 
-def pack_batch(items: Iterable[Item], *, limit: int = LIMIT) -> bytes:
-    """What a call carries. ``limit``: the largest result of an item, in bytes."""
-    functions: dict[bytes | Shared, int] = {}
-    rows = [(functions.setdefault(item.function, len(functions)), item.arguments) for item in items]
-    return pickle.dumps((limit, list(functions), rows), protocol=pickle.HIGHEST_PROTOCOL)
+def pack_batch(function: bytes | Shared, items: Sequence[Arguments], *, limit: int = LIMIT) -> bytes:
+    """What a call carries: a function, and the arguments of each of its runs. ``limit``: the largest result of an item,
+    in bytes."""
+    return pickle.dumps((limit, function, items), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _packed(thing: Any, what: str, name: str) -> bytes:

@@ -66,13 +66,13 @@ class Runner:
     def execute(self, blob: bytes, sink: Sink, environment: Mapping[str, str]) -> bytes:
         """Run a batch; the blob for ``packing.unpack_results``. ``environment`` is set for the time of the call."""
         began = time.perf_counter()
-        limit, functions, rows = pickle.loads(blob)
+        limit, function, items = pickle.loads(blob)
         values: list[Any] = []
         others: dict[int, ItemResult] = {}
         with _environment(environment), self._capture.batch(sink) as turn:
-            for number, (function, arguments) in enumerate(rows):
+            for number, arguments in enumerate(items):
                 turn(number)
-                value = self._run(functions[function], arguments, limit, number, sink)
+                value = self._run(function, arguments, limit, number, sink)
                 if isinstance(value, ItemResult):
                     others[number], value = value, None
                 values.append(value)

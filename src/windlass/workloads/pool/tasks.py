@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol
 from windlass.core.conditions import Condition
 from windlass.core.snapshot import Amounts
 
-from .packing import Arguments, Item, ItemResult, Shared
+from .packing import Arguments, ItemResult, Shared
 from .rooms import Taken
 
 SLOTS: Final = "slots"
@@ -114,9 +114,6 @@ class Task:
         """``since``: when it was submitted. ``shared``: names of what it needs beside its arguments."""
         self.number, self.kind, self.arguments = number, kind, arguments
         self.ticket, self.since, self.shared = ticket, since, shared
-
-    def item(self) -> Item:
-        return Item(self.kind.function, self.arguments)
 
     @property
     def label(self) -> str:
