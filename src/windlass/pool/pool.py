@@ -299,7 +299,7 @@ class ComputePool:
             whole = True
         finally:
             started.ended(whole)
-        return [started.value(position, return_exceptions) for position in range(len(tasks))]
+        return started.values(return_exceptions)
 
     def stream(
         self, tasks: Sequence[Task | GangTask], *, ordered: bool = True, return_exceptions: bool = False

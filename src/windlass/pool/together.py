@@ -50,7 +50,7 @@ class AllFuture(Future[Any]):
     @cached_property
     def _outcome(self) -> tuple[Any, BaseException | None]:
         try:
-            return self._make(self.started.values()), None
+            return self._make(self.started.values(return_exceptions=False)), None
         except BaseException as error:  # noqa: BLE001  # raised by ``result``, each time that it is asked for
             return None, error
 

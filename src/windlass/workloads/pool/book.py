@@ -23,7 +23,7 @@ from .engine import Call, Engine, NodeFacts, Outcome
 from .fences import Fence
 from .gangs import Gang, ended
 from .nodes import PoolNode, Slot
-from .packing import LIMIT, ItemResult, pack_batch, unpack_results
+from .packing import LIMIT, ItemResult, Told, pack_batch, unpack_results
 from .placing import Placer
 from .queues import Waiting
 from .rooms import Taken
@@ -275,19 +275,19 @@ class Book:
         results = unpack_results(outcome.result)
         self._placer.pace(placed.kind).learn(results.seconds, len(results))
         self._count_done(placed, len(results))
-        over: list[tuple[Task, ItemResult]] = []
-        for task, result in zip(placed.tasks, results, strict=True):
+        over: list[tuple[Task, Told]] = []
+        for task, told in zip(placed.tasks, results.told, strict=True):
             if task.doomed is not None:
                 self._fail(task, task.doomed)
-            elif result.kind != "plain" and not result.good and task.used < (task.kind.retries or 0):
+            elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
                 task.used += 1
                 self._wait_again(task)
             else:
                 task.state = "over"
-                over.append((task, result))
+                over.append((task, told))
         self._over([task for task, _ in over])
-        for task, result in over:
-            task.ticket.ended(result)
+        for task, told in over:
+            task.ticket.ended(told)
 
     def _count_done(self, placed: Placed, count: int) -> None:
         self.done += count

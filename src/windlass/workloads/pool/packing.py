@@ -207,40 +207,40 @@ class ItemResult(NamedTuple):
         return None
 
 
+Told = Any
+"""What is told of one item: the value as it is if that is plain, or else an `ItemResult`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """What came of all items of a batch, in its order."""
 
     seconds: float
     """What all of them took on the slot, unpacking and packing included."""
-    values: Sequence[Any]
-    """The value of each that is plain; for others None stands there."""
-    others: Mapping[int, ItemResult]
-    """What came of each other, by its number."""
+    told: Sequence[Told]
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.told)
 
     def __getitem__(self, number: int) -> ItemResult:
-        value = self.values[number]
-        return self.others[number] if number in self.others else ItemResult("plain", value)
+        return result_of(self.told[number])
 
     def __iter__(self) -> Iterator[ItemResult]:
-        others = self.others
-        for number, value in enumerate(self.values):
-            yield others[number] if number in others else ItemResult("plain", value)
+        return map(result_of, self.told)
+
+
+def result_of(told: Told) -> ItemResult:
+    return told if isinstance(told, ItemResult) else ItemResult("plain", told)
 
 
 def pack_results(results: Results) -> bytes:
     """All results of a batch; on the slot."""
-    others = {number: tuple(result) for number, result in results.others.items()}
-    return pickle.dumps((results.seconds, results.values, others), protocol=pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps((results.seconds, results.told), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_results(blob: bytes) -> Results:
     """Of all items of a batch. Nothing of the user's is unpickled yet."""
-    seconds, values, others = pickle.loads(blob)
-    return Results(seconds, values, {number: ItemResult._make(result) for number, result in others.items()})
+    return Results(*pickle.loads(blob))
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:

@@ -15,18 +15,19 @@ LONGEST: Final = 512
 """Bytes of all plain values of an item, pickled, at the most: whoever counts bytes may count so many for it."""
 _SMALL: Final = LONGEST // 2
 """The same as Python counts them in memory, where a letter that takes two bytes in a pickle may take one."""
-_TYPES: Final = frozenset({int, float, bool, str, bytes, type(None)})
+TYPES: Final = frozenset({int, float, bool, str, bytes, type(None)})
+"""Of all plain values; those of them that are small are plain."""
 
 
 def is_plain(value: Any) -> bool:
-    return type(value) in _TYPES and getsizeof(value) <= _SMALL
+    return type(value) in TYPES and getsizeof(value) <= _SMALL
 
 
 def are_plain(values: Iterable[Any]) -> bool:
     """Whether all of them are, and are small together."""
     room = _SMALL
     for value in values:
-        if type(value) not in _TYPES:
+        if type(value) not in TYPES:
             return False
         room -= getsizeof(value)
     return room >= 0

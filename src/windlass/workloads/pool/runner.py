@@ -22,7 +22,18 @@ from typing import Any, Final, Protocol
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
 from .engine import Stream
-from .packing import Arguments, ItemResult, Kind, RemoteError, Results, Shared, pack_results, rebuilt, shared_here
+from .packing import (
+    Arguments,
+    ItemResult,
+    Kind,
+    RemoteError,
+    Results,
+    Shared,
+    Told,
+    pack_results,
+    rebuilt,
+    shared_here,
+)
 from .plain import LONGEST, is_plain
 
 LONGEST_LINE: Final = 1 << 16
@@ -67,23 +78,18 @@ class Runner:
         """Run a batch; the blob for ``packing.unpack_results``. ``environment`` is set for the time of the call."""
         began = time.perf_counter()
         limit, function, items = pickle.loads(blob)
-        values: list[Any] = []
-        others: dict[int, ItemResult] = {}
+        told: list[Told] = []
         with _environment(environment), self._capture.batch(sink) as turn:
             for number, arguments in enumerate(items):
                 turn(number)
-                value = self._run(function, arguments, limit, number, sink)
-                if isinstance(value, ItemResult):
-                    others[number], value = value, None
-                values.append(value)
-        return pack_results(Results(time.perf_counter() - began, values, others))
+                told.append(self._run(function, arguments, limit, number, sink))
+        return pack_results(Results(time.perf_counter() - began, told))
 
     def forget(self, name: str) -> None:
         """Nobody needs what is shared under this name any more."""
         self._kept.pop(name, None)
 
-    def _run(self, function: bytes | Shared, arguments: Arguments, limit: int, number: int, sink: Sink) -> Any:
-        """The value itself if it is plain, or else what there is to tell."""
+    def _run(self, function: bytes | Shared, arguments: Arguments, limit: int, number: int, sink: Sink) -> Told:
         try:
             called = self._function_of(function) if isinstance(function, bytes) else self._shared_function(function)
             args, kwargs = self._unpickled(arguments) if isinstance(arguments, bytes) else arguments

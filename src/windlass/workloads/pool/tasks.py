@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol
 from windlass.core.conditions import Condition
 from windlass.core.snapshot import Amounts
 
-from .packing import Arguments, ItemResult, Shared
+from .packing import Arguments, Shared, Told
 from .rooms import Taken
 
 SLOTS: Final = "slots"
@@ -48,7 +48,7 @@ class Ticket(Protocol):
 
     def began(self) -> None: ...
 
-    def ended(self, result: ItemResult) -> None: ...
+    def ended(self, told: Told) -> None: ...
 
     def failed(self, error: TaskError) -> None: ...
 
