@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from .checking import is_number, is_whole
 from .errors import BadPool
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+"""One for all tasks that have none: there may be many, and each object more has the garbage collector look sooner."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Compute(Generic[P, R]):
         self.function, self.options_ = function, options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task:
-        return Task(self, args, kwargs)
+        return Task(self, args, kwargs or _NO_KEYWORDS)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here and now, as if there were no pool."""
@@ -165,7 +168,7 @@ class Task(Sendable):
 
     __slots__ = ("args", "compute", "kwargs")
 
-    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.compute, self.args, self.kwargs = compute, args, kwargs
 
     def _run(self, pool: ComputePool) -> Any:

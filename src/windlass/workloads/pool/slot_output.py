@@ -13,14 +13,13 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 from .engine import Stream
 from .runner import LONGEST_LINE, Sink, Turn
 
 _STREAMS: Final[tuple[tuple[int, Stream], ...]] = ((1, "stdout"), (2, "stderr"))
-_QUIETLY: Final = suppress(Exception)
-"""A task may have closed what is flushed after it."""
 
 
 class ProcessOutput:
@@ -30,7 +29,9 @@ class ProcessOutput:
         """``log``: a file descriptor to which goes what is printed between two items."""
         self._log = log
         self._lock = threading.Lock()
-        self._now: tuple[int, Sink] | None = None
+        self._sink: Sink | None = None
+        """Of the batch that runs; None: none does."""
+        self._item = 0
         self._pipes: dict[int, Stream] = {}
         self._printed = select.epoll()
         self._parts: dict[Stream, bytes] = {}
@@ -50,22 +51,24 @@ class ProcessOutput:
     @contextmanager
     def batch(self, sink: Sink) -> Iterator[Turn]:
         try:
-            yield lambda number: self._switch((number, sink))
+            yield partial(self._switch, sink)
         finally:
-            self._switch(None)
+            self._switch(None, 0)
 
-    def _switch(self, now: tuple[int, Sink] | None) -> None:
-        """What was printed until now is told for whoever ran until now: an item, or a thread that one left behind."""
-        with _QUIETLY:
+    def _switch(self, sink: Sink | None, item: int) -> None:
+        """What was printed until now is told for the item whose turn it was until now, if it was one's."""
+        try:
             sys.stdout.flush()
             sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # a task may have closed them
+            pass
         with self._lock:
             # One system call when nothing was printed, which is nearly always.
             if ready := self._printed.poll(0):
                 self._read(ready)
             if self._parts:
                 self._finish()
-            self._now = now
+            self._sink, self._item = sink, item
 
     def _listen(self) -> None:
         while True:
@@ -94,9 +97,8 @@ class ProcessOutput:
         self._parts.clear()
 
     def _tell(self, stream: Stream, line: bytes) -> None:
-        if self._now is None:
+        if self._sink is None:
             with suppress(OSError):
                 os.write(self._log, line + b"\n")
         else:
-            number, sink = self._now
-            sink.said(number, stream, line.decode("utf-8", "backslashreplace"))
+            self._sink.said(self._item, stream, line.decode("utf-8", "backslashreplace"))
