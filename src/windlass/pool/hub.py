@@ -155,6 +155,7 @@ class Hub:
             tasks = [
                 Task(number, piece.kind, arguments, ticket, now, piece.shared)
                 for piece in prepared.pieces
+                # The arguments first: they end, and so take no ticket and no number that is for the next piece.
                 for arguments, ticket, number in zip(piece.arguments, each, self._numbers, strict=False)
             ]
             self._outstanding.update(tasks)

@@ -100,8 +100,7 @@ class Started:
             return error
 
     def values(self, return_exceptions: bool) -> list[Any]:
-        """What came of all of them, in order. Without ``return_exceptions`` the exception of the first that failed is
-        raised, and the others need not be there."""
+        """What came of all of them, in order, once all are there."""
         return [
             answer if type(answer) in TYPES else self.value(position, return_exceptions)
             for position, answer in enumerate(self.collection.answers)

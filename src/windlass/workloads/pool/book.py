@@ -67,7 +67,7 @@ class Book:
         over: Over = lambda _tasks: None,
     ) -> None:
         """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
-        ``limit``: bytes of the largest result of a task. ``over`` is given each task that is over."""
+        ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
         self._over = over

@@ -35,7 +35,7 @@ class PoolWorkload:
         over: Over = lambda _tasks: None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``over`` is given each task that is over, before its ticket is told."""
+        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are told."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
