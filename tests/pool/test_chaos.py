@@ -16,7 +16,7 @@ from windlass.workloads.pool.book import Book
 from windlass.workloads.pool.engine import Call
 from windlass.workloads.pool.fake_engine import FakeEngine
 from windlass.workloads.pool.gangs import Gang
-from windlass.workloads.pool.packing import ItemResult, pack_arguments, pack_function
+from windlass.workloads.pool.packing import ItemResult, pack_arguments, pack_function, result_of
 from windlass.workloads.pool.tasks import Kind, Task, TaskError
 from windlass.workloads.pool.workload import PoolWorkload
 
@@ -46,8 +46,8 @@ class Told:
 
     def yielded(self, blob: bytes) -> None: ...
 
-    def ended(self, result: ItemResult) -> None:
-        self.answers.append(result)
+    def ended(self, told: object) -> None:
+        self.answers.append(result_of(told))
 
     def failed(self, error: TaskError) -> None:
         self.answers.append(error)

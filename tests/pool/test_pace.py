@@ -8,7 +8,7 @@ from windlass.workloads.pool.pace import AIM, Pace
 def learned(*batches: list[float]) -> Pace:
     pace = Pace()
     for batch in batches:
-        pace.learn(batch)
+        pace.learn(sum(batch), len(batch))
     return pace
 
 
@@ -21,7 +21,7 @@ def test_quick_tasks_travel_in_batches_that_grow_step_by_step():
     for _ in range(5):
         size = pace.size(100_000, 4, 4)
         sizes.append(size)
-        pace.learn([0.001] * size)
+        pace.learn(0.001 * size, size)
     assert sizes[:2] == [8, 64]
     assert sizes[2] == sizes[3] == sizes[4]
     assert 0.2 <= sizes[-1] * 0.001 <= 2, "a batch takes between a fifth of a second and two"
@@ -43,10 +43,10 @@ def test_what_would_be_over_in_a_moment_is_shared_out_in_one_round():
 def test_one_slow_task_among_quick_ones_makes_batches_small_for_a_while():
     pace = learned([0.001] * 100)
     before = pace.size(100_000, 1, 1)
-    pace.learn([0.001] * 99 + [4.0])
+    pace.learn(0.001 * 99 + 4.0, 100)
     assert pace.size(100_000, 1, 1) <= before / 10
     for _ in range(20):
-        pace.learn([0.001] * 10)
+        pace.learn(0.001 * 10, 10)
     assert pace.size(100_000, 1, 1) >= 400, "and it is forgotten"
 
 

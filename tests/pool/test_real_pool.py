@@ -18,6 +18,7 @@ import windlass as wl
 from windlass.control.picture import chronicle_of
 from windlass.control.story import lines
 from windlass.journal import open_journal
+from windlass.pool.console import Silent
 
 from .processes import Program, eventually
 
@@ -45,7 +46,7 @@ def starts(file: Path) -> list[tuple[int, str]]:
 
 def quick_pool(nodes, **more):
     settings = {"autoscale_cooldown": 1.0, "autoscale_idle_timeout": 2.0, "reconcile_tick_interval": 1.0}
-    return wl.ComputePool(wl.Local(), nodes, console=False, **{**settings, **more})
+    return wl.ComputePool(wl.Local(), nodes, **{"console": False, **settings, **more})
 
 
 def test_200_tasks_grow_the_pool_shrink_it_and_run_exactly_once(tmp_path):
@@ -166,6 +167,42 @@ def test_a_task_that_runs_is_cancelled_and_its_node_stays():
             future.result(20)
         assert square(2) >> pool == 4
         assert [node.name for node in pool.status().nodes] == before
+
+
+def test_the_future_of_many_has_the_failure_not_what_was_cancelled_for_it():
+    @wl.compute
+    def breaks():
+        raise KeyError("the cause")
+
+    with quick_pool(2) as pool:
+        future = wl.gather(wl.compute(time.sleep)(600), breaks()) > pool
+        eventually(lambda: future.done() and not pool.status().running, 20, pool.status)
+        assert isinstance(future.exception(), KeyError)
+
+
+def test_a_line_is_told_for_the_task_that_printed_it_also_in_a_batch():
+    @wl.compute
+    def speaks(number):
+        if number % 100 == 7:
+            subprocess.run(["echo", f"{number} from afar"], check=True)
+            print(number, "unfinished", end="")
+            print(number, "astray", file=sys.stderr, end="")
+        return number
+
+    heard = []
+
+    class Ears(Silent):
+        def said(self, task, stream, line):
+            heard.append((task.label, stream, line))
+
+    with quick_pool(2, console=Ears()) as pool:
+        assert wl.gather(*[speaks(number) for number in range(2000)]) >> pool == list(range(2000))
+    spoken = range(7, 2000, 100)
+    assert sorted(heard) == sorted(
+        (f"speaks#{number + 1}", stream, f"{number} {line}")
+        for number in spoken
+        for stream, line in (("stdout", "from afar"), ("stdout", "unfinished"), ("stderr", "astray"))
+    )
 
 
 def test_two_pools_at_once_do_not_disturb_each_other():

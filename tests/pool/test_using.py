@@ -63,8 +63,39 @@ def test_the_same_function_once_on_every_node_by_rank():
 
     with quick_pool(3) as pool:
         assert where() @ pool == ["0", "1", "2"]
+        assert wl.compute(lambda: None)() @ pool == [None, None, None]
     with quick_pool((0, 3)) as pool:
         assert where() @ pool == ["0"], "a pool without nodes starts its first"
+
+
+def test_values_of_every_kind_come_back_as_they_were_by_every_way():
+    same = wl.compute(lambda value: value)
+    values = [None, 0, True, 1.5, "text", b"bytes", [1, [2]], {"a": {3}}, (4, None), "x" * 5000, 1 << 9000, b"y" * 5000]
+    tasks = [same(value) for value in values]
+    with quick_pool(2) as pool:
+        assert [task >> pool for task in tasks] == values
+        assert wl.gather(*tasks) >> pool == values
+        assert wl.gather(*tasks, return_exceptions=True) >> pool == values
+        assert list(wl.gather(*tasks, stream=True) >> pool) == values
+        assert (wl.gather(*tasks) > pool).result(10) == values
+        assert [(task > pool).result(10) for task in tasks] == values
+        assert list(pool.as_executor().map(same.function, values)) == values
+        assert asyncio.run(pool.as_asyncio().gather(*tasks)) == values
+        assert [wl.gang(same, size=2)(value) >> pool for value in values] == [[value, value] for value in values]
+        assert [type(value) for value in wl.gather(*tasks) >> pool] == [type(value) for value in values]
+
+
+def test_many_failures_among_values_stand_where_they_belong():
+    @wl.compute
+    def even(number):
+        if number % 2:
+            raise ValueError(number)
+        return number
+
+    with quick_pool(2) as pool:
+        found = wl.gather(*[even(number) for number in range(100)], return_exceptions=True) >> pool
+    assert [one.args[0] if isinstance(one, ValueError) else one for one in found] == list(range(100))
+    assert [isinstance(one, ValueError) for one in found] == [False, True] * 50
 
 
 def test_streams_in_order_and_as_they_come():

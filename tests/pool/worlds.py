@@ -95,8 +95,7 @@ class _Timed:
         took = asyncio.get_running_loop().time() - self._began.pop(call, 0.0)
         if outcome.ending == "done":
             results = unpack_results(outcome.result)
-            timed = [result._replace(seconds=took / len(results)) for result in results]
-            outcome = replace(outcome, result=pack_results(timed))
+            outcome = replace(outcome, result=pack_results(replace(results, seconds=took)))
         self._listener.ended(call, outcome)
 
     def __getattr__(self, name: str) -> Any:

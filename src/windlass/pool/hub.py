@@ -6,10 +6,11 @@ Everything that is asked of it is asked on that loop. `pool` gives it a thread o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
+from operator import attrgetter
 
 from windlass.control.loop import Pass
 from windlass.control.orders import Order, give
@@ -148,12 +149,14 @@ class Hub:
 
     def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[Task]:
         """Tasks that run once, in any order."""
-        self._share(prepared, len(prepared.pieces))
-        now, numbers = self.now(), self._numbers
+        self._share(prepared)
+        now, each = self.now(), iter(tickets)
         with uncollected(len(tickets)):
             tasks = [
-                Task(next(numbers), kind, arguments, ticket, now, shared)
-                for (kind, arguments, shared), ticket in zip(prepared.pieces, tickets, strict=True)
+                Task(number, piece.kind, arguments, ticket, now, piece.shared)
+                for piece in prepared.pieces
+                # The arguments first: they end, and so take no ticket and no number that is for the next piece.
+                for arguments, ticket, number in zip(piece.arguments, each, self._numbers, strict=False)
             ]
             self._outstanding.update(tasks)
             self.book.submit(tasks)
@@ -185,7 +188,8 @@ class Hub:
         return tasks
 
     def _task(self, piece: Piece, ticket: Ticket) -> Task:
-        task = Task(next(self._numbers), piece.kind, piece.arguments, ticket, self.now(), piece.shared)
+        (arguments,) = piece.arguments
+        task = Task(next(self._numbers), piece.kind, arguments, ticket, self.now(), piece.shared)
         self._outstanding.add(task)
         return task
 
@@ -201,24 +205,23 @@ class Hub:
         """Tasks that are not over."""
         return len(self._outstanding)
 
-    def _over(self, task: Task) -> None:
-        """A task is over: what only it needed is shared no more."""
-        self._outstanding.discard(task)
-        for name in task.shared:
+    def _over(self, tasks: Collection[Task]) -> None:
+        """Tasks are over: what only they needed is shared no more."""
+        self._outstanding.difference_update(tasks)
+        for name in chain.from_iterable(map(attrgetter("shared"), tasks)):
             self._shares[name] -= 1
             if not self._shares[name]:
                 del self._shares[name]
                 self.engine.unshare(name)
 
-    def _share(self, prepared: Prepared, times: int) -> None:
-        needed = [name for piece in prepared.pieces for name in piece.shared] * (
-            times if len(prepared.pieces) == 1 else 1
-        )
+    def _share(self, prepared: Prepared, times: int = 1) -> None:
+        """``times``: how often each of its tasks is run."""
         for name, blob in prepared.shares.items():
             if name not in self._shares:
                 self.engine.share(name, blob)
-        for name in needed:
-            self._shares[name] = self._shares.get(name, 0) + 1
+        for piece in prepared.pieces:
+            for name in piece.shared:
+                self._shares[name] = self._shares.get(name, 0) + len(piece.arguments) * times
 
     # -- size ---------------------------------------------------------------------------------------------------------
 

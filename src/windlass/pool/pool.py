@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -298,7 +299,7 @@ class ComputePool:
             whole = True
         finally:
             started.ended(whole)
-        return [started.value(position, return_exceptions) for position in range(len(tasks))]
+        return started.values(return_exceptions)
 
     def stream(
         self, tasks: Sequence[Task | GangTask], *, ordered: bool = True, return_exceptions: bool = False
@@ -309,7 +310,8 @@ class ComputePool:
 
     def _arrivals(self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
         """Positions and values as they come. The tasks are started before this returns."""
-        return self._values(self.start_all(tasks), return_exceptions)
+        arrived: SimpleQueue[int] = SimpleQueue()
+        return self._values(self.start_all(tasks, arrived.put), arrived, return_exceptions)
 
     def start_all(
         self,
@@ -344,10 +346,13 @@ class ComputePool:
         thread.soon(begin)
         return started
 
-    def _values(self, started: Started, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+    def _values(
+        self, started: Started, arrived: SimpleQueue[int], return_exceptions: bool
+    ) -> Iterator[tuple[int, Any]]:
         whole = False
         try:
-            for position in started.collection.arrivals():
+            for _ in started.collection.answers:
+                position = arrived.get()
                 yield position, started.value(position, return_exceptions)
             whole = True
         finally:

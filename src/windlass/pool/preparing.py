@@ -10,7 +10,8 @@ import hashlib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from windlass.core.conditions import BadCondition, parse_condition
@@ -19,7 +20,7 @@ from windlass.core.quantities import format_needs
 from windlass.core.reasons import IMPOSSIBLE
 from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
 from windlass.workloads.pool.collecting import uncollected
-from windlass.workloads.pool.packing import Shared, pack_arguments, pack_function, pack_value
+from windlass.workloads.pool.packing import Arguments, Shared, pack_arguments, pack_function, pack_value
 from windlass.workloads.pool.tasks import SLOTS, Kind
 
 from .errors import BadPool, NothingFits
@@ -37,11 +38,13 @@ LONG_FUNCTION: Final = 1 << 14
 
 
 class Piece(NamedTuple):
-    """One task, ready to be sent."""
+    """Tasks that follow each other and have all in common but their arguments, ready to be sent."""
 
     kind: Kind
-    arguments: bytes
+    arguments: list[Arguments]
+    """Of each."""
     shared: tuple[str, ...] = ()
+    """Names of what each needs beside its arguments."""
 
 
 @dataclass(slots=True)
@@ -65,26 +68,28 @@ class Preparer:
         self._kinds: dict[tuple[str, str, Any, bool], Kind] = {}
 
     def prepare(self, tasks: Sequence[Task | GangTask]) -> Prepared:
-        """All of them, or the first thing that is wrong with one of them."""
+        """All of them, or the first thing that is wrong with one of them. A gang is prepared by itself."""
         with uncollected(len(tasks)):
             return self._prepared(tasks)
 
     def _prepared(self, tasks: Sequence[Task | GangTask]) -> Prepared:
         prepared = Prepared()
-        kinds: dict[tuple[int, int], tuple[Kind, tuple[str, ...]]] = {}
+        kinds: dict[Compute[..., Any], tuple[Kind, tuple[str, ...]]] = {}
         repeated = _repeated(tasks)
         names: dict[int, str] = {}
-        for task in tasks:
-            key = id(task.compute), task.size if isinstance(task, GangTask) else 0
-            if key not in kinds:
-                kinds[key] = self._kind(task, prepared)
-            kind, shared = kinds[key]
+        made: Compute[..., Any]
+        for made, some in groupby(tasks, attrgetter("compute")):
+            alike = list(some)
+            if made not in kinds:
+                kinds[made] = self._kind(alike[0], prepared)
+            kind, shared = kinds[made]
             if repeated:
-                args, kwargs, also = self._lightened(task, repeated, names, prepared)
-                piece = Piece(kind, pack_arguments(args, kwargs), (*shared, *also))
+                for task in alike:
+                    args, kwargs, also = self._lightened(task, repeated, names, prepared)
+                    prepared.pieces.append(Piece(kind, [pack_arguments(args, kwargs)], (*shared, *also)))
             else:
-                piece = Piece(kind, pack_arguments(task.args, task.kwargs), shared)
-            prepared.pieces.append(piece)
+                packed = [pack_arguments(task.args, task.kwargs) for task in alike]
+                prepared.pieces.append(Piece(kind, packed, shared))
         return prepared
 
     def _kind(self, task: Task | GangTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
@@ -179,10 +184,9 @@ def _repeated(tasks: Iterable[Task | GangTask]) -> frozenset[int]:
     """Large objects that stand in the arguments of more than one task, by identity."""
     seen: dict[int, int] = {}
     for task in tasks:
-        times = task.size if isinstance(task, GangTask) else 1
         for value in (*task.args, *task.kwargs.values()) if task.kwargs else task.args:
             if type(value) not in _SMALL and _size(value) >= LARGE:
-                seen[id(value)] = seen.get(id(value), 0) + times
+                seen[id(value)] = seen.get(id(value), 0) + (task.size if isinstance(task, GangTask) else 1)
     return frozenset(name for name, times in seen.items() if times > 1)
 
 

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from windlass.workloads.pool.packing import ItemResult, unpack_value
+from windlass.workloads.pool.packing import ItemResult, Told, result_of, unpack_value
 from windlass.workloads.pool.tasks import TaskError
 
 
@@ -22,8 +22,8 @@ class StreamTicket:
     def yielded(self, blob: bytes) -> None:
         self.arrived.put(blob)
 
-    def ended(self, result: ItemResult) -> None:
-        self.arrived.put(result)
+    def ended(self, told: Told) -> None:
+        self.arrived.put(result_of(told))
 
     def failed(self, error: TaskError) -> None:
         self.arrived.put(error)

@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from .checking import is_number, is_whole
 from .errors import BadPool
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+"""One for all tasks that have none: there may be many, and each object more has the garbage collector look sooner."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Compute(Generic[P, R]):
         self.function, self.options_ = function, options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task:
-        return Task(self, args, kwargs)
+        return Task(self, args, kwargs or _NO_KEYWORDS)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it here and now, as if there were no pool."""
@@ -165,7 +168,7 @@ class Task(Sendable):
 
     __slots__ = ("args", "compute", "kwargs")
 
-    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.compute, self.args, self.kwargs = compute, args, kwargs
 
     def _run(self, pool: ComputePool) -> Any:
@@ -270,10 +273,12 @@ def gather(
     ``ordered=False`` in the order in which they end. The first exception is raised and the tasks that are left are
     cancelled; with ``return_exceptions`` exceptions stand where values would, and all tasks run.
     """
-    return Gathered(tuple(_tasks(tasks)), stream, ordered, return_exceptions)
+    if not {Task, GangTask}.issuperset(map(type, tasks)):
+        _complain(tasks)
+    return Gathered(tasks, stream, ordered, return_exceptions)
 
 
-def _tasks(given: Iterable[Any]) -> Iterable[Task | GangTask]:
+def _complain(given: Iterable[Any]) -> None:
     for number, one in enumerate(given):
         if not isinstance(one, Task | GangTask):
             hint = "; unpack it: gather(*tasks)" if isinstance(one, Iterable) and not isinstance(one, str) else ""
@@ -281,7 +286,6 @@ def _tasks(given: Iterable[Any]) -> Iterable[Task | GangTask]:
                 f"gather takes tasks, and its argument {number + 1} is {type(one).__name__}{hint}. A task is a call of "
                 "a function made with @compute, such as trial(0.1)"
             )
-        yield one
 
 
 def gang_of(function: Callable[..., Any] | Task, size: int, *, spread: bool = False) -> GangTask:

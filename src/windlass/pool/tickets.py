@@ -6,17 +6,18 @@ Values are unpickled by whoever asks for them, on his own thread: a large result
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from windlass.workloads.pool.packing import ItemResult, unpack_value
+from windlass.workloads.pool.packing import ItemResult, Told, unpack_value
+from windlass.workloads.pool.plain import TYPES
 from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.pool.tasks import TaskCancelled, TaskError
 
-Answer = ItemResult | TaskError
+Answer = Told | TaskError
 
 
 class Collection:
@@ -24,10 +25,12 @@ class Collection:
 
     def __init__(self, count: int, *arrived: Callable[[int], None]) -> None:
         """``arrived``: given each position whose answer has come."""
-        self.answers: list[Answer | list[Answer] | None] = [None] * count
+        self.answers: list[Answer | list[Answer]] = [None] * count
+        """None: a value that is None, or one that has not come."""
         self.values: dict[int, list[bytes]] = {}
         """What generators have given so far."""
-        self._new: SimpleQueue[int] = SimpleQueue()
+        self._bad: SimpleQueue[int] = SimpleQueue()
+        """Positions whose answer is no value."""
         self._arrived, self._left = arrived, count
         self._enough = threading.Event()
         """All are there, or one that is an error."""
@@ -36,52 +39,45 @@ class Collection:
 
     def put(self, position: int, answer: Answer | list[Answer]) -> None:
         self.answers[position] = answer
-        self._new.put(position)
+        bad = _failed(answer)
+        if bad:
+            self._bad.put(position)
         self._left -= 1
-        if not self._left or not isinstance(answer, ItemResult) or not answer.good:
+        if bad or not self._left:
             self._enough.set()
         for tell in self._arrived:
             tell(position)
 
     # -- on the thread that waits -------------------------------------------------------------------------------------
 
-    def arrivals(self) -> Iterator[int]:
-        """Positions as their answers come, until all are there."""
-        for _ in self.answers:
-            yield self._new.get()
-
     def first_error(self) -> int | None:
         """Wait until all answers are there, without waking for each; or until one of them is an error, and its
         position."""
         while True:
-            if self._left:
-                self._enough.wait()
-                self._enough.clear()
             whole = not self._left  # read first: what is put before is found below
-            for position in self._arrived_so_far():
-                if self.failed(position):
-                    return position
+            with suppress(Empty):
+                return self._bad.get_nowait()
             if whole:
                 return None
+            self._enough.wait()
+            self._enough.clear()
 
     def failed(self, position: int) -> bool:
-        """Whether an answer that is there is no value."""
-        answer = self.answers[position]
-        some = answer if isinstance(answer, list) else [answer]
-        return not all(isinstance(one, ItemResult) and one.good for one in some)
-
-    def _arrived_so_far(self) -> Iterator[int]:
-        with suppress(Empty):
-            while True:
-                yield self._new.get_nowait()
+        """Whether there is an answer, and it is no value."""
+        return _failed(self.answers[position])
 
     def value(self, position: int) -> Any:
         """What came of one; raises what it raised."""
         answer = self.answers[position]
-        assert answer is not None
         if isinstance(answer, list):
             return gang_value(answer)
         return value_of(answer, self.values.get(position, []))
+
+
+def _failed(answer: Answer | list[Answer]) -> bool:
+    if isinstance(answer, ItemResult):
+        return not answer.good
+    return any(map(_failed, answer)) if isinstance(answer, list) else isinstance(answer, TaskError)
 
 
 class Started:
@@ -103,13 +99,12 @@ class Started:
                 raise
             return error
 
-    def values(self) -> list[Any]:
-        """All values, in order; raises the exception of the first that is there and failed."""
-        collection = self.collection
-        bad = (p for p, answer in enumerate(collection.answers) if answer is not None and collection.failed(p))
-        for position in bad:
-            collection.value(position)
-        return [collection.value(position) for position in range(len(collection.answers))]
+    def values(self, return_exceptions: bool) -> list[Any]:
+        """What came of all of them, in order, once all are there."""
+        return [
+            answer if type(answer) in TYPES else self.value(position, return_exceptions)
+            for position, answer in enumerate(self.collection.answers)
+        ]
 
     def ended(self, whole: bool) -> None:
         """Nobody waits any more: all have come, or what is left is cancelled."""
@@ -122,8 +117,8 @@ def value_of(answer: Answer, values: list[bytes]) -> Any:
     """The value of a task; of a generator, the list of its values."""
     if isinstance(answer, TaskError):
         raise answer
-    if answer.kind == "value":
-        return unpack_value(answer.blob)
+    if not isinstance(answer, ItemResult):
+        return answer
     value = answer.value()
     return [unpack_value(one) for one in values] if answer.kind == "streamed" else value
 
@@ -147,8 +142,8 @@ class Member:
     def began(self) -> None:
         pass
 
-    def ended(self, result: ItemResult) -> None:
-        self._collection.put(self._position, result)
+    def ended(self, told: Told) -> None:
+        self._collection.put(self._position, told)
 
     def failed(self, error: TaskError) -> None:
         self._collection.put(self._position, error)
@@ -161,7 +156,7 @@ class Ranks:
     """The answers of the members of a gang, or of one task on every node; told on when all are there."""
 
     def __init__(self, size: int, whole: Callable[[list[Answer]], None]) -> None:
-        self._answers: list[Answer | None] = [None] * size
+        self._answers: list[Answer] = [None] * size
         self._left, self._whole = size, whole
 
     def ticket(self, rank: int, began: Callable[[], None] = lambda: None) -> Rank:
@@ -171,7 +166,7 @@ class Ranks:
         self._answers[rank] = answer
         self._left -= 1
         if not self._left:
-            self._whole([one for one in self._answers if one is not None])
+            self._whole(self._answers)
 
 
 class Rank:
@@ -185,8 +180,8 @@ class Rank:
     def began(self) -> None:
         self._began()
 
-    def ended(self, result: ItemResult) -> None:
-        self._ranks.put(self._rank, result)
+    def ended(self, told: Told) -> None:
+        self._ranks.put(self._rank, told)
 
     def failed(self, error: TaskError) -> None:
         self._ranks.put(self._rank, error)
@@ -214,8 +209,8 @@ class TaskFuture(Future[Any]):
             self._started = True
             self.set_running_or_notify_cancel()
 
-    def ended(self, result: ItemResult) -> None:
-        self.answer(result)
+    def ended(self, told: Told) -> None:
+        self.answer(told)
 
     def failed(self, error: TaskError) -> None:
         self.answer(error)

@@ -21,6 +21,8 @@ class AllFuture(Future[Any]):
         """``make``: what the list of values becomes."""
         super().__init__()
         self._make, self._left = make, 0
+        self._failed: int | None = None
+        """The first that failed: those that were cancelled for it have exceptions of their own by and by."""
         self.started: Started
         self.set_running_or_notify_cancel()
 
@@ -33,7 +35,11 @@ class AllFuture(Future[Any]):
     def arrived(self, position: int) -> None:
         """One of them has an answer. On the pool's thread."""
         self._left -= 1
-        if not self.done() and (not self._left or self.started.collection.failed(position)):
+        if self.done():
+            return
+        if self.started.collection.failed(position):
+            self._failed = position
+        if not self._left or self._failed is not None:
             self._end(whole=not self._left)
 
     def _end(self, *, whole: bool) -> None:
@@ -50,7 +56,9 @@ class AllFuture(Future[Any]):
     @cached_property
     def _outcome(self) -> tuple[Any, BaseException | None]:
         try:
-            return self._make(self.started.values()), None
+            if self._failed is not None:
+                self.started.value(self._failed, return_exceptions=False)
+            return self._make(self.started.values(return_exceptions=False)), None
         except BaseException as error:  # noqa: BLE001  # raised by ``result``, each time that it is asked for
             return None, error
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 from windlass.workloads.pool.engine import Call, Engine
-from windlass.workloads.pool.packing import Item, pack_arguments, pack_batch, pack_function
+from windlass.workloads.pool.packing import pack_arguments, pack_batch, pack_function
 
 from .engine_stage import Heard
 
@@ -28,8 +28,8 @@ async def stand(engine: Engine, seconds: float) -> None:
     subprocess.Popen(join.command, env={**os.environ, **join.environment}, start_new_session=True)
     await heard.until(lambda: heard.of("alone"), seconds)
     for slot in range(2):
-        item = Item(pack_function(time.sleep), pack_arguments((3600,)))
-        engine.run(Call(f"call-{slot}", "alone", slot, pack_batch([item])))
+        batch = pack_batch(pack_function(time.sleep), [pack_arguments((3600,))])
+        engine.run(Call(f"call-{slot}", "alone", slot, batch))
     await heard.until(lambda: heard.of("call-0") and heard.of("call-1"), seconds)
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()

@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 
 from windlass.workloads.pool.engine import Call, Engine, NodeFacts
 from windlass.workloads.pool.packing import (
-    Item,
     ResultTooLarge,
     ResultUnsendable,
     Shared,
@@ -34,7 +33,7 @@ from windlass.workloads.pool.packing import (
 )
 
 from .engine_alone import READY
-from .engine_play import Play, item_of
+from .engine_play import Play, batch_of
 from .engine_stage import MARK, EngineStage, Heard, end_marked, marked, trace
 from .waiting import eventually
 
@@ -145,12 +144,12 @@ class EngineConformance:
     def test_a_batch_gives_a_result_for_each_item_and_a_failure_spoils_no_other(self) -> None:
         async def test(play: Play) -> None:
             function = pack_function(lambda number: 12 // number)
-            items = [Item(function, pack_arguments((number,))) for number in (3, 0, 4)]
-            results = await play.results(play.call(await play.node(), items))
-            assert [result.kind for result in results] == ["value", "error", "value"]
+            batch = pack_batch(function, [pack_arguments((number,)) for number in (3, 0, 4)])
+            results = await play.results(play.call(await play.node(), batch))
+            assert [result.kind for result in results] == ["plain", "error", "plain"]
             assert [results[0].value(), results[2].value()] == [4, 3]
             assert isinstance(results[1].error(), ZeroDivisionError)
-            assert all(0 < result.seconds < self.patience for result in results)
+            assert 0 < results.seconds < self.patience
 
         self._run(test)
 
@@ -188,8 +187,8 @@ class EngineConformance:
 
     def test_a_result_that_is_too_large_is_told_with_its_size_and_the_limit(self) -> None:
         async def test(play: Play) -> None:
-            item = Item(pack_function(bytes), pack_arguments((5000,)))
-            (result,) = await play.results(play.call(await play.node(), [item], limit=4000))
+            batch = pack_batch(pack_function(bytes), [pack_arguments((5000,))], limit=4000)
+            (result,) = await play.results(play.call(await play.node(), batch))
             assert isinstance(result.error(), ResultTooLarge)
             assert "4,000" in str(result.error())
 
@@ -243,7 +242,8 @@ class EngineConformance:
                 print("unfinished", end="", file=sys.stderr)  # noqa: T201
 
             function = pack_function(speak)
-            call = play.call(await play.node(), [Item(function, pack_arguments((number,))) for number in (0, 1)])
+            batch = pack_batch(function, [pack_arguments((number,)) for number in (0, 1)])
+            call = play.call(await play.node(), batch)
             await play.outcome(call)
             kinds = [words[0] for words in play.heard.of(call)]
             assert kinds[0] == "began"
@@ -269,10 +269,10 @@ class EngineConformance:
     def test_the_environment_of_a_call_is_there_for_its_time_only(self) -> None:
         async def test(play: Play) -> None:
             nodes = [await play.node(), await play.node()]
-            item = [Item(pack_function(os.getenv), pack_arguments(("RANK",)))]
-            calls = [play.call(node, item, environment={"RANK": str(rank)}) for rank, node in enumerate(nodes)]
+            batch = batch_of(os.getenv, "RANK")
+            calls = [play.call(node, batch, environment={"RANK": str(rank)}) for rank, node in enumerate(nodes)]
             assert [(await play.results(call))[0].value() for call in calls] == ["0", "1"]
-            assert (await play.results(play.call(nodes[0], item)))[0].value() is None
+            assert (await play.results(play.call(nodes[0], batch)))[0].value() is None
 
         self._run(test)
 
@@ -286,9 +286,9 @@ class EngineConformance:
             play.engine.share("the-function", pack_value(grow))
             node = await play.node(slots=2)
             arguments = pack_arguments(({"here": Shared("some-numbers")},))
-            item = Item(Shared("the-function", keep=True), arguments)
+            batch = pack_batch(Shared("the-function", keep=True), [arguments])
             needs = ("some-numbers", "the-function")
-            calls = [play.call(node, [item], slot=slot, shared=needs) for slot in (0, 1, 0)]
+            calls = [play.call(node, batch, slot=slot, shared=needs) for slot in (0, 1, 0)]
             assert [(await play.results(call))[0].value() for call in calls] == [4, 4, 4]
             for name in needs:
                 play.engine.unshare(name)
@@ -376,7 +376,7 @@ class EngineConformance:
             node, directory = await play.node(), str(play.stage.directory)
             for _ in range(10):
                 call = play.name()
-                play.give(Call(call, node.node, 0, pack_batch([item_of(trace, directory, call)])))
+                play.give(Call(call, node.node, 0, batch_of(trace, directory, call)))
                 play.engine.revoke(call)
                 outcome = await play.outcome(call)
                 assert outcome.ending in ("revoked", "done")

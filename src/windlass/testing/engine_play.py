@@ -7,8 +7,7 @@ from typing import Any
 
 from windlass.workloads.pool.engine import Call, NodeFacts, Outcome
 from windlass.workloads.pool.packing import (
-    Item,
-    ItemResult,
+    Results,
     pack_arguments,
     pack_batch,
     pack_function,
@@ -19,8 +18,9 @@ from .engine_stage import EngineStage, Heard, living, starts
 from .waiting import eventually
 
 
-def item_of(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Item:
-    return Item(pack_function(function), pack_arguments(args, kwargs))
+def batch_of(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> bytes:
+    """A batch of one item."""
+    return pack_batch(pack_function(function), [pack_arguments(args, kwargs)])
 
 
 class Play:
@@ -61,23 +61,21 @@ class Play:
     def call(
         self,
         node: NodeFacts,
-        items: list[Item],
+        batch: bytes,
         *,
         slot: int = 0,
-        limit: int = 1 << 30,
         environment: Mapping[str, str] | None = None,
         shared: tuple[str, ...] = (),
     ) -> str:
-        blob = pack_batch(items, limit=limit)
-        return self.give(Call(self.name(), node.node, slot, blob, environment or {}, shared))
+        return self.give(Call(self.name(), node.node, slot, batch, environment or {}, shared))
 
     def run(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-        return self.call(node, [item_of(function, *args, **kwargs)])
+        return self.call(node, batch_of(function, *args, **kwargs))
 
     def hold(self, node: NodeFacts, slot: int = 0) -> str:
         """A call that runs until it is let go."""
         call = self.name()
-        return self.give(Call(call, node.node, slot, pack_batch([self.stage.held(call)])))
+        return self.give(Call(call, node.node, slot, self.stage.held(call)))
 
     async def until(self, wanted: Callable[[], object]) -> None:
         await self.heard.until(wanted, self._patience)
@@ -92,7 +90,7 @@ class Play:
         await self.until(lambda: self.heard.outcomes(call))
         return self.heard.outcomes(call)[0]
 
-    async def results(self, call: str) -> tuple[ItemResult, ...]:
+    async def results(self, call: str) -> Results:
         outcome = await self.outcome(call)
         assert outcome.ending == "done", outcome.detail
         return unpack_results(outcome.result)

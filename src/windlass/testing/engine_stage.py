@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from windlass.workloads.pool.engine import Engine, NodeFacts, Outcome, Stream
-from windlass.workloads.pool.packing import Item, pack_arguments, pack_function
+from windlass.workloads.pool.packing import pack_arguments, pack_batch, pack_function
 from windlass.workloads.protocol import Join
 
 MARK: Final = "WINDLASS_CONFORMANCE_MARK"
@@ -88,8 +88,8 @@ class EngineStage(Protocol):
         """The host dies, as by kill -9."""
         ...
 
-    def held(self, call: str) -> Item:
-        """An item for the call of this id: it leaves its trace, and runs until ``let_go`` of it."""
+    def held(self, call: str) -> bytes:
+        """A batch of one item for the call of this id: it leaves its trace, and runs until ``let_go`` of it."""
         ...
 
     def let_go(self, call: str) -> None: ...
@@ -155,8 +155,8 @@ class ProcessStage:
     async def kill_host(self, node: str) -> None:
         self._hosts[node].kill()
 
-    def held(self, call: str) -> Item:
-        return Item(pack_function(_until_let_go), pack_arguments((str(self.directory), call)))
+    def held(self, call: str) -> bytes:
+        return pack_batch(pack_function(_until_let_go), [pack_arguments((str(self.directory), call))])
 
     def let_go(self, call: str) -> None:
         (self.directory / f"{call}.go").touch()

@@ -19,7 +19,6 @@ from windlass.workloads.pool.dask_engine import DaskEngine
 from windlass.workloads.pool.dask_words import NODE, NodeOrder, security_of
 from windlass.workloads.pool.engine import Call, EngineError
 from windlass.workloads.pool.packing import (
-    Item,
     Shared,
     pack_arguments,
     pack_batch,
@@ -55,7 +54,7 @@ class Pool:
     def run(self, node, function, *args, slot=0):
         self._number += 1
         call = f"call-{self._number}"
-        self.engine.run(Call(call, node, slot, pack_batch([Item(pack_function(function), pack_arguments(args))])))
+        self.engine.run(Call(call, node, slot, pack_batch(pack_function(function), [pack_arguments(args)])))
         return call
 
     async def began(self, call):

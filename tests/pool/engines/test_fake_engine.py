@@ -7,7 +7,7 @@ from windlass.sim.clock import VirtualLoop
 from windlass.testing.engine_conformance import EngineConformance
 from windlass.testing.engine_stage import trace
 from windlass.workloads.pool.fake_engine import FakeEngine
-from windlass.workloads.pool.packing import Item, pack_arguments, pack_function
+from windlass.workloads.pool.packing import pack_arguments, pack_batch, pack_function
 
 
 class FakeStage:
@@ -24,7 +24,7 @@ class FakeStage:
 
     def held(self, call):
         self.engine.hold(call)
-        return Item(pack_function(trace), pack_arguments((str(self.directory), call)))
+        return pack_batch(pack_function(trace), [pack_arguments((str(self.directory), call))])
 
     def let_go(self, call):
         self.engine.release(call)

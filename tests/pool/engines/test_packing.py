@@ -1,16 +1,17 @@
 """What travels between the pool and a slot, run in this very process."""
 
 import os
+import pickle
 import threading
 
 import pytest
 
 from windlass.workloads.pool.packing import (
     CannotSend,
-    Item,
     RemoteError,
     ResultUnreadable,
     Shared,
+    length_of,
     pack_arguments,
     pack_batch,
     pack_function,
@@ -32,15 +33,13 @@ class Ear:
         self.values.append((item, unpack_value(blob)))
 
 
-def ran(*items, shared=None, environment=None, limit=1 << 20, runner=None):
-    """The results of a batch, and what was heard meanwhile."""
+def ran(function, *items, shared=None, environment=None, limit=1 << 20, runner=None):
+    """The results of a batch, and what was heard meanwhile. ``items``: the arguments of each; none if not given."""
     ear = Ear()
     runner = runner or Runner((shared or {}).__getitem__)
-    return unpack_results(runner.execute(pack_batch(items, limit=limit), ear, environment or {})), ear
-
-
-def item(function, *args, **kwargs):
-    return Item(pack_function(function), pack_arguments(args, kwargs))
+    packed = function if isinstance(function, bytes) else pack_function(function)
+    batch = pack_batch(packed, [pack_arguments(args) for args in items or [()]], limit=limit)
+    return unpack_results(runner.execute(batch, ear, environment or {})), ear
 
 
 def test_an_argument_that_cannot_be_sent_is_named():
@@ -60,13 +59,6 @@ def test_a_function_that_cannot_be_sent_is_named_and_the_reason_told():
         pack_function(careful)
 
 
-def test_equal_functions_of_a_batch_travel_once():
-    function = pack_function(lambda number, padding=b"x" * 10_000: number)
-    items = [Item(function, pack_arguments((number,))) for number in range(50)]
-    assert len(pack_batch(items)) < 2 * len(function)
-    assert [result.value() for result in ran(*items)[0]] == list(range(50))
-
-
 def test_an_exception_that_cannot_be_pickled_comes_as_its_words():
     class Stubborn(Exception):
         def __reduce__(self):
@@ -79,7 +71,7 @@ def test_an_exception_that_cannot_be_pickled_comes_as_its_words():
     def fail():
         raise Worse(threading.Lock())
 
-    ((result,), _) = ran(item(fail))
+    ((result,), _) = ran(fail)
     error = result.error()
     assert isinstance(error, RemoteError)
     assert "Worse" in str(error)
@@ -88,7 +80,7 @@ def test_an_exception_that_cannot_be_pickled_comes_as_its_words():
 
 def test_a_function_whose_module_is_missing_says_what_to_look_for():
     blob = pack_function(os.getpid).replace(b"posix", b"posiy")
-    ((result,), _) = ran(Item(blob, pack_arguments()))
+    ((result,), _) = ran(blob)
     error = result.error()
     assert isinstance(error, ModuleNotFoundError)
     assert "could not be unpacked on the node" in "".join(error.__notes__)
@@ -98,7 +90,7 @@ def test_the_frames_of_the_runner_are_not_in_the_traceback():
     def fail():
         raise ValueError("mine")
 
-    ((result,), _) = ran(item(fail))
+    ((result,), _) = ran(fail)
     assert "runner.py" not in result.text
     assert "in fail" in result.text
 
@@ -108,7 +100,7 @@ def test_a_value_that_cannot_be_read_here_says_why():
         def __reduce__(self):
             return int, ("not a number",)
 
-    ((result,), _) = ran(item(lambda: Odd()))
+    ((result,), _) = ran(lambda: Odd())
     with pytest.raises(ResultUnreadable, match="not a number"):
         result.value()
 
@@ -116,13 +108,60 @@ def test_a_value_that_cannot_be_read_here_says_why():
 def test_the_environment_is_as_before_also_after_a_failure(monkeypatch):
     monkeypatch.setenv("KEPT", "old")
     monkeypatch.delenv("GONE", raising=False)
-    results, _ = ran(
-        item(lambda: (os.environ["KEPT"], os.environ["GONE"])),
-        item(lambda: 1 // 0),
-        environment={"KEPT": "new", "GONE": "here"},
-    )
-    assert results[0].value() == ("new", "here")
+
+    def told(number):
+        return os.environ["KEPT"], os.environ["GONE"], 1 // number
+
+    results, _ = ran(told, (1,), (0,), environment={"KEPT": "new", "GONE": "here"})
+    assert results[0].value() == ("new", "here", 1)
     assert (os.environ["KEPT"], "GONE" in os.environ) == ("old", False)
+
+
+def test_what_an_item_gave_back_does_not_change_with_what_later_items_do():
+    runner = Runner({"log": pack_value([])}.__getitem__)
+
+    def note(log, word):
+        log.append(word)
+        return log
+
+    results, _ = ran(note, *[(Shared("log", keep=True), word) for word in "abc"], runner=runner)
+    assert [result.value() for result in results] == [["a"], ["a", "b"], ["a", "b", "c"]]
+
+
+def test_plain_and_other_results_of_a_batch_come_in_its_order():
+    def give(number):
+        return [number, str(number), {number}, 1 // (number - 3)][number]
+
+    values = [result.error() or result.value() for result in ran(give, *[(number,) for number in range(4)])[0]]
+    assert values[:3] == [0, "1", {2}]
+    assert isinstance(values[3], ZeroDivisionError)
+
+
+@pytest.mark.parametrize("value", ["x" * 30, "é" * 180, b"x" * 30, 10**70])
+def test_a_limit_holds_for_the_smallest_results_too(value):
+    ((result,), _) = ran(lambda: value, limit=20)
+    assert result.kind == "too-large"
+
+
+@pytest.mark.parametrize("value", ["x" * 10_000, 1 << 80_000, b"x" * 10_000], ids=["text", "number", "bytes"])
+def test_long_arguments_count_by_their_length(value):
+    assert length_of(pack_arguments((value,))) >= 10_000
+    assert length_of(pack_arguments((), {"value": value})) >= 10_000
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "€", "𝄞"])
+def test_arguments_are_never_longer_than_they_count(letter):
+    for count in range(600):
+        arguments = pack_arguments((letter * count,))
+        assert len(arguments if isinstance(arguments, bytes) else pickle.dumps(arguments)) <= length_of(arguments)
+
+
+def test_half_a_line_belongs_to_the_item_that_printed_it():
+    def half(number):
+        print(number, end="")
+
+    _, ear = ran(half, *[(number,) for number in range(3)])
+    assert ear.lines == [(0, "stdout", "0"), (1, "stdout", "1"), (2, "stdout", "2")]
 
 
 def test_what_is_kept_is_one_object_until_it_is_forgotten():
@@ -133,7 +172,7 @@ def test_what_is_kept_is_one_object_until_it_is_forgotten():
         return len(numbers)
 
     def counted(**about):
-        return [result.value() for result in ran(*[item(count, Shared("counter", **about))] * 2, runner=runner)[0]]
+        return [result.value() for result in ran(count, *[(Shared("counter", **about),)] * 2, runner=runner)[0]]
 
     assert counted() == [1, 1]
     assert counted(keep=True) == [1, 2]
@@ -143,7 +182,7 @@ def test_what_is_kept_is_one_object_until_it_is_forgotten():
 
 
 def test_a_line_without_end_is_told_in_pieces():
-    _, ear = ran(item(lambda: print("x" * (2 * LONGEST_LINE + 5), end="")))
+    _, ear = ran(lambda: print("x" * (2 * LONGEST_LINE + 5), end=""))
     assert [len(line) for _, _, line in ear.lines] == [LONGEST_LINE, LONGEST_LINE, 5]
 
 
@@ -159,7 +198,7 @@ def test_a_generator_that_gives_what_cannot_be_sent_is_closed_and_told():
             closed.append(True)
             print("closed")
 
-    ((result,), ear) = ran(item(give))
+    ((result,), ear) = ran(give)
     assert result.kind == "unsendable"
     assert "value number 2" in result.text
     assert ear.values == [(0, 1)]
@@ -171,6 +210,6 @@ def test_an_exception_in_a_generator_comes_after_its_values():
         yield 1
         raise KeyError("two")
 
-    ((result,), ear) = ran(item(give))
+    ((result,), ear) = ran(give)
     assert isinstance(result.error(), KeyError)
     assert ear.values == [(0, 1)]

@@ -23,7 +23,7 @@ from .engine import Call, Engine, NodeFacts, Outcome
 from .fences import Fence
 from .gangs import Gang, ended
 from .nodes import PoolNode, Slot
-from .packing import LIMIT, pack_batch, unpack_results
+from .packing import LIMIT, ItemResult, Told, pack_batch, unpack_results
 from .placing import Placer
 from .queues import Waiting
 from .rooms import Taken
@@ -64,10 +64,10 @@ class Book:
         said: Said = lambda _task, _stream, _line: None,
         python: str = PYTHON,
         limit: int = LIMIT,
-        over: Over = lambda _task: None,
+        over: Over = lambda _tasks: None,
     ) -> None:
         """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
-        ``limit``: bytes of the largest result of a task. ``over`` is given each task that is over."""
+        ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
         self._over = over
@@ -273,18 +273,21 @@ class Book:
 
     def _done(self, placed: Placed, outcome: Outcome) -> None:
         results = unpack_results(outcome.result)
-        self._placer.pace(placed.kind).learn([result.seconds for result in results])
+        self._placer.pace(placed.kind).learn(results.seconds, len(results))
         self._count_done(placed, len(results))
-        for task, result in zip(placed.tasks, results, strict=True):
+        over: list[tuple[Task, Told]] = []
+        for task, told in zip(placed.tasks, results.told, strict=True):
             if task.doomed is not None:
                 self._fail(task, task.doomed)
-            elif not result.good and task.used < (task.kind.retries or 0):
+            elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
                 task.used += 1
                 self._wait_again(task)
             else:
                 task.state = "over"
-                self._over(task)
-                task.ticket.ended(result)
+                over.append((task, told))
+        self._over([task for task, _ in over])
+        for task, told in over:
+            task.ticket.ended(told)
 
     def _count_done(self, placed: Placed, count: int) -> None:
         self.done += count
@@ -329,7 +332,7 @@ class Book:
 
     def _fail(self, task: Task, error: TaskError) -> None:
         task.state = "over"
-        self._over(task)
+        self._over((task,))
         task.ticket.failed(error)
 
     def _gang_member_ended(self, gang: Gang, placed: Placed, outcome: Outcome) -> None:
@@ -431,6 +434,6 @@ class Book:
             **(environment or {}),
         }
         shared = {name: None for task in tasks for name in task.shared}
-        blob = pack_batch([task.item() for task in tasks], limit=self._limit)
+        blob = pack_batch(kind.function, [task.arguments for task in tasks], limit=self._limit)
         self.engine.run(Call(placed.id, node.id, slot.number, blob, told, tuple(shared)))
         return placed

@@ -146,7 +146,8 @@ def ended(gang: Gang, over: Over) -> list[Task]:
             doomed = NodeLost(f"gang {gang.name} lost a member {tries}: {gang.trouble}")
     for member in gang.members:
         member.state = "over"
-        over(member)
+    over(gang.members)
+    for member in gang.members:
         result = results.get(member.rank)
         if doomed is not None:
             member.ticket.failed(doomed)

@@ -34,13 +34,11 @@ class Pace:
     largest: int = 1
     """Tasks in the largest batch that has come back."""
 
-    def learn(self, seconds: list[float]) -> None:
-        """A batch has come back."""
-        if not seconds:
-            return
-        mean = sum(seconds) / len(seconds)
+    def learn(self, seconds: float, tasks: int) -> None:
+        """A batch of so many has come back, and took so long."""
+        mean = seconds / tasks
         self.mean = mean if self.mean is None else (1 - WEIGHT) * self.mean + WEIGHT * mean
-        self.largest = max(self.largest, len(seconds))
+        self.largest = max(self.largest, tasks)
 
     def size(self, waiting: int, slots: int, free: int) -> int:
         """Tasks for the next batch, when so many wait for so many slots, of which so many are free now."""

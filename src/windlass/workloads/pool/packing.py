@@ -2,18 +2,20 @@
 
 The pool's side, in the order in which the book uses it:
 
-    function = pack_function(trial)                    # once for each function, however many tasks
-    item = Item(function, pack_arguments((0.1,), {}))  # once for each task; CannotSend says what cannot be pickled
-    call = Call(id, node, slot, pack_batch([item, ...]), shared=needed)
-    ...                                                # the engine carries it, `runner.execute` runs it on the slot
-    for result in unpack_results(outcome.result):      # one for each item, in the order of the batch
-        result.seconds                                 # what it took there, to learn the size of a batch
-        result.value()                                 # the value; or raises: the user's own exception with the remote
-                                                       # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
-    unpack_value(blob)                                 # what came by ``yielded``
+    function = pack_function(trial)             # once for each function, however many tasks
+    arguments = pack_arguments((0.1,), {})      # once for each task; CannotSend says what cannot be pickled
+    blob = pack_batch(function, [arguments])    # of tasks of one function; each is an item of the batch
+    call = Call(id, node, slot, blob, shared=needed)
+    ...                                         # the engine carries it, `runner.execute` runs it on the slot
+    results = unpack_results(outcome.result)
+    results.seconds                             # what all took there, to learn the size of a batch
+    for result in results:                      # one for each item, in the order of the batch
+        result.value()                          # the value; or raises: the user's own exception with the remote
+                                                # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
+    unpack_value(blob)                          # what came by ``yielded``
 
 Nothing of the user's is unpickled on the way, nor by ``unpack_results``: only ``value`` does, so a class that is
-missing here spoils its own item and no other.
+missing here spoils its own item and no other. Plain values (`plain`) need no pickle of their own.
 
 What many calls need travels once for each node. Give its bytes to the engine under a name, ``engine.share(name,
 pack_value(data))``, put ``Shared(name)`` where the object would stand, at any depth of the arguments or in the place of
@@ -24,19 +26,18 @@ item; with ``keep`` all items on a slot get the same object, which is right for 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
+from .plain import LONGEST, are_plain
+
 LIMIT: Final = 1 << 30
 """Bytes of the largest result of one item, unless the batch says otherwise. Larger ones belong into a file or a bucket:
 every result passes through the pool's own process."""
-
-_PLAIN: Final = frozenset({int, float, bool, str, bytes, type(None)})
-"""Types whose values the quick pickler sends as well as the one that can send everything."""
 
 
 class CannotSend(Exception):
@@ -94,11 +95,10 @@ def _resolved(name: str, keep: bool) -> Any:
     return Shared(name, keep) if find is None else find(name, keep)
 
 
-class Item(NamedTuple):
-    """One run of one function."""
-
-    function: bytes | Shared
-    arguments: bytes
+Arguments = bytes | tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Of one item: pickled, or as they are if all of them are plain."""
+_NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+"""One for all items that have none: a pickle of many has it once."""
 
 
 def pack_function(function: Callable[..., Any]) -> bytes:
@@ -106,11 +106,11 @@ def pack_function(function: Callable[..., Any]) -> bytes:
     return _packed(function, "the function", _name_of(function))
 
 
-def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bytes:
+def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Arguments:
     """The arguments of one item."""
+    if are_plain(args) and (not kwargs or are_plain((*kwargs, *kwargs.values()))):
+        return tuple(args), dict(kwargs) if kwargs else _NO_KEYWORDS
     given = tuple(args), dict(kwargs or {})
-    if _PLAIN.issuperset(map(type, given[0])) and _PLAIN.issuperset(map(type, given[1].values())):
-        return pickle.dumps(given, protocol=pickle.HIGHEST_PROTOCOL)
     try:
         return _dumped(given)
     except Exception as error:  # whatever a class of the user's does when it is pickled
@@ -120,16 +120,20 @@ def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
         raise CannotSend(f"the arguments cannot be sent to a node: {_words(error)}") from error
 
 
+def length_of(arguments: Arguments) -> int:
+    """Bytes that they take on the way, at the most."""
+    return len(arguments) if isinstance(arguments, bytes) else LONGEST
+
+
 def pack_value(value: Any) -> bytes:
     """Any object, to be shared."""
     return _packed(value, "the value of type", type(value).__name__)
 
 
-def pack_batch(items: Sequence[Item], *, limit: int = LIMIT) -> bytes:
-    """What a call carries. ``limit``: the largest result of an item, in bytes."""
-    functions: dict[bytes | Shared, int] = {}
-    rows = [(functions.setdefault(item.function, len(functions)), item.arguments) for item in items]
-    return pickle.dumps((limit, list(functions), rows), protocol=pickle.HIGHEST_PROTOCOL)
+def pack_batch(function: bytes | Shared, items: Sequence[Arguments], *, limit: int = LIMIT) -> bytes:
+    """What a call carries: a function, and the arguments of each of its runs. ``limit``: the largest result of an item,
+    in bytes."""
+    return pickle.dumps((limit, function, items), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _packed(thing: Any, what: str, name: str) -> bytes:
@@ -157,27 +161,26 @@ def _words(error: BaseException) -> str:
 
 # -- from the slot to the pool -----------------------------------------------------------------------------------------
 
-Kind = Literal["value", "streamed", "error", "unsendable", "too-large"]
-"""``value``: it returned. ``streamed``: it was a generator and has come to its end. ``error``: it raised, or could not
-even be unpacked there. ``unsendable``, ``too-large``: it ran, and what it gave cannot be brought here."""
+Kind = Literal["plain", "value", "streamed", "error", "unsendable", "too-large"]
+"""``plain``: it returned a plain value. ``value``: it returned another one. ``streamed``: it was a generator and has
+come to its end. ``error``: it raised, or could not even be unpacked there. ``unsendable``, ``too-large``: it ran, and
+what it gave cannot be brought here."""
 
 
 class ItemResult(NamedTuple):
     """What came of one item."""
 
     kind: Kind
-    blob: bytes
-    """The value, what a generator returned at its end, or the exception: pickled."""
-    text: str
+    content: Any = b""
+    """A plain value itself. Otherwise pickled: the value, what a generator returned at its end, or the exception."""
+    text: str = ""
     """The traceback on the node for an ``error``; for the other failures the sentence that tells it."""
-    seconds: float
-    """What it took on the slot, unpacking and packing included."""
     values: int = 0
     """How many values a generator gave."""
 
     @property
     def good(self) -> bool:
-        return self.kind in ("value", "streamed")
+        return self.kind in ("plain", "value", "streamed")
 
     def value(self) -> Any:
         """What the function returned; for a generator, what it returned at its end. Otherwise the exception is raised
@@ -185,7 +188,7 @@ class ItemResult(NamedTuple):
         error = self.error()
         if error is not None:
             raise error
-        return unpack_value(self.blob)
+        return self.content if self.kind == "plain" else unpack_value(self.content)
 
     def error(self) -> BaseException | None:
         """Why there is no value: the exception itself, not raised; None when there is one."""
@@ -196,7 +199,7 @@ class ItemResult(NamedTuple):
                 return ResultTooLarge(self.text)
             case "error":
                 try:
-                    found: BaseException = unpack_value(self.blob)
+                    found: BaseException = unpack_value(self.content)
                 except ResultUnreadable as unreadable:
                     found = unreadable
                 found.__cause__ = RemoteTraceback(self.text)
@@ -204,14 +207,40 @@ class ItemResult(NamedTuple):
         return None
 
 
-def pack_results(results: Sequence[ItemResult]) -> bytes:
+Told = Any
+"""What is told of one item: the value as it is if that is plain, or else an `ItemResult`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What came of all items of a batch, in its order."""
+
+    seconds: float
+    """What all of them took on the slot, unpacking and packing included."""
+    told: Sequence[Told]
+
+    def __len__(self) -> int:
+        return len(self.told)
+
+    def __getitem__(self, number: int) -> ItemResult:
+        return result_of(self.told[number])
+
+    def __iter__(self) -> Iterator[ItemResult]:
+        return map(result_of, self.told)
+
+
+def result_of(told: Told) -> ItemResult:
+    return told if isinstance(told, ItemResult) else ItemResult("plain", told)
+
+
+def pack_results(results: Results) -> bytes:
     """All results of a batch; on the slot."""
-    return pickle.dumps([tuple(result) for result in results], protocol=pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps((results.seconds, results.told), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def unpack_results(result: bytes) -> tuple[ItemResult, ...]:
-    """One for each item, in the order of the batch. Nothing of the user's is unpickled yet."""
-    return tuple(map(ItemResult._make, pickle.loads(result)))
+def unpack_results(blob: bytes) -> Results:
+    """Of all items of a batch. Nothing of the user's is unpickled yet."""
+    return Results(*pickle.loads(blob))
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:

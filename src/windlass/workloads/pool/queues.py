@@ -10,6 +10,7 @@ from windlass.core.snapshot import Amounts, Bundle, Demand
 from windlass.core.snapshot import Gang as GangShape
 
 from .gangs import Gang
+from .packing import length_of
 from .tasks import Kind, Task
 
 
@@ -70,9 +71,9 @@ class Waiting:
         """The first of a line, as many as may travel together: one that is to run alone does so."""
         line = self._kinds[kind]
         taken = [line.popleft()]
-        left = bytes_ - len(taken[0].arguments)
+        left = bytes_ - length_of(taken[0].arguments)
         while line and len(taken) < most and not (taken[0].alone or line[0].alone):
-            left -= len(line[0].arguments)
+            left -= length_of(line[0].arguments)
             if left < 0:
                 break
             taken.append(line.popleft())

@@ -172,10 +172,11 @@ class Hub:
                 call.began = True
                 if what == "done":
                     self._end(call, "done", "", words[0])
-                elif what == "broken":
+                    break  # at once: a kill that comes while the stream is brought to its end is too late
+                if what == "broken":
                     self._end(call, "broken", words[0])
-                else:
-                    self._tell("call", call.id, what, *words)
+                    break
+                self._tell("call", call.id, what, *words)
         except RayActorError as error:
             if not slot.killing:
                 self._broken(node, slot, error)

@@ -13,16 +13,28 @@ import os
 import pickle
 import time
 import traceback
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Protocol
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
 from .engine import Stream
-from .packing import ItemResult, Kind, RemoteError, Shared, pack_results, rebuilt, shared_here
+from .packing import (
+    Arguments,
+    ItemResult,
+    Kind,
+    RemoteError,
+    Results,
+    Shared,
+    Told,
+    pack_results,
+    rebuilt,
+    shared_here,
+)
+from .plain import LONGEST, is_plain
 
 LONGEST_LINE: Final = 1 << 16
 """Characters. A line that is longer is told in pieces: one that never ends must not fill the memory."""
@@ -38,11 +50,16 @@ class Sink(Protocol):
     def yielded(self, item: int, blob: bytes) -> None: ...
 
 
+Turn = Callable[[int], None]
+"""Told the number of the item whose turn it is."""
+
+
 class Capture(Protocol):
     """Catches what is printed."""
 
-    def item(self, number: int, sink: Sink) -> AbstractContextManager[object]:
-        """Entered for each item; when it is left, every line of the item has been told."""
+    def batch(self, sink: Sink) -> AbstractContextManager[Turn]:
+        """Entered for each batch, and told when the turn of each item comes; when the next one's does, or the batch is
+        left, every line of an item has been told."""
         ...
 
 
@@ -54,29 +71,28 @@ class Runner:
         caught, and what other programs and libraries print is not."""
         self._fetch = fetch
         self._capture = capture or PythonOutput()
-        self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
+        self._function_of: Callable[[bytes], Callable[..., Any]] = lru_cache(KEPT_FUNCTIONS)(self._unpickled)
         self._kept: dict[str, Any] = {}
 
     def execute(self, blob: bytes, sink: Sink, environment: Mapping[str, str]) -> bytes:
         """Run a batch; the blob for ``packing.unpack_results``. ``environment`` is set for the time of the call."""
-        limit, functions, rows = pickle.loads(blob)
-        results = []
-        with _environment(environment):
-            for number, (function, arguments) in enumerate(rows):
-                began = time.perf_counter()
-                with self._capture.item(number, sink):
-                    told = self._run(functions[function], arguments, limit, number, sink)
-                seconds = time.perf_counter() - began
-                results.append(ItemResult(told.kind, told.blob, told.text, seconds, told.values))
-        return pack_results(results)
+        began = time.perf_counter()
+        limit, function, items = pickle.loads(blob)
+        told: list[Told] = []
+        with _environment(environment), self._capture.batch(sink) as turn:
+            for number, arguments in enumerate(items):
+                turn(number)
+                told.append(self._run(function, arguments, limit, number, sink))
+        return pack_results(Results(time.perf_counter() - began, told))
 
     def forget(self, name: str) -> None:
         """Nobody needs what is shared under this name any more."""
         self._kept.pop(name, None)
 
-    def _run(self, function: bytes | Shared, arguments: bytes, limit: int, number: int, sink: Sink) -> ItemResult:
+    def _run(self, function: bytes | Shared, arguments: Arguments, limit: int, number: int, sink: Sink) -> Told:
         try:
-            called, (args, kwargs) = self._unpacked(function, arguments)
+            called = self._function_of(function) if isinstance(function, bytes) else self._shared_function(function)
+            args, kwargs = self._unpickled(arguments) if isinstance(arguments, bytes) else arguments
         except BaseException as error:  # noqa: BLE001  # a missing module, or whatever the user's own classes do
             error.add_note(
                 "The function or its arguments could not be unpacked on the node. Does it have their modules?"
@@ -84,30 +100,24 @@ class Runner:
             return _failed(error)
         try:
             value = called(*args, **kwargs)
+            if is_plain(value) and limit >= LONGEST:
+                return value
             if inspect.isgenerator(value):
                 return _streamed(value, limit, number, sink)
             return _packed(value, limit, "result", "value")
         except BaseException as error:  # noqa: BLE001  # sys.exit in a task is told like any other exception
             return _failed(error)
 
-    def _unpacked(self, function: bytes | Shared, arguments: bytes) -> tuple[Callable[..., Any], Any]:
+    def _shared_function(self, function: Shared) -> Callable[..., Any]:
+        shared: Callable[..., Any] = self._shared(function.name, function.keep)
+        return shared
+
+    def _unpickled(self, blob: bytes) -> Any:
         token = shared_here.set(self._shared)
         try:
-            return self._function(function), pickle.loads(arguments)
+            return pickle.loads(blob)
         finally:
             shared_here.reset(token)
-
-    def _function(self, function: bytes | Shared) -> Callable[..., Any]:
-        if isinstance(function, Shared):
-            shared: Callable[..., Any] = self._shared(function.name, function.keep)
-            return shared
-        known = self._functions.pop(function, None)
-        if known is None:
-            known = pickle.loads(function)
-        self._functions[function] = known  # the last in the order: it was used just now
-        if len(self._functions) > KEPT_FUNCTIONS:
-            self._functions.popitem(last=False)
-        return known
 
     def _shared(self, name: str, keep: bool) -> Any:
         if not keep:
@@ -128,7 +138,7 @@ def _streamed(generator: Generator[Any, Any, Any], limit: int, number: int, sink
         if not packed.good:
             generator.close()
             return packed
-        sink.yielded(number, packed.blob)
+        sink.yielded(number, packed.content)
         values += 1
 
 
@@ -141,14 +151,14 @@ def _packed(value: Any, limit: int, what: str, kind: Kind) -> ItemResult:
             f"the {what}, of type {type(value).__qualname__}, cannot be sent back: {words}. "
             "Return plain data, or what it takes to make the object again."
         )
-        return ItemResult("unsendable", b"", text, 0.0)
+        return ItemResult("unsendable", text=text)
     if len(blob) > limit:
         text = (
             f"the {what}, of type {type(value).__qualname__}, is {len(blob):,} bytes long and the limit is {limit:,}. "
             "Write it to a file or a bucket and return its name."
         )
-        return ItemResult("too-large", b"", text, 0.0)
-    return ItemResult(kind, blob, "", 0.0)
+        return ItemResult("too-large", text=text)
+    return ItemResult(kind, blob)
 
 
 def _dumped(value: Any) -> bytes:
@@ -168,7 +178,7 @@ def _failed(error: BaseException) -> ItemResult:
             pickle.loads(blob)  # many an exception can be pickled and not unpickled: better seen here
         except Exception:  # noqa: BLE001  # each class fails in its own way
             continue
-        return ItemResult("error", blob, text, 0.0)
+        return ItemResult("error", blob, text)
     raise AssertionError("two strings can be pickled")
 
 
@@ -210,11 +220,15 @@ class PythonOutput:
     """Catches what is written to ``sys.stdout`` and ``sys.stderr``."""
 
     @contextmanager
-    def item(self, number: int, sink: Sink) -> Iterator[None]:
-        out = _Lines(lambda line: sink.said(number, "stdout", line))
-        err = _Lines(lambda line: sink.said(number, "stderr", line))
+    def batch(self, sink: Sink) -> Iterator[Turn]:
+        out, err = _Lines(sink, "stdout"), _Lines(sink, "stderr")
+
+        def turn(number: int) -> None:
+            out.turn(number)
+            err.turn(number)
+
         with redirect_stdout(out), redirect_stderr(err):
-            yield
+            yield turn
         out.finish()
         err.finish()
 
@@ -222,9 +236,14 @@ class PythonOutput:
 class _Lines(io.TextIOBase):
     """A text file that hands on whole lines."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, sink: Sink, stream: Stream) -> None:
+        self._sink, self._stream = sink, stream
+        self._item = 0
         self._part = ""
+
+    def turn(self, item: int) -> None:
+        self.finish()
+        self._item = item
 
     def writable(self) -> bool:
         return True
@@ -243,3 +262,6 @@ class _Lines(io.TextIOBase):
         if self._part:
             self._tell(self._part)
             self._part = ""
+
+    def _tell(self, line: str) -> None:
+        self._sink.said(self._item, self._stream, line)

@@ -1,8 +1,8 @@
 """What is printed on a slot: everything, also by C code and by programs that a task starts.
 
 The slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so
-that lines are told as they come; at the end of the item whatever is still in the pipes is read by the runner itself, so
-that no line comes after the end, at the price of one system call.
+that lines are told as they come; between two items whatever is still in the pipes is read by the runner itself, so that
+no line is told for the wrong one, at the price of one system call.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 from .engine import Stream
-from .runner import LONGEST_LINE, Sink
+from .runner import LONGEST_LINE, Sink, Turn
 
 _STREAMS: Final[tuple[tuple[int, Stream], ...]] = ((1, "stdout"), (2, "stderr"))
 
@@ -28,73 +29,76 @@ class ProcessOutput:
         """``log``: a file descriptor to which goes what is printed between two items."""
         self._log = log
         self._lock = threading.Lock()
-        self._now: tuple[int, Sink] | None = None
+        self._sink: Sink | None = None
+        """Of the batch that runs; None: none does."""
+        self._item = 0
         self._pipes: dict[int, Stream] = {}
-        self._waiting = select.poll()
-        self._parts: dict[Stream, bytes] = {"stdout": b"", "stderr": b""}
+        self._printed = select.epoll()
+        self._parts: dict[Stream, bytes] = {}
+        """Of lines that have not come to their end."""
         for number, stream in _STREAMS:
             reading, writing = os.pipe()
             os.dup2(writing, number)
             os.close(writing)
             os.set_blocking(reading, False)
             self._pipes[reading] = stream
-            self._waiting.register(reading, select.POLLIN)
+            self._printed.register(reading, select.EPOLLIN)
         # Whole lines at once, as on a terminal; the default for a pipe would keep them back until a buffer is full.
         sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
         threading.Thread(target=self._listen, name="windlass-output", daemon=True).start()
 
     @contextmanager
-    def item(self, number: int, sink: Sink) -> Iterator[None]:
-        with self._lock:
-            self._read()  # what a thread of an earlier item printed meanwhile
-            self._finish()
-            self._now = number, sink
+    def batch(self, sink: Sink) -> Iterator[Turn]:
         try:
-            yield
+            yield partial(self._switch, sink)
         finally:
-            with suppress(Exception):  # a task may have closed them
-                sys.stdout.flush()
-                sys.stderr.flush()
-            with self._lock:
-                self._read()
+            self._switch(None, 0)
+
+    def _switch(self, sink: Sink | None, item: int) -> None:
+        """What was printed until now is told for the item whose turn it was until now, if it was one's."""
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # a task may have closed them
+            pass
+        with self._lock:
+            # One system call when nothing was printed, which is nearly always.
+            if ready := self._printed.poll(0):
+                self._read(ready)
+            if self._parts:
                 self._finish()
-                self._now = None
+            self._sink, self._item = sink, item
 
     def _listen(self) -> None:
-        waits = select.poll()
-        for pipe in self._pipes:
-            waits.register(pipe, select.POLLIN)
         while True:
-            waits.poll()
+            ready = self._printed.poll()
             with self._lock:
-                self._read()
+                self._read(ready)
 
-    def _read(self) -> None:
-        # One system call when nothing was printed, which is nearly always; reading an empty pipe would raise instead.
-        for pipe, _ in self._waiting.poll(0):
+    def _read(self, ready: Iterable[tuple[int, int]]) -> None:
+        for pipe, _ in ready:
             stream = self._pipes[pipe]
             with suppress(BlockingIOError):
                 while some := os.read(pipe, 1 << 16):
-                    *lines, rest = (self._parts[stream] + some).split(b"\n")
+                    *lines, rest = (self._parts.pop(stream, b"") + some).split(b"\n")
                     for line in lines:
                         self._tell(stream, line)
                     while len(rest) > LONGEST_LINE:
                         self._tell(stream, rest[:LONGEST_LINE])
                         rest = rest[LONGEST_LINE:]
-                    self._parts[stream] = rest
+                    if rest:
+                        self._parts[stream] = rest
 
     def _finish(self) -> None:
         """What stands after the last end of a line is a line too."""
         for stream, part in self._parts.items():
-            if part:
-                self._parts[stream] = b""
-                self._tell(stream, part)
+            self._tell(stream, part)
+        self._parts.clear()
 
     def _tell(self, stream: Stream, line: bytes) -> None:
-        if self._now is None:
+        if self._sink is None:
             with suppress(OSError):
                 os.write(self._log, line + b"\n")
         else:
-            number, sink = self._now
-            sink.said(number, stream, line.decode("utf-8", "backslashreplace"))
+            self._sink.said(self._item, stream, line.decode("utf-8", "backslashreplace"))

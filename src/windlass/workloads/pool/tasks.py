@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from windlass.core.conditions import Condition
 from windlass.core.snapshot import Amounts
 
-from .packing import Item, ItemResult, Shared
+from .packing import Arguments, Shared, Told
 from .rooms import Taken
 
 SLOTS: Final = "slots"
@@ -48,7 +48,7 @@ class Ticket(Protocol):
 
     def began(self) -> None: ...
 
-    def ended(self, result: ItemResult) -> None: ...
+    def ended(self, told: Told) -> None: ...
 
     def failed(self, error: TaskError) -> None: ...
 
@@ -109,14 +109,11 @@ class Task:
     """The only node that may run it."""
 
     def __init__(
-        self, number: int, kind: Kind, arguments: bytes, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
+        self, number: int, kind: Kind, arguments: Arguments, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
     ) -> None:
         """``since``: when it was submitted. ``shared``: names of what it needs beside its arguments."""
         self.number, self.kind, self.arguments = number, kind, arguments
         self.ticket, self.since, self.shared = ticket, since, shared
-
-    def item(self) -> Item:
-        return Item(self.kind.function, self.arguments)
 
     @property
     def label(self) -> str:
@@ -124,8 +121,8 @@ class Task:
         return f"{self.kind.name}#{self.number}"
 
 
-Over = Callable[[Task], None]
-"""Told of each task that is over."""
+Over = Callable[[Collection[Task]], None]
+"""Told of tasks that are over."""
 
 Said = Callable[[Task, str, str], None]
 """Told every line: the task, ``stdout`` or ``stderr``, the line."""

@@ -32,10 +32,10 @@ class PoolWorkload:
         said: Said = lambda _task, _stream, _line: None,
         python: str = PYTHON,
         limit: int = LIMIT,
-        over: Over = lambda _task: None,
+        over: Over = lambda _tasks: None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``over`` is given each task that is over, before its ticket is told."""
+        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are told."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
