@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, job, script, settings
-from windlass.core.snapshot import Demand
+from windlass.core.snapshot import Demand, amounts
 from windlass.journal import open_journal
 from windlass.sim.arbitrary import arbitrary_script
 from windlass.sim.clock import virtually
@@ -164,3 +165,16 @@ def test_waiting_demand_is_known_by_its_id():
     engine.watch = lambda one: seen.extend(one.workload.waiting)
     engine.run()
     assert {demand.id for demand in seen} == {"a"}
+
+
+def test_passes_that_would_see_nothing_new_may_be_left_out_and_everything_goes_the_same_way():
+    dice = random.Random(4)
+    large = replace(GPU, resources=amounts({"cpu": 64000, "gpu": 16000}))
+    jobs = [job(f"j{n:03}", dice.randint(1, 6), dice.uniform(0, 7200), dice.uniform(60, 3000)) for n in range(80)]
+    story = script(*jobs, settings=settings(large), hours=2.0)
+    every, some = (Engine(story, leaping=leaping) for leaping in (False, True))
+    full, short = every.run(), some.run()
+    assert short.passes < 0.8 * full.passes
+    assert some.workload.all_started == every.workload.all_started
+    assert (short.finished, short.actions, short.bill) == (full.finished, full.actions, full.bill)
+    assert full.breaches == short.breaches == ()

@@ -15,7 +15,7 @@ from windlass.control.accounts import charged
 from windlass.control.biography import Life, launches_for, life_of, wait_of
 from windlass.control.picture import Picture, pictured
 from windlass.core.lifecycle import COSTLY, State
-from windlass.core.reasons import nearest_names, plural, seconds
+from windlass.core.reasons import Code, nearest_names, plural, seconds
 from windlass.core.snapshot import Demand
 from windlass.workloads.pool.nodes import PoolNode
 
@@ -102,6 +102,10 @@ def status_of(hub: Hub) -> PoolStatus:
     nodes = []
     for record in sorted(chronicle.book.slices.values(), key=lambda one: _order(one.id)):
         mine = joined.get(record.id, [])
+        code, why = picture.stay(record)
+        tasks = sum(node.tasks() for node in mine)
+        if code == Code.BUSY:  # the last plan's word; the book knows what runs at this very moment
+            why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
         nodes.append(
             NodeStatus(
                 record.id,
@@ -110,9 +114,9 @@ def status_of(hub: Hub) -> PoolStatus:
                 str(record.state),
                 max(0.0, now - record.since),
                 sum(len(node.slots) for node in mine),
-                sum(node.tasks() for node in mine),
+                tasks,
                 sum(node.done for node in mine),
-                picture.stay(record)[1],
+                why,
             )
         )
     accounts = charged(chronicle.account, chronicle.book, chronicle.stay, now)
