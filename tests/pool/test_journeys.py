@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import windlass as wl
+from windlass.control.replaying import replayed
 from windlass.core.lifecycle import State
 
 from .worlds import World, pool
@@ -240,3 +241,15 @@ def test_every_task_ends_once_whatever_it_takes(seconds):
         assert await world.over(*futures) == list(range(300))
 
     pool((1, 4), journey, seconds=seconds)
+
+
+def test_every_decision_of_a_pool_can_be_made_again_from_its_journal():
+    async def journey(world: World) -> None:
+        await world.over(*world.burst(12))
+        await world.until(lambda: len(world.nodes) == 1)
+        await world.over(*world.burst(5))
+        found = replayed(world.hub.journal)
+        assert (found.differing, found.first) == (0, None)
+        assert found.passes > 10
+
+    pool((1, 8), journey)
