@@ -26,7 +26,7 @@ class Steered:
 
 
 Steer = Callable[[Settings, WorkloadView | None, Book, float], Steered]
-"""Given what was told, what the workload shows (None: unknown), the book after the fold, and the time."""
+"""Given what was told, what the workload shows (None: unknown), the book before the pass, and the time."""
 
 
 def as_told(settings: Settings, view: WorkloadView | None, book: Book, now: float) -> Steered:  # noqa: ARG001
