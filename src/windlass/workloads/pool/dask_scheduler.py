@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Coroutine
@@ -27,6 +26,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from . import dask_words
 from .dask_words import GATHERING, SCHEDULER, TOPIC
 from .memory_files import chunk_of, size_of
+from .starting import told_to_end
 from .tls import Credentials
 
 KEY: Final = "windlass-"
@@ -152,11 +152,8 @@ async def _written(line: Comm, message: dict[str, Any]) -> None:
 
 async def serve(told: dict[str, Any]) -> None:
     """Until the pool's process has ended, or wants it."""
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(os.pidfd_open(told["pool"]), ended.set)
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    if os.getppid() != told["pool"]:  # it ended before we could look
+    ended = told_to_end(told["pool"])
+    if ended.is_set():
         return
     credentials = Credentials(**told["credentials"]) if told["credentials"] else None
     scheduler = Scheduler(

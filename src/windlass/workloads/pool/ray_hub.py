@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 from collections import deque
 from collections.abc import Coroutine
@@ -26,6 +25,7 @@ from .ray_node import ray_command, short_directory
 from .ray_slot import Slot
 from .ray_words import HUB, encryption, frame, resource_of, watch_over, words_from
 from .sessions import Session
+from .starting import told_to_end
 from .tls import Credentials
 
 _LEAVING: Final = 10.0
@@ -248,11 +248,8 @@ class Hub:
 
 async def serve(told: dict[str, Any]) -> None:
     """Until the pool's process has ended, or wants it."""
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(os.pidfd_open(told["pool"]), over.set)
-    loop.add_signal_handler(signal.SIGTERM, over.set)
-    if os.getppid() != told["pool"]:  # it ended before we could look
+    over = told_to_end(told["pool"])
+    if over.is_set():
         return
     directory, port = short_directory(), _free_port(told["host"])
     store = [] if told["object_store"] is None else [f"--object-store-memory={told['object_store']}"]

@@ -1,7 +1,10 @@
-"""How a program of this package is started by another Python, here or on another machine."""
+"""How a program of this package is started by another Python, here or on another machine, and when it ends."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import site
 from pathlib import Path
 
@@ -14,3 +17,13 @@ def program(python: str, module: str) -> tuple[str, ...]:
         return python, "-m", module
     text = f"import sys; sys.path.insert(0, {directory!r}); from {module} import main; sys.exit(main())"
     return python, "-c", text
+
+
+def told_to_end(owner: int) -> asyncio.Event:
+    """Set when the process that started this one has ended, or wants this one to: nothing outlives its pool."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(os.pidfd_open(owner), ended.set)
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    if os.getppid() != owner:  # it ended before we could look
+        ended.set()
+    return ended
