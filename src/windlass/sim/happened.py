@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from windlass.control.accounts import KINDS, UNBILLED, charged
 from windlass.control.chronicle import IS, REFUSED, SETTINGS, Chronicle, Reader, with_nodes
@@ -21,7 +20,7 @@ from windlass.journal import Entry, Record
 from windlass.workloads.protocol import WorkNode
 
 from .lengths import Lengths
-from .measuring import Sample, percentile
+from .measuring import Sample, Spent, percentile
 from .tasks import News, Task
 
 CURVE = 2000
@@ -29,19 +28,10 @@ CURVE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(Spent):
     """What came of some hours. The wait of a task is from its arrival until it starts; one that still waits at the end
     has waited until then."""
 
-    hours: float
-    dollars: float
-    accounts: dict[str, float]
-    node_hours: float
-    utilization: float
-    """The share of the nodes' time that they had work."""
-    wait_p50: float
-    wait_p95: float
-    wait_max: float
     tasks: int
     """That arrived."""
     waiting: int
@@ -52,9 +42,6 @@ class Happened:
     """Slices that were there and went or were going."""
     refused: int
     """Launches that were refused."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Happening:

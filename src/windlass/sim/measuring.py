@@ -87,8 +87,8 @@ def capacity_of(chronicle: Chronicle, engine: Engine) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """What a run came to. The wait of a job is from its arrival until the last of its tasks has started."""
+class Spent:
+    """What some hours cost, and how long work waited in them."""
 
     hours: float
     dollars: float
@@ -99,6 +99,15 @@ class Measures:
     wait_p50: float
     wait_p95: float
     wait_max: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures(Spent):
+    """What a run came to. The wait of a job is from its arrival until the last of its tasks has started."""
+
     jobs: int
     finished: int
     launches: int
@@ -112,9 +121,6 @@ class Measures:
     decisions: int
     """Changes of state."""
     breaches: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
