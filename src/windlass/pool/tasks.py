@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -131,16 +132,16 @@ def compute_of(function: Callable[..., Any], options: Options | None = None) -> 
     return Compute(function, options or Options())
 
 
-class Sendable:
+class Sendable(ABC):
     """Something that can be sent to a pool."""
 
     __slots__ = ()
 
-    def _run(self, pool: ComputePool) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _run(self, pool: ComputePool) -> Any: ...
 
-    def _start(self, pool: ComputePool) -> Future[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _start(self, pool: ComputePool) -> Future[Any]: ...
 
     def __rshift__(self, pool: ComputePool) -> Any:
         """Run it on the pool and wait for what comes of it."""
