@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,8 +11,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from tests.cli.test_live_cluster import WINDLASS, Running, eventually
-from tests.providers.local_processes import marked
+from tests.cli.test_live_cluster import Running, eventually, leading
 
 CONFIG = """
 groups:
@@ -52,24 +49,8 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, scheduler: str) -> Iterator[Running]:
-    """A controller that leads; nothing of it is left afterwards."""
-    config = tmp_path / "windlass.yaml"
-    config.write_text(CONFIG.format(scheduler=scheduler), encoding="utf-8")
-    found = Running(tmp_path)
-    with (tmp_path / "run.log").open("wb") as log:
-        controller = subprocess.Popen([*WINDLASS, "run"], cwd=tmp_path, stderr=log)
-        try:
-            eventually(lambda: found.run("status", "--json"), lambda done: '"alive": true' in done.stdout)
-            yield found
-        finally:
-            controller.terminate()
-            try:
-                assert controller.wait(20) == 0
-            finally:
-                controller.kill()
-                for pid in marked(tmp_path):
-                    os.kill(pid, signal.SIGKILL)
-                eventually(lambda: marked(tmp_path), lambda left: not left)
+    with leading(tmp_path, CONFIG.format(scheduler=scheduler)) as found:
+        yield found
 
 
 def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, scheduler: str, tmp_path: Path) -> None:

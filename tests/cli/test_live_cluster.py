@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +61,22 @@ def eventually(look: Callable[[], Any], wanted: Callable[[Any], object] = bool, 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Running]:
+    with leading(tmp_path, CONFIG) as found:
+        yield found
+
+
+@contextmanager
+def leading(directory: Path, config: str) -> Iterator[Running]:
     """A controller that leads; nothing of it is left afterwards."""
-    (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
-    found = Running(tmp_path)
-    with (tmp_path / "run.log").open("wb") as log:
-        controller = subprocess.Popen([*WINDLASS, "run"], cwd=tmp_path, stderr=log)
+    (directory / "windlass.yaml").write_text(config, encoding="utf-8")
+    found = Running(directory)
+    with (directory / "run.log").open("wb") as log:
+        controller = subprocess.Popen([*WINDLASS, "run"], cwd=directory, stderr=log)
         try:
             eventually(
-                (tmp_path / ".windlass" / "journal.db").exists, lambda there: there or controller.poll() is not None
+                (directory / ".windlass" / "journal.db").exists, lambda there: there or controller.poll() is not None
             )
-            assert controller.poll() is None, (tmp_path / "run.log").read_text(encoding="utf-8")
+            assert controller.poll() is None, (directory / "run.log").read_text(encoding="utf-8")
             eventually(lambda: found.run("status", "--json"), lambda done: '"alive": true' in done.stdout)
             yield found
         finally:
@@ -78,9 +85,9 @@ def cluster(tmp_path: Path) -> Iterator[Running]:
                 assert controller.wait(20) == 0
             finally:
                 controller.kill()
-                for pid in marked(tmp_path):
+                for pid in marked(directory):
                     os.kill(pid, signal.SIGKILL)
-                eventually(lambda: marked(tmp_path), lambda left: not left)
+                eventually(lambda: marked(directory), lambda left: not left)
 
 
 def test_a_job_from_its_arrival_to_the_end_of_its_machine(cluster: Running) -> None:
