@@ -9,7 +9,8 @@
 A pool has one kind of machine, so there is a pool for each kind, and a task goes to the pool where it costs least.
 Tasks differ in size: each counts as the share of a node that its hardest need takes up, and a node as one. Where
 shares add up but tasks do not fit, one more node is asked for, or they would wait for ever. Of the nodes only idle
-ones go.
+ones go. Windlass's own pools have equal slots and go by ``windlass.core.pool_rule``, whose numbers these are; there the
+little use must have lasted for the cooldown, here the last change must be so long ago.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from math import ceil
 
 from windlass.core.lifecycle import IN_FLIGHT, State
 from windlass.core.plan import Plan
+from windlass.core.pool_rule import LITTLE, SPARE, Limits
 from windlass.core.shapes import Shape
 from windlass.core.snapshot import Amounts, Group, Slice, Snapshot
 
@@ -30,9 +32,9 @@ from .peer import Peer, Sight, as_plan, seen
 
 @dataclass
 class PoolRule(Peer):
-    cooldown: float = 30.0
-    idle_timeout: float = 60.0
-    low: Fraction = Fraction(30, 100)
+    cooldown: float = Limits().cooldown
+    idle_timeout: float = Limits().idle_timeout
+    low: Fraction = Fraction(LITTLE, 100)
     _changed: dict[str, float] = field(default_factory=dict, init=False)
     """When each pool was last resized."""
 
@@ -87,7 +89,7 @@ class PoolRule(Peer):
             if sight.now >= since + self.idle_timeout:
                 return self._resized(sight, group, idle)
             self._again(float(since) + self.idle_timeout)
-        keep = ceil(running) + 1
+        keep = ceil(running) + SPARE
         if running >= self.low * len(ready) or len(ready) <= keep:
             return []
         rests_until = self._changed.get(group.name, float("-inf")) + self.cooldown
