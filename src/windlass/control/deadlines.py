@@ -24,9 +24,7 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
         if demand.deadline is not None:
             yield demand.deadline
     queued = set()
-    for record in book.slices.values():
-        if record.state is State.READY and record.planned_with.busy and _undisturbed(record):
-            continue
+    for record in book.roll.astir.values():
         yield from _of_record(record, settings)
         if record.state == State.QUEUED:
             queued.add(record.group)
@@ -36,11 +34,6 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
         until = availability_of(luck, policy.backoff, now).until
         if until is not None and group in known:
             yield until
-
-
-def _undisturbed(record: SliceRecord) -> bool:
-    """Whether no clock runs for a slice that has work."""
-    return record.absent_since is None and record.unwell_since is None and record.marked_until is None
 
 
 def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
