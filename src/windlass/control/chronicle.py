@@ -97,7 +97,14 @@ class Chronicle:
         book, sighted = self.book, self.sighted
         return {
             "settings": self.settings,
-            **{one.name: getattr(sighted, one.name) for one in fields(sighted)},
+            "demand": sighted.demand,
+            "request": sighted.request,
+            "node": sighted.node,
+            "word": sighted.word,
+            "instance": sighted.instance,
+            "trouble": sighted.trouble,
+            "unknown": sighted.unknown,
+            "seller": sighted.seller,
             "slice": book.slices,
             "luck": book.luck,
             "gone": book.gone,
@@ -154,7 +161,7 @@ def _alike(old: Waiting, new: Waiting) -> bool:
     }
 
 
-def stays_after(before: Mapping[str, Reason], plan: Plan) -> dict[str, Reason]:
+def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
     """Why each slice stays that is not simply at work, told anew when the code changes."""
     return {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
@@ -165,8 +172,12 @@ def stays_after(before: Mapping[str, Reason], plan: Plan) -> dict[str, Reason]:
 
 def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entry]:
     """What must be written so that the later chronicle is read back."""
+    found: list[Entry] = []
     old = before.tables()
-    return [entry for kind, table in after.tables().items() for entry in entries_of(kind, old[kind], table, at)]
+    for kind, table in after.tables().items():
+        if table is not old[kind]:
+            found += entries_of(kind, old[kind], table, at)
+    return found
 
 
 def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], at: float) -> list[Entry]:

@@ -85,28 +85,25 @@ def reckoned(
     now, settings = given.now, given.settings
     book = obeyed(by_clock(before.book, given.jump), (order for _, order in given.orders), now)
     folded = fold(book, given.sighted, settings, now, given.refused, _touched(before, given))
+    book, waiting, stay = folded.book, before.waiting, before.stay
+    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
+    if WORKLOAD not in given.sighted.unknown:
+        snapshot = snapshot_of(book, given.sighted.demand.values(), given.sighted.request.values(), settings, now)
+        planned = (planner or plan)(snapshot)
+        decision = decide(book, planned, settings, folded.unknown, new_id, now)
+        book, bought, moves = decision.book, decision.bought, (*moves, *decision.moves)
+        waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)
+    book, calling = _asked(book, given)
     after = replace(
         before,
-        book=folded.book,
+        book=book,
         sighted=given.sighted,
+        waiting=waiting,
+        stay=stay,
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
     )
-    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
-    if WORKLOAD not in given.sighted.unknown:
-        snapshot = snapshot_of(after.book, given.sighted.demand.values(), given.sighted.request.values(), settings, now)
-        planned = (planner or plan)(snapshot)
-        decision = decide(after.book, planned, settings, folded.unknown, new_id, now)
-        bought, moves = decision.bought, (*moves, *decision.moves)
-        after = replace(
-            after,
-            book=decision.book,
-            waiting=waiting_after(before.waiting, planned),
-            stay=stays_after(before.stay, planned),
-        )
-    book, calling = _asked(after.book, given)
-    after = replace(after, book=book)
-    once = (*passed_through(moves, after.book), *told(bought, given.refused, given.mistakes, now))
+    once = (*passed_through(moves, book), *told(bought, given.refused, given.mistakes, now))
     after, changes = _kept(before, after, now, news=bool(once))
     if not changes and not once:
         return Reckoned(folded, snapshot, planned, before, ())
