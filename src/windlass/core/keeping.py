@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import lru_cache
-
-import numpy as np
 
 from .draft import Draft
 from .lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
@@ -15,22 +12,27 @@ from .releasing import Release
 
 
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
-    """Every slice that is neither released, called back, marked nor unmarked by this plan, and why it stays."""
+    """Every slice that this plan does not move and that is not simply at work, and why it stays."""
     draft = release.draft
-    placed = set(np.flatnonzero(release.placed).tolist())
     for position, item in enumerate(draft.slices):
-        if position in moved:
-            continue
-        if draft.busy[position] and item.state == State.READY and position not in placed:
-            yield _busy(item.id, item.tasks)
-        else:
+        if position not in moved and not _is_at_work(release, position):
             yield Change(item.id, _reason_to_stay(release, position))
 
 
-@lru_cache(maxsize=20_000)
-def _busy(slice_id: str, tasks: int) -> Change:
-    """By far the most of a large cluster, and the same in one plan after the other."""
-    return Change(slice_id, Reason(Code.BUSY, f"{plural(tasks, 'task')} running"))
+def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
+    """The others: by far the most of a large cluster."""
+    slices = release.draft.slices
+    return tuple(
+        Change(item.id, Reason(Code.BUSY, f"{plural(item.tasks, 'task')} running"))
+        for position, item in enumerate(slices)
+        if position not in moved and _is_at_work(release, position)
+    )
+
+
+def _is_at_work(release: Release, position: int) -> bool:
+    """Ready, and with work that was there before this plan."""
+    draft = release.draft
+    return draft.busy[position] and draft.slices[position].state == State.READY and not release.placed[position]
 
 
 def _reason_to_stay(release: Release, position: int) -> Reason:
@@ -43,8 +45,6 @@ def _reason_to_stay(release: Release, position: int) -> Reason:
     kind = draft.groups[group]
     if release.placed[position]:
         return Reason(Code.PLACED, "demand is placed on it in this plan" + _beside_work(draft, position))
-    if draft.busy[position]:
-        return _busy(item.id, item.tasks).reason
     if item.id in kind.protected:
         return Reason(Code.PROTECTED, f"{kind.name} names it as protected")
     if position in release.held:

@@ -15,7 +15,7 @@ from .consolidating import consolidate
 from .draft import Draft, Purchase, Served, Way
 from .explaining import Explainer, waiting_counts, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
-from .keeping import kept
+from .keeping import busy, kept
 from .layout import Layout
 from .lifecycle import COSTLY, IN_FLIGHT, State
 from .lowering import lower_to_limits
@@ -53,10 +53,11 @@ def plan(snapshot: Snapshot) -> Plan:
         uncordon=tuple(Change(draft.slices[p].id, r) for p, r in sorted(called_back.items())),
         mark=tuple(marks),
         unmark=tuple(unmarks),
-        keep=tuple(kept(release, moved)),
+        stays=tuple(kept(release, moved)),
         waiting=waiting,
         hourly_cost=_hourly_cost(draft),
         mistakes=tuple(f"{demand.id}: {mistake}" for demand, mistake in draft.invalid),
+        _busy=lambda: busy(release, moved),
         _placements=lambda: placements(draft),
         _unblocks=lambda: Unblocker(snapshot, waiting, _what_if).all(),
     )
