@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from windlass.core.plan import Plan, Waiting
-from windlass.core.reasons import Code, Reason
+from windlass.core.reasons import Reason
 from windlass.core.snapshot import Demand
 from windlass.journal import Entry, Journal, Record
 from windlass.providers.protocol import Instance
@@ -165,8 +165,7 @@ def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason
     """Why each slice stays that is not simply at work, told anew when the code changes."""
     return {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
-        for one in plan.keep
-        if one.reason.code != Code.BUSY
+        for one in plan.stays
     }
 
 
