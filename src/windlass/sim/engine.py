@@ -243,7 +243,7 @@ class Engine:
                 self.last_action = now
                 if not self.to_the_end:
                     break
-            if self.workload.runs:
+            if self.workload.is_busy:
                 self.last_action = now
             if calm and (self.is_quiet(now) or now >= self.faults_end + self.cap):
                 break

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from windlass.core.draft import Draft, Way
-from windlass.core.gangs import serve_whole, tasks_of
+from windlass.core.eligibility import Eligibility
+from windlass.core.gangs import serve_whole
 from windlass.core.layout import Layout
+from windlass.core.offers import READY_TIER, Offers
 from windlass.core.reasons import Code
-from windlass.core.room import Ints
-from windlass.core.shapes import bundles_in_order, levels, selector_of
-from windlass.core.snapshot import Amounts, Demand, Gang, Group, Seconds, Slice, Snapshot
+from windlass.core.room import Ints, Need, amounts_matrix
+from windlass.core.shapes import Shape, bundles_in_order, levels, selector_of
+from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds, Slice, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,48 +33,85 @@ class Placed:
     count: int
 
 
-def placed(
-    groups: Iterable[Group], slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds
-) -> Iterator[Placed]:
-    """What can start now on these slices, all of them ready and of a known group."""
-    closed = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
-    draft = Draft(Layout(Snapshot(groups=closed, slices=tuple(slices), demands=tuple(demands), now=now)), Way())
-    draft.open()
-    rows = [node.id for item in draft.slices for node in sorted(item.nodes, key=lambda n: n.id) if node.healthy]
-    assert len(rows) == len(draft.offers)
-    valid = [demand for demand in demands if demand.mistake() is None and not _late(demand, now)]
-    for level in levels(valid, draft.kinds, draft.largest):
-        for gang in level.gangs:
-            yield from _anywhere(draft, gang, rows) if gang.gang == Gang.ANY else _together(draft, gang, rows)
-        for shape in level.shapes:
-            taken = draft.offers.place(shape.need, shape.selector, shape.count)
-            members = iter(shape.members)
-            name, left = "", 0
-            for row, count in zip(taken.rows.tolist(), taken.counts.tolist(), strict=True):
-                while count:
-                    if not left:
-                        name, left = next(members)
-                    some = min(left, count)
-                    yield Placed(name, rows[row], shape.needs, some)
-                    left, count = left - some, count - some
+class Places:
+    """Where tasks start, on slices of some groups. What follows from the groups alone is worked out once."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
+        self._layout = Layout(Snapshot(groups=self._groups, now=0))
+        self._index = {group.name: index for index, group in enumerate(self._layout.groups)}
+
+    def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[Placed]:
+        """What can start now on these slices, all of them ready and of a known group."""
+        slices = sorted(slices, key=lambda item: item.id)
+        rows = [node.id for item in slices for node in item.offering_nodes]
+        valid = [demand for demand in demands if demand.mistake() is None and not _late(demand, now)]
+        draft = self._draft(slices, valid, now) if any(one.gang not in (None, Gang.ANY) for one in valid) else None
+        offers = self._offers(slices, valid) if draft is None else draft.offers
+        kinds, largest = self._layout.kinds, self._layout.largest
+        for level in levels(valid, kinds, largest):
+            for gang in level.gangs:
+                if draft is not None and gang.gang != Gang.ANY:
+                    yield from _together(draft, gang, rows)
+                else:
+                    bundles = bundles_in_order(gang, largest)
+                    tasks = [(Need.of(dict(bundle.needs), kinds), bundle) for bundle in bundles]
+                    yield from _anywhere(offers, gang, tasks, rows)
+            for shape in level.shapes:
+                yield from _singly(offers, shape, rows)
+
+    def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> Draft:
+        """A whole draft of a plan, for gangs that must lie together."""
+        snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands), now=now)
+        draft = Draft(Layout(snapshot), Way())
+        draft.open()
+        return draft
+
+    def _offers(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Offers:
+        """The room on the slices, a row for each node, and no more than that."""
+        layout, eligibility = self._layout, Eligibility(demands)
+        profiles = [eligibility.group_profile(group) for group in layout.groups]
+        rows, usages = [], dict[Amounts, int]()
+        for position, item in enumerate(slices):
+            group = self._index[item.group]
+            for node in item.offering_nodes:
+                own = eligibility.node_profile(layout.groups[group], node.labels, profiles[group])
+                rows.append((group, position, READY_TIER, own, usages.setdefault(node.used, len(usages))))
+        known = layout.kinds.column
+        used = [{name: amount for name, amount in usage if name in known} for usage in usages]
+        table = np.array(rows, np.int64).reshape(-1, 5)
+        return Offers(eligibility, layout.kinds, layout.totals, table, amounts_matrix(used, layout.kinds))
 
 
 def _late(demand: Demand, now: Seconds) -> bool:
     return demand.gang is not None and demand.deadline is not None and now >= demand.deadline
 
 
-def _anywhere(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:
+def _singly(offers: Offers, shape: Shape, rows: Sequence[str]) -> Iterator[Placed]:
+    """As many of some equal tasks as there is room for."""
+    taken = offers.place(shape.need, shape.selector, shape.count)
+    members = iter(shape.members)
+    name, left = "", 0
+    for row, count in zip(taken.rows.tolist(), taken.counts.tolist(), strict=True):
+        while count:
+            if not left:
+                name, left = next(members)
+            some = min(left, count)
+            yield Placed(name, rows[row], shape.needs, some)
+            left, count = left - some, count - some
+
+
+def _anywhere(offers: Offers, gang: Demand, tasks: Iterable[tuple[Need, Bundle]], rows: Sequence[str]) -> list[Placed]:
     """Each member where it fits, if all of them do."""
-    mark, found = draft.offers.mark(), []
-    bundles = bundles_in_order(gang, draft.largest)
-    for bundle, (need, count) in zip(bundles, tasks_of(draft, gang), strict=True):
-        taken = draft.offers.place(need, selector_of(gang), count)
-        if taken.total < count:
-            draft.offers.undo(mark)
+    mark, found = offers.mark(), []
+    for need, bundle in tasks:
+        taken = offers.place(need, selector_of(gang), bundle.count)
+        if taken.total < bundle.count:
+            offers.undo(mark)
             return []
         pairs = zip(taken.rows.tolist(), taken.counts.tolist(), strict=True)
         found += [Placed(gang.id, rows[row], bundle.needs, some) for row, some in pairs]
-    draft.offers.room.forget()
+    offers.room.forget()
     return found
 
 
