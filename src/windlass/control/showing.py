@@ -22,36 +22,30 @@ class Showing(Generic[T]):
         self._kind, self._name, self._whole = kind, attrgetter(name), whole
         self._last: Sequence[Any] = ()
         """The last answer. Its parts live on with it, so nothing else can have their identities."""
-        self._ids: frozenset[int] | None = None
-        """Of its parts; None: they were not all taken, one each for an entry of the table."""
+        self._whole_last = False
+        """Whether all parts of it were taken, one each for an entry of the table."""
 
     def known(self, table: Mapping[str, T]) -> None:
         """This was shown before."""
-        self.table, self._ids = table, None
+        self.table, self._last, self._whole_last = table, (), False
 
     def take(
         self, answer: Sequence[Any], strange: Callable[[Any], None], twice: Callable[[str], None]
     ) -> Mapping[str, T]:
         """The table by an answer. ``strange`` is called with each part that is no such thing, ``twice`` with each name
         that is there again: either raises, or what it is called for is left out."""
-        if answer is self._last and self._ids is not None:
+        if answer is self._last and self._whole_last:
             return self.table
         last = answer if type(answer) is tuple else tuple(answer)
-        ids: frozenset[int] | None = frozenset(map(id, last))
-        found = self._by_news(last, ids)
+        found = self._by_news(last) if self._whole_last else None
         if found is None:
             found = self._one_by_one(last, strange, twice)
-            ids = ids if len(found) == len(last) else None
-        self.table, self._last, self._ids = found, last, ids
+        self.table, self._last, self._whole_last = found, last, len(found) == len(last)
         return found
 
-    def _by_news(self, answer: Sequence[Any], ids: frozenset[int] | None) -> Mapping[str, T] | None:
+    def _by_news(self, answer: Sequence[Any]) -> Mapping[str, T] | None:
         """The table, looking only at what was not in the last answer; None: something is odd."""
-        before = self._ids
-        if before is None or ids is None:
-            return None
-        fresh = [one for one in answer if id(one) not in before]
-        over = [one for one in self._last if id(one) not in ids]
+        fresh, over = _news(self._last, answer)
         news: dict[str, T] = {}
         for one in fresh:
             known = self._known(one)
@@ -92,3 +86,13 @@ class Showing(Generic[T]):
         if known is not None and (known is one or known == one):
             return known
         return one if self._whole(one) else None
+
+
+def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Which objects are new in an answer, and which are in it no more."""
+    if len(before) == len(after):  # mostly in the same places too
+        pairs = [(new, old) for new, old in zip(after, before, strict=True) if new is not old]
+        if len(pairs) < len(after) // 2:
+            before, after = [old for _, old in pairs], [new for new, _ in pairs]
+    was, now = frozenset(map(id, before)), frozenset(map(id, after))
+    return [one for one in after if id(one) not in was], [one for one in before if id(one) not in now]
