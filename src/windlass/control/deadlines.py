@@ -8,7 +8,7 @@ from windlass.core.lifecycle import State
 from windlass.core.snapshot import Demand
 
 from .folding import unseen_until
-from .luck import availability_of, next_turn
+from .luck import next_turn, turning_points
 from .policy import Settings
 from .records import Book, Luck, SliceRecord
 
@@ -31,9 +31,8 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
     for group in sorted(queued):
         yield next_turn(book.luck.get(group, Luck()), policy.launch_rate, policy.backoff, now)
     for group, luck in book.luck.items():
-        until = availability_of(luck, policy.backoff, now).until
-        if until is not None and group in known:
-            yield until
+        if group in known:
+            yield from turning_points(luck, policy.backoff, now)
 
 
 def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:

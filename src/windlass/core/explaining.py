@@ -13,7 +13,7 @@ import numpy as np
 
 from .conditions import Condition, untolerated
 from .draft import Draft
-from .gangs import Tasks, holds_all, slices_for, tasks_of
+from .gangs import Tasks, holds_all, slices_for, slices_missing, tasks_of
 from .offers import Offers
 from .plan import Waiting
 from .quantities import format_needs, format_quantity
@@ -155,7 +155,7 @@ class Explainer:
         if demand.gang == Gang.SAME_NODE:
             return 1
         if demand.gang == Gang.SAME_SLICE:
-            return slices_for(demand.count, group.hosts) or 1
+            return max(1, slices_missing(draft, table, demand, index))
         selector, left = selector_of(demand), []
         checkpoint, apart = draft.checkpoint(table), np.zeros(len(table), np.bool_)
         for need, count in tasks:

@@ -18,7 +18,8 @@ from .draft import Draft, Purchase, Served, record
 from .market import Market
 from .matching import match
 from .offers import Offers
-from .reasons import Code
+from .plan import Waiting
+from .reasons import IMPOSSIBLE, TRANSIENT, Code
 from .room import Need, Room
 from .shapes import Selector, bundles_in_order, selector_of
 from .snapshot import Demand, Gang
@@ -414,8 +415,29 @@ def _take_apart(table: Offers, first: int, load: Tasks, times: int, hosts: int) 
 # -- forming -------------------------------------------------------------------------------------------------------
 
 
+def holds_what_it_would_use(gang: Demand, waiting: Waiting) -> bool:
+    """Whether slices are held for a gang that waits: until its deadline, or while some hindrance passes by itself. Of
+    any group, not the nearest: a frozen group beside it must not make the gang give up what it waits with."""
+    if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
+        return False
+    return gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values())
+
+
+def slices_missing(draft: Draft, table: Offers, demand: Demand, group: int) -> int:
+    """New slices of one group that a gang of whole slices needs beside those of it that it could use."""
+    hosts = draft.groups[group].hosts
+    attempt, slices = try_of(draft, table, demand, Code.DEMAND), slices_for(demand.count, hosts)
+    assert slices is not None
+    return slices - len(_usable_slices(attempt, group, _chunks(attempt.tasks, min(attempt.size, hosts))))
+
+
 def serve_partly(draft: Draft, demand: Demand) -> set[int]:
     """Slices of the snapshot that members of a gang would use now, although it cannot start whole."""
+    return {position for position in members_places(draft, demand) if position < len(draft.slices)}
+
+
+def members_places(draft: Draft, demand: Demand) -> set[int]:
+    """Slices, those that this plan buys included, that members of a gang would use although it cannot start whole."""
     attempt = try_of(draft, draft.offers, demand, Code.DEMAND)
     table, positions = draft.offers, set()
     checkpoint = draft.checkpoint(table)
@@ -434,4 +456,4 @@ def serve_partly(draft: Draft, demand: Demand) -> set[int]:
                 taken = table.place(need, attempt.selector, count)
             positions |= set(table.position[taken.rows].tolist())
     draft.rollback(checkpoint)
-    return {position for position in positions if position < len(draft.slices)}
+    return positions

@@ -49,6 +49,8 @@ class Ledger:
         self.cluster = cluster
         self.groups = groups
         self.now = now
+        self.trusting = False
+        """Count as if a provider whose back-off is over sold again: to find out what would come of it."""
         self.counted = [0] * len(groups)
         self.in_flight = [0] * len(groups)
         self.new = [0] * len(groups)
@@ -109,7 +111,7 @@ class Ledger:
         availability = self.groups[group].availability
         if blocked(availability, self.now):
             return 0
-        if probing(availability, self.now):
+        if probing(availability, self.now) and not self.trusting:
             return max(0, 1 - self.in_flight[group] - self.new[group])
         return UNBOUNDED
 
@@ -157,15 +159,16 @@ class Ledger:
             why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
             return Reason(Code.BUDGET, f"{kind.name}: {why}")
         if self.available(group) < slices:
-            return self._unavailable(group)
+            return self._unavailable(group, many)
         return None
 
-    def _unavailable(self, group: int) -> Reason:
+    def _unavailable(self, group: int, many: str) -> Reason:
         kind = self.groups[group]
         belief = kind.availability
         because = f" ({belief.why})" if belief.why else ""
         if not blocked(belief, self.now):
-            return Reason(Code.BACKOFF, f"{kind.name} was refused{because}: one launch at a time until one succeeds")
+            why = f"{kind.name} was refused{because}: one launch at a time until one succeeds{many}"
+            return Reason(Code.BACKOFF, why)
         until = "" if belief.until is None else f", next try in {seconds(belief.until - self.now)}"
         if belief.state == "quota_exceeded":
             return Reason(Code.QUOTA, f"{kind.name} has no quota left{because}{until}")

@@ -1,7 +1,7 @@
 """``plan``: from a snapshot to a plan, step by step.
 
-    limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> why what waits
-    waits -> what is given back -> why the rest stays
+    limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> slices ahead of a
+    gang -> why what waits waits -> what is given back -> why the rest stays
 
 Each step is a module of its own; this one says in which order they go and puts their results together. It is a pure
 function: the same snapshot gives the same plan, byte for byte, whatever the order of its parts.
@@ -21,6 +21,7 @@ from .lifecycle import COSTLY, IN_FLIGHT, State
 from .lowering import lower_to_limits
 from .passing import launch_reason, passed_over
 from .plan import Change, HourlyCost, Launch, Placement, Plan
+from .probes import send_ahead
 from .reasons import Code, Reason
 from .releasing import Release, marks_of, release_by_utilization, release_idle, release_low_utilization, release_surplus
 from .serving import serve
@@ -32,6 +33,7 @@ from .ways import best_draft
 def plan(snapshot: Snapshot) -> Plan:
     """What to do about a snapshot, and why, item by item."""
     draft = best_draft(snapshot, _served, _opened)
+    send_ahead(draft)
     waiting = waiting_items(draft)
     release = Release(draft, {item.demand: item for item in waiting})
     release_surplus(release)

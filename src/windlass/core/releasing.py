@@ -12,12 +12,12 @@ import numpy as np
 
 from .draft import Draft
 from .floors import free_slices
-from .gangs import serve_partly
+from .gangs import holds_what_it_would_use, serve_partly
 from .lifecycle import RECALLABLE, State
 from .lowering import descending
 from .plan import Change, Waiting
 from .quantities import ACCELERATORS
-from .reasons import IMPOSSIBLE, TRANSIENT, Code, Reason, plural, seconds
+from .reasons import IMPOSSIBLE, Code, Reason, plural, seconds
 from .room import Bools, Ints
 from .snapshot import Seconds, UtilizationTarget
 
@@ -57,15 +57,12 @@ class Release:
         was: dict[int, tuple[str, Seconds]] = {}
         late = sorted(self.draft.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
         for gang in (*self.draft.waiting_gangs, *late):
-            code, groups = waiting[gang.id].reason.code, waiting[gang.id].groups
-            if code in IMPOSSIBLE or code == Code.NO_SHAPE_FITS:
+            if not holds_what_it_would_use(gang, waiting[gang.id]):
                 continue
             positions = serve_partly(self.draft, gang)
-            if code == Code.GANG_FORMING and gang.deadline is not None:
+            if waiting[gang.id].reason.code == Code.GANG_FORMING and gang.deadline is not None:
                 was.update({p: (gang.id, gang.deadline) for p in positions if p not in was})
-            elif gang.deadline is not None or any(reason.code in TRANSIENT for reason in groups.values()):
-                # Of any group, not of the nearest hindrance: a frozen group beside it must not make the gang give up
-                # what it waits with.
+            else:
                 held.update({p: gang.id for p in positions if p not in held})
         return held, was
 

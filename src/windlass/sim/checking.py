@@ -104,9 +104,12 @@ class Checker:
         """The settings have changed."""
         self._limits.append((self._now(), settings))
 
-    def recovered(self, chronicle: Chronicle) -> None:
-        """A controller starts: what it read from the journal is what the last one had committed."""
+    def recovered(self, chronicle: Chronicle, whole: int) -> None:
+        """A controller starts: what it read from the journal is what the last one had committed. ``whole``: the number
+        of the last record that was."""
         last = self._last
+        if chronicle.seq != whole:
+            self._tell("S12", f"records up to {whole} were committed, and up to {chronicle.seq} are there")
         if last is not None and chronicle.seq == last.seq:
             for kind, table in last.tables().items():
                 if chronicle.tables()[kind] != table:

@@ -19,7 +19,7 @@ from windlass.control.chronicle import Chronicle
 from windlass.control.leading import NotLeading
 from windlass.control.loop import Controller, Misfit, Pass
 from windlass.control.policy import Leadership, Settings
-from windlass.journal import Journal, JournalError, JournalUnavailable
+from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 
 from .blue import strike
 from .chance import Chance
@@ -30,7 +30,7 @@ from .ending import at_the_end
 from .faults import Storm
 from .forgetful import ForgetfulJournal
 from .machines import LiveHost
-from .perils import Killed, Lifeline, Perilous, PerilousJournal
+from .perils import MORTAL, Killed, Lifeline, Log, Perilous, PerilousJournal
 from .script import Script, shifted_faults, shifted_jobs
 from .workload import SimulatedWorkload
 
@@ -116,6 +116,7 @@ class Engine:
         faults = shifted_faults(script.faults, EPOCH)
         self.storm = Storm.of(faults, Chance(script.seed), self.struck)
         self.store = self.journal if self.journal is not None else ForgetfulJournal()
+        self.log = Log(whole=self.store.last_seq())
         self.clouds = {
             name: SimulatedProvider(
                 script.all_kinds(),
@@ -177,14 +178,15 @@ class Engine:
 
     # -- controllers --------------------------------------------------------------------------------------------------
 
-    def start_leader(self, *, ahead: float = 0.0) -> Leader | None:
+    def start_leader(self, *, ahead: float = 0.0, version: int | None = None) -> Leader | None:
         """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
-        is ahead when it asks for the lease."""
+        is ahead when it asks for the lease. ``version``: of its program, if it is not the one that the journal has."""
         self.started += 1
         lifeline = Lifeline(lambda: self.storm, self.now, self.started)
-        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, self.now)
+        known = self.log.version if version is None else version
+        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, self.now, self.log, known)
         mortal: Callable[[Any], Any] = (
-            (lambda one: Perilous(one, lifeline)) if "killed" in self.storm.by_kind else lambda one: one
+            (lambda one: Perilous(one, lifeline)) if MORTAL & self.storm.by_kind.keys() else lambda one: one
         )
         leader = Leader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
         leader.controller = self.controller(
@@ -205,7 +207,7 @@ class Engine:
             leader.offset = 0.0
         self.leaders.append(leader)
         self.newest = leader.number
-        self.checker.recovered(leader.controller.chronicle)
+        self.checker.recovered(leader.controller.chronicle, self.log.whole)
         return leader
 
     def _wake(self) -> None:
@@ -283,7 +285,7 @@ class Engine:
             await self._drop(leader, killed=True)
         except NotLeading:
             await self._drop(leader, killed=False)
-        except JournalUnavailable:
+        except (JournalUnavailable, JournalVersion):
             await self._drop(leader, killed=False)
         except JournalError:
             pass

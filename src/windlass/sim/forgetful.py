@@ -52,6 +52,7 @@ class ForgetfulJournal:
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         written = self._epoch if epoch is None else epoch
         self._fence(written)
+        entries = tuple(entries)  # whole, before any of it is kept: of one who dies over them nothing stays
         for entry in entries:
             self._last += 1
             record = Record(self._last, written, entry.kind, entry.subject, entry.at, entry.data)
