@@ -77,14 +77,9 @@ class Explainer:
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
-        self.fresh = Room.fresh(draft.kinds, draft.totals)
+        self.fresh = draft.catalogue.fresh
         self._refusals: dict[tuple[int, int, bool], Reason | None] = {}
-        self._group_labels = [group.node_labels() for group in draft.groups]
-        self._labels: dict[str, set[str]] = {}
-        """Every label that some group has, with its values."""
-        for labels in self._group_labels:
-            for key, value in labels.items():
-                self._labels.setdefault(key, set()).add(value)
+        self._labels = draft.catalogue.labels
 
     def summary(self, reasons: Mapping[str, Reason]) -> Reason:
         """The nearest hindrance of any group, with the sentences of the groups that have it."""
@@ -199,7 +194,7 @@ class Explainer:
 
     def _mismatch(self, index: int, selector: Selector) -> Reason:
         where, _, tolerates = selector
-        group, labels = self.draft.groups[index], self._group_labels[index]
+        group, labels = self.draft.groups[index], self.draft.catalogue.node_labels[index]
         for condition in where:
             if not condition.holds(labels):
                 return Reason(Code.NO_LABEL_MATCH, f"{group.name}: {self._unmet(condition, labels)}")

@@ -22,7 +22,7 @@ from .snapshot import Demand, Gang
 def raise_to_min(draft: Draft) -> None:
     """Call back, then buy, until every group has its floor or a ceiling stops it."""
     for group, kind in enumerate(draft.groups):
-        missing = kind.min - len(draft.live(group))
+        missing = kind.min - draft.live_count(group)
         if missing <= 0:
             continue
         back = _recallable(draft, group)[:missing]
@@ -51,8 +51,9 @@ def _recall(draft: Draft, positions: list[int], code: Code) -> None:
 
 def free_slices(draft: Draft, group: int, placed: Bools) -> int:
     """Slices of the group, bought ones included, with no task and no placement."""
-    back = [p for p in draft.recalled if draft.group_of[p] == group and draft.is_whole_and_free(p)]
-    free = sum(not placed[p] and p not in draft.released for p in (*draft.layout.free[group], *back))
+    back = [p for p in draft.recalled if draft.group_of(p) == group]
+    here = (p for p in (*draft.layout.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
+    free = sum(not placed[p] and p not in draft.released for p in here)
     for purchase in draft.purchases:
         if purchase.group == group:
             free += int((~placed[purchase.position : purchase.position + purchase.slices]).sum())
@@ -134,7 +135,7 @@ def _total_room(draft: Draft) -> Offers:
     rows[:, 4] = 0
     for row, position in enumerate(rows[:, 1].tolist()):
         state = draft.slices[position].state
-        if draft.busy[position] and state == State.READY:
+        if draft.busy(position) and state == State.READY:
             tier = BUSY_TIER
         elif state in RECALLABLE and position not in draft.recalled:
             tier = CALL_BACK_TIER
