@@ -144,7 +144,7 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     draft = release.draft
     group = draft.group_of(position)
     assert group is not None
-    old, fresh = draft.groups[group], draft.catalogue.fresh
+    old, fresh = draft.groups[group], draft.lineup.fresh
     found = []
     for other, new in enumerate(draft.groups):
         if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:

@@ -90,9 +90,9 @@ class Draft:
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
         self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
-        self.catalogue = catalogue = layout.catalogue
-        self.kinds, self.totals, self.largest = catalogue.kinds, catalogue.totals, catalogue.largest
-        self.hosts, self.price, self.rank = catalogue.hosts, catalogue.price, catalogue.rank
+        self.lineup = lineup = layout.lineup
+        self.kinds, self.totals, self.largest = lineup.kinds, lineup.totals, lineup.largest
+        self.hosts, self.price, self.rank = lineup.hosts, lineup.price, lineup.rank
 
         self._demands: dict[str, Demand] | None = None
         self.released: dict[int, Reason] = {}
@@ -139,8 +139,7 @@ class Draft:
     @cached_property
     def offers(self) -> Offers:
         """What is offered, laid out when it is first asked for."""
-        table = self.layout.table
-        offers = Offers(self.eligibility, self.kinds, self.totals, table.rows, table.usages, flat=self.way.flat)
+        offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
         if self._closed:
             offers.open = ~np.isin(offers.position, np.array(self._closed, np.int64))
         return offers

@@ -12,29 +12,18 @@ are listed by group and state, so that a plan costs by what there is to decide a
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 
 import numpy as np
 
-from .catalogue import catalogue_of
 from .eligibility import Eligibility
 from .lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
-from .offers import READY_TIER, tier_of
-from .room import Ints, amounts_matrix
+from .lineup import lineup_of
+from .offers import READY_TIER, Rows, tier_of
+from .room import Ints, Room, amounts_matrix
 from .snapshot import Amounts, Node, Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Every node that offers room, a row each."""
-
-    rows: Ints
-    """(group, slice position, tier, profile, usage) of each."""
-    usages: Ints
-    """What each usage takes; the first one is none."""
 
 
 class Layout:
@@ -44,8 +33,8 @@ class Layout:
         self.snapshot = snapshot
         self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
         self.slices = tuple(sorted(snapshot.slices, key=attrgetter("id")))
-        self.catalogue = catalogue = catalogue_of(self.groups)
-        self._index = index = catalogue.index
+        self.lineup = lineup = lineup_of(self.groups)
+        self._index = index = lineup.index
         self._works_in = works_in = list(map(attrgetter("works_in"), self.slices))
         self.at_work = [0] * len(self.groups)
         """For each group how many of its slices are simply at work."""
@@ -108,8 +97,8 @@ class Layout:
         return np.array(self.profiles, np.int64)
 
     @cached_property
-    def table(self) -> Table:
-        """The rows. Laid out when they are first asked for: where nothing waits, nobody asks."""
+    def rows(self) -> Rows:
+        """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
         loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), self.slices))
         group_of = np.fromiter((self._index.get(item.group, -1) for item in self.slices), np.int64, len(loads))
         tier_at = np.full(len(loads), READY_TIER, np.int64)
@@ -130,12 +119,12 @@ class Layout:
         used = list(chain.from_iterable(loads))
         keys = list(map(id, used))
         found = dict(zip(keys, used, strict=True))
-        number = {key: index for index, key in enumerate(found, 1)}
+        number = {key: index for index, key in enumerate(found)}
         usage = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
-        known = self.catalogue.kinds.column
-        amounts = [{name: amount for name, amount in load if name in known} for load in ((), *found.values())]
-        rows = np.stack((group_at, position, tier_at[position], profile, usage), axis=1)
-        return Table(rows, amounts_matrix(amounts, self.catalogue.kinds))
+        kinds, total = self.lineup.kinds, self.lineup.totals[group_at]
+        amounts = [{name: amount for name, amount in load if name in kinds.column} for load in found.values()]
+        room = Room(kinds, total, np.maximum(total - amounts_matrix(amounts, kinds)[usage], 0))
+        return Rows(group_at, position, tier_at[position], profile, room)
 
     def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
         """The profiles of nodes with labels of their own, where somebody asks for labels at all."""

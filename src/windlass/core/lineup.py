@@ -21,10 +21,10 @@ REMEMBERED: Final = 8
 """Sets of groups. A loop asks about one or two, and a plan that explains itself about a few more."""
 
 _LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
-"""What a catalogue is made of: not the limits of a group, nor what its provider and its operator say today."""
+"""What a line-up is made of: not the limits of a group, nor what its provider and its operator say today."""
 
 
-class Catalogue:
+class Lineup:
     """Groups in name order, a row each."""
 
     def __init__(self, groups: tuple[Group, ...]) -> None:
@@ -61,21 +61,21 @@ def _fixed(table: Ints) -> Ints:
 
 
 class _Memory:
-    """The catalogues that were asked for last, the newest first."""
+    """The line-ups that were asked for last, the newest first."""
 
     def __init__(self) -> None:
-        self._known: tuple[tuple[list[tuple[object, ...]], Catalogue], ...] = ()
+        self._known: tuple[tuple[list[tuple[object, ...]], Lineup], ...] = ()
 
-    def __call__(self, groups: tuple[Group, ...]) -> Catalogue:
-        """The catalogue of groups that come in name order."""
+    def __call__(self, groups: tuple[Group, ...]) -> Lineup:
+        """The line-up of groups that come in name order."""
         looks, known = list(map(_LOOKS, groups)), self._known
-        for those, catalogue in known:
+        for those, lineup in known:
             if those == looks:
-                return catalogue
-        made = Catalogue(groups)
+                return lineup
+        made = Lineup(groups)
         self._known = ((looks, made), *known[: REMEMBERED - 1])
         return made
 
 
-catalogue_of: Final = _Memory()
+lineup_of: Final = _Memory()
 """Labels cannot be hashed, so this is no ``lru_cache``: it compares, which is quick where the parts are the same."""
