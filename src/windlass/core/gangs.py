@@ -191,7 +191,7 @@ def _on_one_node(attempt: Try) -> Served | None:
                 served = Served()
                 served.add(table.position[[row]], np.array([attempt.size]))
                 return served
-    fresh = Room.fresh(draft.kinds, draft.totals)
+    fresh = draft.lineup.fresh
     allowed, _ = draft.eligibility.answers(selector)
     candidates = {}
     for group in np.flatnonzero(fresh.capacity(floor)):
@@ -263,7 +263,7 @@ def _chunks(tasks: Tasks, per_slice: int) -> list[Tasks]:
 
 def _on_whole_slices(attempt: Try) -> Served | None:
     draft, table = attempt.draft, attempt.table
-    fresh = Room.fresh(draft.kinds, draft.totals)
+    fresh = draft.lineup.fresh
     fits = np.minimum.reduce([fresh.capacity(need) for need, _ in attempt.tasks])
     allowed, _ = draft.eligibility.answers(attempt.selector)
     options: dict[int, tuple[int, Tasks]] = {}
@@ -363,7 +363,7 @@ def _apart(attempt: Try) -> Served | None:
         if taken.total < count:
             rest.append((need, count - taken.total))
     allowed, _ = draft.eligibility.answers(attempt.selector)
-    fresh = Room.fresh(draft.kinds, draft.totals)
+    fresh = draft.lineup.fresh
     fits = {need: fresh.capacity(need) > 0 for need, _ in rest}
     while rest:
         takes = np.flatnonzero(fits[rest[0][0]] & allowed[draft.profile_index]).tolist()

@@ -14,9 +14,10 @@ from .releasing import Release
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
     """Every slice that this plan does not move and that is not simply at work, and why it stays."""
     draft = release.draft
-    for position, item in enumerate(draft.slices):
+    placed = (position for position in release.placed if position < len(draft.slices))
+    for position in sorted({*draft.layout.others, *placed}):
         if position not in moved and not _is_at_work(release, position):
-            yield Change(item.id, _reason_to_stay(release, position))
+            yield Change(draft.slices[position].id, _reason_to_stay(release, position))
 
 
 def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
@@ -32,18 +33,18 @@ def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
 def _is_at_work(release: Release, position: int) -> bool:
     """Ready, and with work that was there before this plan."""
     draft = release.draft
-    return draft.busy[position] and draft.slices[position].state == State.READY and not release.placed[position]
+    return draft.busy(position) and draft.slices[position].state == State.READY and position not in release.placed
 
 
 def _reason_to_stay(release: Release, position: int) -> Reason:
-    draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of[position]
+    draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of(position)
     if item.state in ENDING:
         return Reason(Code.ENDING, f"{item.state}: it is on its way out or gone")
     if item.state in RECALLABLE:
         return Reason(Code.DRAINING, f"{item.state}: it takes no new work and ends when it is empty")
     assert group is not None  # slices of a removed group are released
     kind = draft.groups[group]
-    if release.placed[position]:
+    if position in release.placed:
         return Reason(Code.PLACED, "demand is placed on it in this plan" + _beside_work(draft, position))
     if item.id in kind.protected:
         return Reason(Code.PROTECTED, f"{kind.name} names it as protected")

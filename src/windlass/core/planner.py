@@ -106,7 +106,7 @@ def _called_back(release: Release) -> dict[int, Reason]:
     }
     found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
     for position in draft.layout.recallable:
-        if release.placed[position] and position not in found:
+        if position in release.placed and position not in found:
             found[position] = Reason(Code.DEMAND, "demand is placed on it: cheaper than a new slice")
     return found
 
@@ -140,11 +140,13 @@ def _launches(draft: Draft) -> Iterator[Launch]:
 
 def _hourly_cost(draft: Draft) -> HourlyCost:
     now = planned = 0
-    for (group, state), places in draft.layout.positions.items():
+    for (group, state), count in draft.layout.counts.items():
         price = 0 if group is None else draft.groups[group].price or 0
-        now += price * len(places) if state in COSTLY else 0
-        if state in COSTLY or state == State.QUEUED:
-            planned += price * (len(places) - sum(position in draft.released for position in places))
+        now += price * count if state in COSTLY else 0
+        planned += price * count if state in COSTLY or state == State.QUEUED else 0
+    for position in draft.released:
+        group = draft.group_of(position)
+        planned -= 0 if group is None else draft.groups[group].price or 0
     for purchase in draft.purchases:
         planned += (draft.groups[purchase.group].price or 0) * purchase.slices
     return HourlyCost(now, planned)
