@@ -47,18 +47,21 @@ def _every_slice_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         name: [change.slice for change in getattr(plan, name)]
         for name in ("cancel", "drain", "uncordon", "mark", "unmark", "keep")
     }
-    listed, state = list(chain(*lists.values())), {item.id: item.state for item in snapshot.slices}
-    once = len(listed) == len(state) == len(snapshot.slices) and state.keys() == set(listed)
-    if not once and sorted(listed) != sorted(item.id for item in snapshot.slices):
-        yield f"not every slice is in exactly one list: {sorted(listed)}"
+    listed = sorted(chain(*lists.values()))
+    if listed != sorted([item.id for item in snapshot.slices]):
+        yield f"not every slice is in exactly one list: {listed}"
     for name, slices in lists.items():
         if slices != sorted(slices):
             yield f"{name} is not sorted by slice"
+    changed = {slice_id for name, slices in lists.items() if name != "keep" for slice_id in slices}
+    if not changed:
+        return
+    state = {item.id: item.state for item in snapshot.slices if item.id in changed}
     for name, allowed in (("cancel", IN_FLIGHT), ("drain", {State.READY}), ("uncordon", RECALLABLE)):
-        wrong = [slice_id for slice_id in lists[name] if state[slice_id] not in allowed]
-        yield from (f"{name} of {slice_id}, which is {state[slice_id]}" for slice_id in wrong)
+        wrong = [slice_id for slice_id in lists[name] if state.get(slice_id) not in allowed]
+        yield from (f"{name} of {slice_id}, which is {state.get(slice_id)}" for slice_id in wrong)
     for name in ("mark", "unmark"):
-        yield from (f"{name} of {one}, not ready" for one in lists[name] if state[one] != State.READY)
+        yield from (f"{name} of {one}, not ready" for one in lists[name] if state.get(one) != State.READY)
 
 
 def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -86,7 +89,7 @@ def _nothing_lands_on_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]
     if not targets:
         return
     new = {name for launch in plan.launches for name in launch.names()}
-    slices = {item.id: item for item in snapshot.slices}
+    slices = {item.id: item for item in snapshot.slices if item.id in targets}
     yield from (f"placed on unknown {target}" for target in sorted(targets - new - slices.keys()))
     for change in (*plan.cancel, *plan.drain, *plan.mark):
         if change.slice in targets:
@@ -177,10 +180,11 @@ def _floors_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """No plan launches and releases the same group, but for consolidation."""
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
-    if not bought:
+    leaving = (*plan.cancel, *plan.drain, *plan.mark)
+    if not bought or not leaving:
         return
     group = {item.id: item.group for item in snapshot.slices}
-    for change in (*plan.cancel, *plan.drain, *plan.mark):
+    for change in leaving:
         if group[change.slice] in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
             yield f"{group[change.slice]} is launched, and {change.slice} goes ({change.reason.code})"
 

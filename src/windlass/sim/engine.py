@@ -110,6 +110,7 @@ class Engine:
 
     def _build(self) -> None:
         script, self._loop = self.script, asyncio.get_running_loop()
+        clock = self._loop.time
         self._loop.set_exception_handler(_quiet_about_the_dead)
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
@@ -119,7 +120,7 @@ class Engine:
         self.clouds = {
             name: SimulatedProvider(
                 script.all_kinds(),
-                now=self.now,
+                now=clock,
                 seed=f"{script.seed}-{name}",
                 faults=faults,
                 quota=script.quota,
@@ -129,8 +130,8 @@ class Engine:
         }
         self.workload = SimulatedWorkload(
             [sold.group for sold in script.settings.groups],
-            _Together(list(self.clouds.values())),
-            now=self.now,
+            _hosts_of(list(self.clouds.values())),
+            now=clock,
             jobs=shifted_jobs(script.jobs, EPOCH),
             requests=script.requests,
             seed=script.seed,
@@ -141,7 +142,7 @@ class Engine:
         self.blue = self.storm.out_of_the_blue(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
         """What is put right again, and when."""
-        self.checker = Checker(self.settings, self.clouds, self.workload, self.now, thorough=self.thorough)
+        self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
@@ -181,8 +182,9 @@ class Engine:
         """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
         is ahead when it asks for the lease."""
         self.started += 1
-        lifeline = Lifeline(lambda: self.storm, self.now, self.started)
-        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, self.now)
+        clock = self._loop.time
+        lifeline = Lifeline(lambda: self.storm, clock, self.started)
+        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, clock)
         mortal: Callable[[Any], Any] = (
             (lambda one: Perilous(one, lifeline)) if "killed" in self.storm.by_kind else lambda one: one
         )
@@ -192,8 +194,8 @@ class Engine:
             {name: mortal(cloud) for name, cloud in self.clouds.items()},
             mortal(self.workload),
             journal,
-            now=lambda: self.now() + leader.offset,
-            steady=self.now,
+            now=lambda: clock() + leader.offset,
+            steady=clock,
             leadership=Leadership(f"controller-{1 if not ahead else self.started}", self.lease),
             wake=self._wake,
         )
@@ -372,6 +374,10 @@ class Engine:
             digest=store.digest if isinstance(store, ForgetfulJournal) else "",
             bill=self.checker.accounts_total(),
         )
+
+
+def _hosts_of(clouds: Sequence[SimulatedProvider]) -> Callable[[], Sequence[LiveHost]]:
+    return clouds[0].live_hosts if len(clouds) == 1 else _Together(clouds)
 
 
 class _Together:
