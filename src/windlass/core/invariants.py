@@ -47,33 +47,36 @@ def _every_slice_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         name: [change.slice for change in getattr(plan, name)]
         for name in ("cancel", "drain", "uncordon", "mark", "unmark", "keep")
     }
-    listed, state = list(chain(*lists.values())), {item.id: item.state for item in snapshot.slices}
-    once = len(listed) == len(state) == len(snapshot.slices) and state.keys() == set(listed)
-    if not once and sorted(listed) != sorted(item.id for item in snapshot.slices):
-        yield f"not every slice is in exactly one list: {sorted(listed)}"
+    listed = sorted(chain(*lists.values()))
+    if listed != sorted([item.id for item in snapshot.slices]):
+        yield f"not every slice is in exactly one list: {listed}"
     for name, slices in lists.items():
         if slices != sorted(slices):
             yield f"{name} is not sorted by slice"
+    changed = {slice_id for name, slices in lists.items() if name != "keep" for slice_id in slices}
+    if not changed:
+        return
+    state = {item.id: item.state for item in snapshot.slices if item.id in changed}
     for name, allowed in (("cancel", IN_FLIGHT), ("drain", {State.READY}), ("uncordon", RECALLABLE)):
-        wrong = [slice_id for slice_id in lists[name] if state[slice_id] not in allowed]
-        yield from (f"{name} of {slice_id}, which is {state[slice_id]}" for slice_id in wrong)
+        wrong = [slice_id for slice_id in lists[name] if state.get(slice_id) not in allowed]
+        yield from (f"{name} of {slice_id}, which is {state.get(slice_id)}" for slice_id in wrong)
     for name in ("mark", "unmark"):
-        yield from (f"{name} of {one}, not ready" for one in lists[name] if state[one] != State.READY)
+        yield from (f"{name} of {one}, not ready" for one in lists[name] if state.get(one) != State.READY)
 
 
 def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    placed: Counter[str] = Counter()
+    placed: dict[str, int] = {}
     for placement in plan.placements:
-        placed[placement.demand] += placement.count
+        placed[placement.demand] = placed.get(placement.demand, 0) + placement.count
         if placement.count < 1:
             yield f"{placement} places nothing"
-    waiting = Counter({item.demand: item.count for item in plan.waiting})
+    waiting = {item.demand: item.count for item in plan.waiting}
     for demand in snapshot.demands:
-        both = placed[demand.id] + waiting[demand.id]
-        if both != demand.count:
-            yield f"{demand.id}: {placed[demand.id]} placed and {waiting[demand.id]} waiting of {demand.count}"
-        if demand.gang and placed[demand.id] and waiting[demand.id]:
-            yield f"gang {demand.id} is split: {placed[demand.id]} placed, {waiting[demand.id]} waiting"
+        here, there = placed.get(demand.id, 0), waiting.get(demand.id, 0)
+        if here + there != demand.count:
+            yield f"{demand.id}: {here} placed and {there} waiting of {demand.count}"
+        if demand.gang and here and there:
+            yield f"gang {demand.id} is split: {here} placed, {there} waiting"
     order = [(placement.demand, placement.on) for placement in plan.placements]
     if order != sorted(set(order)):
         yield "placements are not sorted, or name a pair twice"
@@ -86,7 +89,7 @@ def _nothing_lands_on_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]
     if not targets:
         return
     new = {name for launch in plan.launches for name in launch.names()}
-    slices = {item.id: item for item in snapshot.slices}
+    slices = {item.id: item for item in snapshot.slices if item.id in targets}
     yield from (f"placed on unknown {target}" for target in sorted(targets - new - slices.keys()))
     for change in (*plan.cancel, *plan.drain, *plan.mark):
         if change.slice in targets:
@@ -138,7 +141,7 @@ def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     groups = {group.name: group for group in snapshot.groups}
     cancelled = {change.slice for change in plan.cancel}
     counted = [s for s in snapshot.slices if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
-    have = Counter(item.group for item in counted)
+    have = Counter([item.group for item in counted])
     flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
     gangs = {demand.id for demand in snapshot.demands if demand.gang}
     gang_placed = {placement.on for placement in plan.placements if placement.demand in gangs}
@@ -149,11 +152,12 @@ def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         by_gang = any(target.startswith(f"new:{name}:") for target in gang_placed)
         if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
             yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
-    nodes = sum(groups[s.group].hosts if s.group in groups else max(len(s.nodes), 1) for s in counted)
+    nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)
+    nodes += sum(max(len(item.nodes), 1) for item in counted if item.group not in groups)
     nodes += sum(groups[name].hosts * count for name, count in plan.launch.items())
     if snapshot.cluster.max_nodes is not None and nodes > snapshot.cluster.max_nodes:
         yield f"{nodes} nodes, max {snapshot.cluster.max_nodes}"
-    cost = sum(groups[s.group].price or 0 for s in counted if s.group in groups)
+    cost = sum((groups[name].price or 0) * count for name, count in have.items() if name in groups)
     added = sum((groups[name].price or 0) * count for name, count in plan.launch.items())
     if snapshot.cluster.max_hourly_cost is not None and added and cost + added > snapshot.cluster.max_hourly_cost:
         yield f"{cost + added} nanodollars per hour, ceiling {snapshot.cluster.max_hourly_cost}"
@@ -176,10 +180,11 @@ def _floors_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """No plan launches and releases the same group, but for consolidation."""
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
-    if not bought:
+    leaving = (*plan.cancel, *plan.drain, *plan.mark)
+    if not bought or not leaving:
         return
     group = {item.id: item.group for item in snapshot.slices}
-    for change in (*plan.cancel, *plan.drain, *plan.mark):
+    for change in leaving:
         if group[change.slice] in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
             yield f"{group[change.slice]} is launched, and {change.slice} goes ({change.reason.code})"
 
@@ -199,7 +204,8 @@ def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
-    held = [change for change in plan.keep if change.reason.code is Code.GANG_HELD]
+    for_a_gang = Code.GANG_HELD
+    held = [change for change in plan.keep if change.reason.code is for_a_gang]
     if not held:
         return
     forming = {

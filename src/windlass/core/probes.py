@@ -54,7 +54,7 @@ def _is_tried(draft: Draft, place: int) -> bool:
     """Whether the slice at this place shows, when it comes up, that its group sells again."""
     if place >= len(draft.slices):
         return any(one.position == place and _tries(draft, one.group) for one in draft.purchases)
-    group = draft.group_of[place]
+    group = draft.group_of(place)
     return group is not None and draft.slices[place].state in IN_FLIGHT and _tries(draft, group)
 
 

@@ -92,7 +92,7 @@ class Checker:
         self._doubled: set[str] = set()
         """Slices of which two clouds have had a machine."""
         self._interrupted = 0
-        self._followed = Followed()
+        self.followed = Followed()
         self._shown: set[str] = set()
         """Machines that a list shows, and that may have no record."""
         self._unrecorded: dict[str, float] = {}
@@ -136,7 +136,7 @@ class Checker:
         for invariant, text in truth:
             self._tell(invariant, text)
         if step.leads:
-            self._follow(step.after, differing if self._followed.slices is before else None)
+            self._follow(step.after, differing if self.followed.slices is before else None)
             for invariant, text in chain(
                 self._known(step, gone), self._moves_are_right(step, moves), self._idle_clocks(pairs)
             ):
@@ -151,7 +151,7 @@ class Checker:
 
     def _follow(self, chronicle: Chronicle, differing: tuple[list[str], list[str]] | None = None) -> None:
         """Come up to what a controller remembers. What is in no record any more may still be shown."""
-        self._shown.update(self._followed.follow(chronicle, differing))
+        self._shown.update(self.followed.follow(chronicle, differing))
 
     def _tell(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
@@ -293,7 +293,7 @@ class Checker:
         }
         for name in sorted(released & groups.keys()):
             group = groups[name].group
-            kept = self._followed.offering[name]
+            kept = self.followed.offering[name]
             if kept < min(group.min, group.max):
                 yield "S2", f"{name} was brought down to {kept} slices, its min is {group.min}"
 
@@ -314,7 +314,7 @@ class Checker:
 
     def _idle_clocks(self, pairs: list[tuple[SliceRecord | None, SliceRecord]]) -> Iterator[tuple[str, str]]:
         """S9: how long a slice has been idle is what its work says, and only work sets it back."""
-        idle, truth = self._followed.idle, self.workload.idle_since
+        idle, truth = self.followed.idle, self.workload.idle_since
         for name, told in idle.items():
             known = [truth(node) for node in told.nodes]
             if None not in known and told.since > (latest := max(at for at in known if at is not None)) + 1e-6:
@@ -365,14 +365,15 @@ class Checker:
         """S14: the sum over the accounts of a group is the sum of its slices' lifetimes times their price."""
         if self._clock_was_off:
             return
-        instant, wanted = round(step.after.at * 10**6), self._followed.cost(step.after.at)
+        instant, wanted = round(step.after.at * 10**6), self.followed.cost(step.after.at)
         accounts = step.after.account
         if any(account.upto != instant for account in accounts.values()):
             accounts = charged(accounts, step.after.book, step.after.stay, step.after.at)
-        for group in sorted({*wanted, *accounts}):
-            total = accounts[group].total if group in accounts else 0
-            if total != wanted[group]:
-                yield "S14", f"the accounts of {group} hold {total}, its slices cost {wanted[group]}"
+        totals = {group: account.total for group, account in accounts.items()}
+        for group in sorted({*wanted, *totals}):
+            total, cost = totals.get(group, 0), wanted.get(group, 0)
+            if total != cost:
+                yield "S14", f"the accounts of {group} hold {total}, its slices cost {cost}"
 
 
 def _does_something(plan: Plan) -> bool:

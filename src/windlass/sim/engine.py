@@ -110,6 +110,7 @@ class Engine:
 
     def _build(self) -> None:
         script, self._loop = self.script, asyncio.get_running_loop()
+        clock = self._loop.time
         self._loop.set_exception_handler(_quiet_about_the_dead)
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
@@ -120,7 +121,7 @@ class Engine:
         self.clouds = {
             name: SimulatedProvider(
                 script.all_kinds(),
-                now=self.now,
+                now=clock,
                 seed=f"{script.seed}-{name}",
                 faults=faults,
                 quota=script.quota,
@@ -130,8 +131,8 @@ class Engine:
         }
         self.workload = SimulatedWorkload(
             [sold.group for sold in script.settings.groups],
-            _Together(list(self.clouds.values())),
-            now=self.now,
+            _hosts_of(list(self.clouds.values())),
+            now=clock,
             jobs=shifted_jobs(script.jobs, EPOCH),
             requests=script.requests,
             seed=script.seed,
@@ -142,7 +143,7 @@ class Engine:
         self.blue = self.storm.out_of_the_blue(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
         """What is put right again, and when."""
-        self.checker = Checker(self.settings, self.clouds, self.workload, self.now, thorough=self.thorough)
+        self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
@@ -182,9 +183,9 @@ class Engine:
         """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
         is ahead when it asks for the lease. ``version``: of its program, if it is not the one that the journal has."""
         self.started += 1
-        lifeline = Lifeline(lambda: self.storm, self.now, self.started)
-        known = self.log.version if version is None else version
-        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, self.now, self.log, known)
+        clock, known = self._loop.time, self.log.version if version is None else version
+        lifeline = Lifeline(lambda: self.storm, clock, self.started)
+        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, clock, self.log, known)
         mortal: Callable[[Any], Any] = (
             (lambda one: Perilous(one, lifeline)) if MORTAL & self.storm.by_kind.keys() else lambda one: one
         )
@@ -194,8 +195,8 @@ class Engine:
             {name: mortal(cloud) for name, cloud in self.clouds.items()},
             mortal(self.workload),
             journal,
-            now=lambda: self.now() + leader.offset,
-            steady=self.now,
+            now=lambda: clock() + leader.offset,
+            steady=clock,
             leadership=Leadership(f"controller-{1 if not ahead else self.started}", self.lease),
             wake=self._wake,
         )
@@ -374,6 +375,10 @@ class Engine:
             digest=store.digest if isinstance(store, ForgetfulJournal) else "",
             bill=self.checker.accounts_total(),
         )
+
+
+def _hosts_of(clouds: Sequence[SimulatedProvider]) -> Callable[[], Sequence[LiveHost]]:
+    return clouds[0].live_hosts if len(clouds) == 1 else _Together(clouds)
 
 
 class _Together:

@@ -56,6 +56,9 @@ class Followed:
     """Ready slices all of whose nodes are told to be idle."""
     offering: Counter[str] = field(default_factory=Counter)
     """Slices from QUEUED to READY, by group."""
+    _before: Mapping[str, SliceRecord] = field(default_factory=dict)
+    _differing: tuple[list[str], list[str]] = ([], [])
+    """What was new when they were last followed, and from what on."""
     _billing: dict[str, _Bill] = field(default_factory=dict)
     _billed: Counter[str] = field(default_factory=Counter)
     """What slices have cost whose time is over, by group."""
@@ -68,22 +71,24 @@ class Followed:
         """Come up to what is remembered now; the names that are gone. ``differing``: the differences, if they are
         known."""
         before, after = self.slices, chronicle.book.slices
-        changed, gone = differences(before, after) if differing is None else differing
+        self._differing = changed, gone = differences(before, after) if differing is None else differing
         instant = round(chronicle.at * 10**6)
         for name in changed:
             self._take(name, before.get(name), after[name], instant)
         for name in gone:
             self._take(name, before[name], None, instant)
-        self.slices = after
+        self._before, self.slices = before, after
         return gone
 
-    def cost(self, at: float) -> Counter[str]:
+    def since(self, slices: Mapping[str, SliceRecord]) -> tuple[list[str], list[str]]:
+        """The differences between these slices and the ones that are followed now."""
+        return self._differing if slices is self._before else differences(slices, self.slices)
+
+    def cost(self, at: float) -> dict[str, int]:
         """What the slices of each group have cost up to an instant, each by its own life: price times the time that it
         was billed."""
-        instant, found = round(at * 10**6), Counter(self._billed)
-        for group, rate in self._rate.items():
-            found[group] += instant * rate - self._since[group]
-        return found
+        instant, billed, since = round(at * 10**6), self._billed, self._since
+        return {group: billed[group] + instant * rate - since[group] for group, rate in self._rate.items()}
 
     def _take(self, name: str, old: SliceRecord | None, new: SliceRecord | None, instant: int) -> None:
         if old is not None and old.state in OFFERING:

@@ -14,7 +14,7 @@ from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
 
 from .clock import EPOCH
 from .engine import Engine, Run
-from .following import differences
+from .following import Followed
 from .jobs import Job
 
 CAPACITY = ("busy", "idle", "booting", "leaving")
@@ -45,12 +45,13 @@ class Capacity:
         self._settings: Settings | None = None
         self._parts: dict[str, tuple[tuple[str, int], ...]] = {}
 
-    def follow(self, slices: Mapping[str, SliceRecord], settings: Settings) -> list[str]:
-        """Come up to these slices; the names of those that have changed."""
+    def follow(self, followed: Followed, settings: Settings) -> list[str]:
+        """Come up to the slices of a book; the names of those that have changed."""
         if settings is not self._settings:  # a group may have another number of hosts now
             self._settings, self._slices = settings, {}
             self._parts, self.nodes = {}, dict.fromkeys(CAPACITY, 0)
-        changed, gone = differences(self._slices, slices)
+        slices = followed.slices
+        changed, gone = followed.since(self._slices)
         for name in (*changed, *gone):
             for kind, count in self._parts.pop(name, ()):
                 self.nodes[kind] -= count
@@ -98,7 +99,7 @@ class Gauge:
             chronicle = engine.leaders[0].controller.chronicle
             if chronicle is not self.chronicle:
                 self.chronicle = chronicle
-                self.launched.update(self._capacity.follow(chronicle.book.slices, engine.settings))
+                self.launched.update(self._capacity.follow(engine.checker.followed, engine.settings))
         if not self.samples or now - self.samples[-1].at >= self.every:
             self.samples.append(self._sample(engine, now))
 
