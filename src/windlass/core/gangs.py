@@ -415,12 +415,25 @@ def _take_apart(table: Offers, first: int, load: Tasks, times: int, hosts: int) 
 # -- forming -------------------------------------------------------------------------------------------------------
 
 
-def holds_what_it_would_use(gang: Demand, waiting: Waiting) -> bool:
+def holds_what_it_would_use(draft: Draft, gang: Demand, waiting: Waiting) -> bool:
     """Whether slices are held for a gang that waits: until its deadline, or while some hindrance passes by itself. Of
     any group, not the nearest: a frozen group beside it must not make the gang give up what it waits with."""
     if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
         return False
-    return gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values())
+    if gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values()):
+        return True
+    return any(draft.ledger.ending) and _starts_later(draft, gang)
+
+
+def _starts_later(draft: Draft, gang: Demand) -> bool:
+    """Whether a gang could start when all has passed that passes by itself, what is ending above all: a limit counts it
+    until it is confirmed gone."""
+    with draft.ledger.later():
+        before = draft.checkpoint(draft.offers)
+        if serve_whole(draft, draft.offers, gang, Code.DEMAND) is None:
+            return False
+        draft.rollback(before)
+    return True
 
 
 def slices_missing(draft: Draft, table: Offers, demand: Demand, group: int) -> int:

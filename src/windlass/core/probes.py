@@ -63,5 +63,5 @@ def _buy_one(draft: Draft, gang: Demand, group: int) -> None:
     purchase = draft.buy(group, 1, Code.PROBE, gang.id)
     draft.offer(purchase, draft.offers)
     waiting = Explainer(draft).gang(gang, draft.offers)
-    if purchase.position not in members_places(draft, gang) or not holds_what_it_would_use(gang, waiting):
+    if purchase.position not in members_places(draft, gang) or not holds_what_it_would_use(draft, gang, waiting):
         draft.rollback(before)

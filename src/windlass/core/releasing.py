@@ -58,7 +58,7 @@ class Release:
         was: dict[int, tuple[str, Seconds]] = {}
         late = sorted(self.draft.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
         for gang in (*self.draft.waiting_gangs, *late):
-            if not holds_what_it_would_use(gang, waiting[gang.id]):
+            if not holds_what_it_would_use(self.draft, gang, waiting[gang.id]):
                 continue
             positions = serve_partly(self.draft, gang)
             if waiting[gang.id].reason.code == Code.GANG_FORMING and gang.deadline is not None:
