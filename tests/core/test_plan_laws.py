@@ -27,7 +27,11 @@ STRATEGIES = ("best-fit", "rank", "cheapest")
 @given(snapshots())
 @settings(max_examples=300)
 def test_every_plan_obeys_the_laws(snapshot: Snapshot) -> None:
-    assert list(broken_laws(snapshot, plan(snapshot))) == []
+    made = plan(snapshot)
+    assert list(broken_laws(snapshot, made)) == []
+    moved = {one.slice for one in (*made.cancel, *made.drain, *made.uncordon, *made.mark, *made.unmark)}
+    assert [one.slice for one in made.keep] == sorted(item.id for item in snapshot.slices if item.id not in moved)
+    assert all(one.reason.why for one in made.keep)
 
 
 @given(snapshots(), st.randoms(use_true_random=False))
