@@ -336,6 +336,7 @@ class Engine:
                 return
             self.workload.step()
             if not self.workload.is_as_seen():
+                self.last_action = self.now()
                 return
 
     def _next_instant(self) -> float:
@@ -357,7 +358,9 @@ class Engine:
         if self.woken:
             self.woken = False
             instants.append(now)
-        if now >= self.faults_end:
+        # While work runs that will end there is no need to see whether all is quiet.
+        busy = self.leaping and self.workload.is_busy and self.workload.next_event() is not None
+        if now >= self.faults_end and not busy:
             instants.append(max(now, self.last_action + QUIET))
         return min(instants)
 
