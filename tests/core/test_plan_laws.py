@@ -54,6 +54,32 @@ def test_the_same_snapshot_gives_the_same_plan_byte_for_byte(snapshot: Snapshot)
     assert json.dumps(plan(snapshot).to_dict()) == json.dumps(plan(snapshot).to_dict())
 
 
+@given(snapshots())
+def test_what_stays_is_told_with_and_without_what_is_simply_at_work(snapshot: Snapshot) -> None:
+    made = plan(snapshot)
+    assert list(made.stays) == [one for one in made.keep if one.reason.code != Code.BUSY]
+
+
+def test_plans_that_keep_other_slices_busy_are_different() -> None:
+    def made(tasks: int) -> Plan:
+        busy = Slice("s-1", "g", State.READY, 0, nodes=(Node("n-1", tasks=tasks),))
+        return plan(Snapshot((Group("g", (("cpu", 4000),), 1),), (busy,)))
+
+    assert made(1) == made(1)
+    assert made(1) != made(2)
+    assert made(1).stays == made(2).stays == ()
+
+
+@given(snapshots(), st.integers(2, 12))
+def test_groups_that_were_planned_with_before_change_nothing(snapshot: Snapshot, others: int) -> None:
+    """What is remembered of groups only saves time: a plan after plans with other prices is the same as before."""
+    first = json.dumps(plan(snapshot).to_dict())
+    for price in range(others):
+        dearer = tuple(replace(group, price=(group.price or 0) + price) for group in snapshot.groups)
+        plan(replace(snapshot, groups=dearer))
+    assert json.dumps(plan(snapshot).to_dict()) == first
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(st.data())
 def test_a_plan_that_was_carried_out_leaves_nothing_more_to_launch(strategy: str, data: st.DataObject) -> None:

@@ -112,7 +112,9 @@ class Layout:
                     loads[place] = ()
                 continue
             group_of[places] = group
-            tier_at[places] = [tier_of(self.slices[place]) or READY_TIER for place in places]
+            marked = state == State.READY  # only then are slices of one state not equally near
+            tiers = [tier_of(self.slices[place]) or READY_TIER for place in (places if marked else places[:1])]
+            tier_at[places] = tiers
             if state in IN_FLIGHT:
                 empty: tuple[Amounts, ...] = ((),) * self.groups[group].hosts
                 for place in places:
