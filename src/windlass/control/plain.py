@@ -45,7 +45,7 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _value_of(value: Enum) -> Any:
-    return value.value
+    return value._value_  # the same, without a look for a property
 
 
 def _record_writer(kind: type) -> Callable[[Any], Any]:
