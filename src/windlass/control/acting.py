@@ -80,6 +80,11 @@ class Actuator:
                 self._under_way[key] = asyncio.create_task(call, name=" ".join(map(str, key)))
 
     @property
+    def is_busy(self) -> bool:
+        """Whether any call is under way."""
+        return bool(self._under_way)
+
+    @property
     def launching(self) -> frozenset[str]:
         """Slices whose launch call is under way."""
         return frozenset(slice_id for kind, slice_id, _ in self._under_way if kind == "launch")

@@ -294,8 +294,9 @@ class Engine:
             trouble = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
         took = self.now() - begun
-        for _ in range(3):  # calls begin, come back, and are noted
-            await asyncio.sleep(0)
+        if self.storm.faults or leader.controller.actuator.is_busy:
+            for _ in range(3):  # calls begin, come back, and are noted
+                await asyncio.sleep(0)
         if leader.lifeline.dead and leader in self.leaders:
             await self._drop(leader, killed=True)
         self.passes += 1
