@@ -145,12 +145,17 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     Code.BACKOFF: (
         (
             "The availability of the group is `backoff`: launches were refused. Before `until` nothing is launched. "
-            "From then on one slice may be in flight at a time, and what needs more waits with this code."
+            "From then on one slice may be in flight at a time, and what needs more waits with this code. A gang that "
+            "needs several sends one ahead."
         ),
         "Wait for the time that is named, or allow the work on another group.",
     ),
     Code.PROBE: (
-        "The group is in back-off and its time is over. One launch tries whether the provider sells again.",
+        (
+            "The group is in back-off and its time is over. One launch tries whether the provider sells again. A gang "
+            "that needs several slices of the group sends this one ahead: it is held for the gang, and the others "
+            "follow when it has come up."
+        ),
         "Nothing. If it succeeds, set the availability to `available`.",
     ),
     Code.LAUNCHING: (

@@ -98,6 +98,8 @@ def as_plan(
     of = {item.id: item.group for item in snapshot.slices}
     going = frozenset(name for name in drain if of[name] not in wanted)
     busy = {item.id for item in snapshot.slices if item.busy}
+    by_id = sorted(snapshot.slices, key=lambda one: one.id)
+    staying = [(item, _doing(item)) for item in by_id if item.id not in going]
     costs = sum(prices.get(item.group, 0) for item in snapshot.slices)
     hindrances = {group.name: WAITS for group in snapshot.groups}
     return Plan(
@@ -111,11 +113,7 @@ def as_plan(
         uncordon=(),
         mark=(),
         unmark=(),
-        keep=tuple(
-            Change(item.id, KEEPS[_doing(item)])
-            for item in sorted(snapshot.slices, key=lambda one: one.id)
-            if item.id not in going
-        ),
+        stays=tuple(Change(item.id, KEEPS[doing]) for item, doing in staying if doing != "busy"),
         waiting=tuple(
             PlanWaiting(demand.id, demand.count, WAITS, hindrances)
             for demand in sorted(snapshot.demands, key=lambda one: one.id)
@@ -123,6 +121,7 @@ def as_plan(
         ),
         hourly_cost=HourlyCost(costs, costs + sum(prices[name] * count for name, count in wanted.items())),
         mistakes=(),
+        _busy=lambda: tuple(Change(item.id, KEEPS[doing]) for item, doing in staying if doing == "busy"),
         _placements=lambda: (),
         _unblocks=dict,
     )

@@ -53,7 +53,7 @@ def a_plan(idle: int = 12) -> Plan:
         uncordon=(Change("g-1", demand),),
         mark=(Change("g-3", Reason(Code.LOW_UTILIZATION, "1 of 3 slices in use, target 80 percent"), 700),),
         unmark=(Change("g-2", demand),),
-        keep=tuple(Change(f"b-{index}", Reason(Code.BUSY, "1 task runs there")) for index in range(1, 10)),
+        stays=(),
         waiting=(
             Waiting(
                 "big",
@@ -64,6 +64,7 @@ def a_plan(idle: int = 12) -> Plan:
         ),
         hourly_cost=HourlyCost(45 * NANO, 57 * NANO),
         mistakes=(),
+        _busy=lambda: tuple(Change(f"b-{index}", Reason(Code.BUSY, "1 task runs there")) for index in range(1, 10)),
         _placements=lambda: (Placement("train", 3, "new:gpu-a:0"),),
         _unblocks=lambda: {
             "big": (Unblock("memory 512Gi -> 0", ((("demands", "big", "needs"), {"memory": "0"}),), 12 * NANO),)

@@ -243,8 +243,8 @@ def test_a_view_that(world: World, answer: str) -> None:
 def test_of_several_words_about_a_slice_the_one_for_the_newest_fence_counts_and_of_these_the_most_running() -> None:
     """One word a slice is what the journal keeps, so no decision may depend on the others."""
     words = [Acknowledgement("s", fence, running) for fence, running in ((2, 0), (3, 1), (3, 2), (1, 9), (3, 0))]
-    view, _ = Views()(WorkloadView(acknowledged=(*words, Acknowledgement("t", 1, 0))))
-    assert view.acknowledged == (Acknowledgement("s", 3, 2), Acknowledgement("t", 1, 0))
+    work = Views()(WorkloadView(acknowledged=(*words, Acknowledgement("t", 1, 0))))
+    assert work.view.acknowledged == (Acknowledgement("s", 3, 2), Acknowledgement("t", 1, 0))
 
 
 def a_demand(**odd: Any) -> Demand:

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.control.asking import ask
+from windlass.control.checking import Views
 from windlass.control.deciding import Decision, decide, snapshot_of
-from windlass.control.folding import Fold, Refused, Seen, ended, fold
+from windlass.control.folding import Fold, Refused, ended, fold
 from windlass.control.luck import availability_of, health
 from windlass.control.policy import BackOff, Policy, Settings, SoldGroup
 from windlass.control.records import Book, Failure, Luck, Moved, SliceRecord
+from windlass.control.sighting import Sighted, sighted_after
 from windlass.core.lifecycle import LEGAL, State
 from windlass.core.planner import plan
 from windlass.core.reasons import Code, Reason
@@ -56,8 +58,10 @@ def after(
     settings: Settings = SETTINGS,
 ) -> Fold:
     book = record if isinstance(record, Book) else Book().with_records(record)
-    view = None if silent else WorkloadView((), (), tuple(nodes), tuple(acknowledged))
-    return fold(book, Seen({"cloud": instances}, view, tuple(refused)), settings, now)
+    work = None if silent else Views()(WorkloadView((), (), tuple(nodes), tuple(acknowledged)))
+    listed = None if instances is None else {one.slice_id: one for one in instances}
+    sighted = sighted_after(Sighted(), {"cloud": listed}, work, {}, None, settings)
+    return fold(book, sighted, settings, now, refused)
 
 
 def state(result: Fold, name: str = "s-1") -> State:
@@ -68,7 +72,7 @@ def decided(
     book: Book, now: float, *demands: Demand, unknown: tuple[str, ...] = (), ids: Callable[[str], str] | None = None
 ) -> Decision:
     """What becomes of the book by a plan for these demands."""
-    snapshot = snapshot_of(book, WorkloadView(demands), SETTINGS, now)
+    snapshot = snapshot_of(book, demands, (), SETTINGS, now)
     return decide(book, plan(snapshot), SETTINGS, unknown, ids or (lambda group: f"{group}-new"), now)
 
 

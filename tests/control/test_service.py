@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from windlass.control.service import Service
 from windlass.core.lifecycle import State
 from windlass.core.planner import plan
 from windlass.journal import Entry, JournalFull, JournalUnavailable
+from windlass.journal.sqlite import MIGRATIONS, SqliteJournal
 from windlass.providers.protocol import InsufficientCapacity, LaunchOrder, ProviderError
 
 POLICY = Policy(vanish_timeout=0, evaluation_interval=Interval(0.2, 5))
@@ -364,6 +366,34 @@ def test_a_journal_that_does_not_say_whether_it_has_written_is_read_anew(world: 
             slices = run.service.controller.chronicle.book.slices
             assert [record.state for record in slices.values()] == [State.READY]
             assert recovered(world.journal()) == run.service.controller.chronicle
+
+    leap(story())
+
+
+def test_when_a_newer_version_has_migrated_the_journal_the_older_one_stops_and_the_newer_takes_over(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    world = LiveWorld(path, Settings((SoldGroup(GPU, "cloud"),), policy=POLICY))
+    newer = (*MIGRATIONS, ("CREATE TABLE windlass_notes (seq INTEGER)",))
+
+    async def story() -> None:
+        async with running(world, "older", lease=30.0) as older:
+            arrive(world, "a")
+            await until(lambda: world.work.running)
+            world.journal = lambda: SqliteJournal(path, migrations=newer)  # type: ignore[method-assign]
+            async with running(world, "newer", lease=30.0) as later:
+                arrive(world, "b")
+                await until(lambda: not older.service.leading)
+                assert len(world.cloud.bought) == 1
+                assert any("a newer Windlass has written it" in text for text in older.said)
+                await until(lambda: len(world.work.running) == 2)
+                assert later.service.leading
+                assert not older.service.leading
+                assert len(world.cloud.bought) == 2
+                looked = len(older.passes)
+                await asyncio.sleep(60)
+                assert len(older.passes) == looked
 
     leap(story())
 

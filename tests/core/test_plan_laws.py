@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.applying import everything_done, launches_on_their_way
 from tests.snapshots import needs, slices, snapshots
-from windlass.core.conditions import Condition
+from windlass.core.conditions import Condition, Toleration
 from windlass.core.invariants import broken_laws
 from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
 from windlass.core.reasons import Code
-from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, Node, ScaleDown, Slice, Snapshot
+from windlass.core.snapshot import Availability, Bundle, Cluster, Demand, Gang, Group, Node, ScaleDown, Slice, Snapshot
 
 STRATEGIES = ("best-fit", "rank", "cheapest")
 
@@ -68,6 +68,36 @@ def test_what_is_on_its_way_is_counted_once(strategy: str, limited: bool, data: 
     first = plan(snapshot)
     assume(first.launch)
     assert plan(launches_on_their_way(snapshot, first)).launch == {}
+
+
+@given(snapshots(most_groups=2, most_slices=3, most_demands=1), st.data())
+@settings(max_examples=60)
+def test_a_slice_that_is_sent_ahead_of_a_gang_is_neither_given_back_nor_followed_by_another(
+    snapshot: Snapshot, data: st.DataObject
+) -> None:
+    """While nothing changes, the plans after it leave the launch that tries alone, and make no second one."""
+    tried = tuple(
+        replace(one, availability=Availability("backoff"), frozen=False, min=0, spare=0, max=one.max + 6)
+        for one in snapshot.groups
+    )
+    group = data.draw(st.sampled_from(tried))
+    bundles = [Bundle(group.resources, data.draw(st.integers(2, 4)) * group.hosts)]
+    bundles += data.draw(st.lists(st.builds(Bundle, needs(), st.integers(1, 3)), max_size=1))
+    kind = data.draw(st.sampled_from([one for one in Gang if one != Gang.SAME_NODE]))
+    gang = Demand("d-gang", tuple(bundles), gang=kind, priority=9, tolerates=(Toleration(operator="Exists"),))
+    cluster = snapshot.cluster if data.draw(st.booleans()) else Cluster(choose=snapshot.cluster.choose)
+    snapshot = replace(snapshot, groups=tried, demands=(*snapshot.demands, gang), cluster=cluster, requests=())
+    first = plan(snapshot)
+    ahead = {one.group for one in first.launches if "ahead of the others" in one.reason.why}
+    assume(ahead)
+    assert all(first.launch[group] == 1 for group in ahead)
+    assert list(broken_laws(snapshot, first)) == []
+    following = launches_on_their_way(snapshot, first)
+    state = data.draw(st.sampled_from((State.QUEUED, State.REQUESTING)))
+    waiting = tuple(replace(one, state=state) if one.id.startswith("new:") else one for one in following.slices)
+    again = plan(replace(following, slices=waiting))
+    assert [one.slice for one in again.cancel if one.slice in {f"new:{group}:0" for group in ahead}] == []
+    assert ahead & again.launch.keys() == set()
 
 
 def unserved(answer: Plan) -> int:

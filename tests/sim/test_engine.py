@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, job, script, settings
-from windlass.core.snapshot import Demand, amounts
+from windlass.core.snapshot import Demand, Gang, amounts
 from windlass.journal import open_journal
 from windlass.sim.arbitrary import arbitrary_script
-from windlass.sim.clock import virtually
+from windlass.sim.clock import EPOCH, virtually
 from windlass.sim.engine import Engine, simulate
 from windlass.sim.faults import KINDS, Fault
 from windlass.sim.forgetful import ForgetfulJournal
@@ -142,6 +142,16 @@ def test_a_controller_is_killed_often_and_nothing_is_lost():
     assert run.breaches == ()
     assert run.faults["killed"] > 5
     assert run.finished == 3
+
+
+def test_a_gang_of_several_slices_starts_soon_after_its_group_sells_again():
+    """Its first slice is sent ahead: it does not wait for the hour after which failures are forgotten."""
+    gang = job("wide", 3, gang=Gang.SPREAD)
+    engine = Engine(script(gang, faults=(Fault("stock-out", end=900),), hours=2.0))
+    run = engine.run()
+    assert (run.breaches, run.finished) == ((), 1)
+    [started] = {at - EPOCH for at in engine.workload.all_started.values()}
+    assert 900 < started < 1500
 
 
 def test_a_storm_is_read_from_a_file():

@@ -220,7 +220,7 @@ def test_a_controller_that_holds_slices_for_a_gang_past_its_deadline_is_caught(m
 
     def clinging(snapshot):
         made, held = honest(snapshot), Reason(Code.GANG_HELD, "held for gang late, which cannot start whole yet")
-        return replace(made, keep=tuple(replace(one, reason=held) for one in made.keep))
+        return replace(made, stays=tuple(replace(one, reason=held) for one in made.keep), _busy=tuple)
 
     monkeypatch.setattr(reckoning, "plan", clinging)
     assert "S7" in broken(simulate(script(job("a")), stop_at_breach=False))

@@ -162,12 +162,12 @@ def _sources(config: Config, before: Chronicle | None) -> Iterator[Check]:
             yield problem(where, trouble or f"gave no answer within {limit}", _source_remedy(config, name, sight))
         else:
             yield ok(where, f"lists {plural(len(many), 'instance')} of ours")
-    if look.view is None or "workload" in look.troubles:
+    if look.work is None or "workload" in look.troubles:
         text = look.troubles.get("workload", f"gave no answer within {limit}")
         yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
     else:
-        tasks = sum(one.count for one in look.view.demands)
-        yield ok("workload", f"{plural(len(look.view.nodes), 'node')} joined, {plural(tasks, 'task')} waiting")
+        tasks = sum(one.count for one in look.work.demand.values())
+        yield ok("workload", f"{plural(len(look.work.node), 'node')} joined, {plural(tasks, 'task')} waiting")
     for mistake in look.mistakes:
         yield note("workload", f"left out: {mistake}", "correct the demand where it was made")
     if before is not None:
@@ -186,7 +186,7 @@ def _leaks(config: Config, sight: Sight, before: Chronicle) -> Iterator[Check]:
     controller that runs launches and ends meanwhile."""
     after, listed, found = sight.chronicle.book, set[str](), False
     for name, many in sight.look.instances.items():
-        ours = {one.slice_id for one in many or ()}
+        ours = set(many or ())
         listed |= ours
         for slice_id in sorted(ours - after.slices.keys() - after.gone.keys()):
             found = True

@@ -14,12 +14,13 @@ from typing import Final, cast
 
 from windlass.config import Config
 from windlass.config.assembling import assembled
-from windlass.control.chronicle import Chronicle
-from windlass.control.folding import Fold, Seen, fold
+from windlass.control.chronicle import SETTINGS, Chronicle
+from windlass.control.folding import Fold, fold
 from windlass.control.observing import Look, Observer
 from windlass.control.orders import obeyed, orders_after
 from windlass.control.picture import chronicle_of
 from windlass.control.reckoning import ORDERS
+from windlass.control.sighting import sighted_after
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, Instance, Provider
 from windlass.workloads.protocol import Workload
@@ -52,7 +53,9 @@ def seen(config: Config, *, remembered: bool = True) -> Sight:
     look, denied = asyncio.run(_looked(config))
     chronicle = known(config) if remembered else Chronicle()  # after the look: whatever is listed had its record before
     now = time.time()
-    folded = fold(chronicle.book, Seen(look.instances, look.view), config.settings, now)
+    settings, was = config.settings, chronicle.settings.get(SETTINGS)
+    sighted = sighted_after(chronicle.sighted, look.instances, look.work, look.troubles, was, settings)
+    folded = fold(chronicle.book, sighted, settings, now)
     return Sight(look, chronicle, folded, now, denied)
 
 

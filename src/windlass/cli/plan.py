@@ -115,7 +115,8 @@ def _live(config_file: str) -> Snapshot:
         click.echo(f"{name} is in trouble: {trouble}{more}", err=True)
     for mistake in sight.look.mistakes:
         click.echo(f"left out: {mistake}", err=True)
-    if sight.look.view is None:
+    if sight.look.work is None:
         click.echo("without its workload nothing can be planned; windlass doctor looks at all of it", err=True)
         sys.exit(1)
-    return snapshot_of(sight.fold.book, sight.look.view, config.settings, sight.now)
+    work = sight.look.work
+    return snapshot_of(sight.fold.book, work.demand.values(), work.request.values(), config.settings, sight.now)

@@ -45,10 +45,10 @@ class Account:
 KINDS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
 
 
-def opened(accounts: Mapping[str, Account], book: Book, now: float) -> dict[str, Account]:
+def opened(accounts: Mapping[str, Account], book: Book, now: float) -> Mapping[str, Account]:
     """With an account for every group that has slices from ``now`` on, so that their first second is charged too."""
-    new = {record.group for record in book.slices.values()} - accounts.keys()
-    return {**accounts, **{group: Account(round(now * 10**6)) for group in sorted(new)}}
+    new = {*book.roll.at_work, *(record.group for record in book.roll.astir.values())} - accounts.keys()
+    return {**accounts, **{group: Account(round(now * 10**6)) for group in sorted(new)}} if new else accounts
 
 
 def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Reason], now: float) -> dict[str, Account]:
@@ -67,10 +67,12 @@ def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Rea
 def _rates(book: Book, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
     """What each account of each group bears per hour; together the prices of the group's slices."""
     rates: dict[str, dict[str, int]] = {}
-    for record in book.slices.values():
+    for group, crowd in book.roll.at_work.items():
+        rates[group] = {**_NOTHING, "work": crowd.work, "idle": crowd.price - crowd.work}
+    for record in book.roll.astir.values():
         mine = rates.get(record.group)
         if mine is None:
-            mine = rates[record.group] = dict.fromkeys(KINDS, 0)
+            mine = rates[record.group] = dict(_NOTHING)
         price = record.price
         if record.state is State.READY:
             work = record.price_at_work
@@ -90,4 +92,5 @@ def _rates(book: Book, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]
     return rates
 
 
+_NOTHING: Final = dict.fromkeys(KINDS, 0)
 _HELD_READY: Final = frozenset({Code.SPARE, Code.MIN})

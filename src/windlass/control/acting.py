@@ -103,9 +103,7 @@ class Actuator:
     # -- what the book asks for ---------------------------------------------------------------------------------------
 
     def _calls(self, book: Book, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
-        for record in book.slices.values():
-            if record.state is State.READY and not record.fence:
-                continue  # nothing was ever asked of the workload about it
+        for record in book.roll.astir.values():
             if not record.quarantine:
                 yield from self._calls_for(record, settings, now)
         for name in book.gone:

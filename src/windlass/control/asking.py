@@ -21,21 +21,20 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
 
     ``calling``: slices whose launch call is under way.
     """
-    policy, slices, luck = settings.policy, dict(book.slices), dict(book.luck)
+    policy, changed, luck = settings.policy, dict[str, SliceRecord](), dict[str, Luck]()
+    busy: dict[str, int] = {}
     for record in _in_order(book, State.REQUESTING):
         due = record.since + policy.requesting_timeout * record.attempts / policy.tries
         if now >= due and record.attempts < policy.tries and record.id not in calling:
-            slices[record.id] = replace(record, attempts=record.attempts + 1)
-    busy: dict[str, int] = {}
-    for record in _in_order(book, State.REQUESTING):
-        if record.id in calling or slices[record.id].attempts > record.attempts:
+            changed[record.id] = replace(record, attempts=record.attempts + 1)
+        if record.id in calling or record.id in changed:
             busy[record.group] = busy.get(record.group, 0) + 1
     for group, records in _by_group(book).items():
         sold = settings.by_name.get(group)
         if sold is None or book.is_frozen(group):
             continue
         for record in records:
-            mine = luck.get(group, Luck())
+            mine = luck.get(group) or book.luck.get(group, Luck())
             if busy.get(group, 0) >= policy.launch_concurrency:
                 why = f"{plural(policy.launch_concurrency, 'launch call')} of {group} are under way"
             elif not may_ask(mine, policy.launch_rate, policy.backoff, now):
@@ -44,15 +43,15 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
             else:
                 busy[group] = busy.get(group, 0) + 1
                 luck[group] = asked(mine, policy.launch_rate, policy.backoff, now)
-                slices[record.id] = _requested(record, sold, now)
+                changed[record.id] = _requested(record, sold, now)
                 continue
             if record.reason.code != Code.RATE_LIMITED:
-                slices[record.id] = replace(record, reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
-    return replace(book, slices=slices, luck=luck)
+                changed[record.id] = replace(record, reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
+    return book.after(changed, luck={**book.luck, **luck} if luck else None)
 
 
 def _in_order(book: Book, state: State) -> list[SliceRecord]:
-    found = (record for record in book.slices.values() if record.state == state and not record.quarantine)
+    found = [record for record in book.roll.astir.values() if record.state is state and not record.quarantine]
     return sorted(found, key=lambda one: (one.since, one.id))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
@@ -17,6 +18,7 @@ from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 
 from .plain import from_plain, to_plain
+from .showing import Showing
 
 MOST: Final = 2**60
 """An amount from which on it is a mistake: a cluster's sums must fit into 64 bits."""
@@ -29,91 +31,112 @@ class Garbage(Exception):
 
 
 class Lists:
-    """Checks a provider's lists. What shows as it did before was found whole then, and is handed on as the very same
-    object: looked at once, and from then on whoever asks what is new needs no more than its identity."""
+    """Checks a provider's lists."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Instance] = {}
+        self._instances = Showing(Instance, "slice_id", _is_whole_instance)
 
-    def __call__(self, answer: object) -> tuple[Instance, ...]:
-        """The list; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
-        found: dict[str, Instance] = {}
-        for one in _many(answer, "instances"):
-            known = self._known.get(one.slice_id) if isinstance(one, Instance) and _is_key(one.slice_id) else None
-            if known is None or (known is not one and known != one):
-                if not isinstance(one, Instance) or not _is_whole_instance(one):
-                    raise Garbage(f"its list holds {_shown(one)}, which is no instance")
-                known = one
-            if known.slice_id in found:
-                raise Garbage(f"its list shows {known.slice_id} twice")
-            found[known.slice_id] = known
-        self._known = found
-        return tuple(found.values())
+    def known(self, instances: Mapping[str, Instance]) -> None:
+        """These were shown before."""
+        self._instances.known(instances)
+
+    def __call__(self, answer: object) -> Mapping[str, Instance]:
+        """The list by slice; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
+        return self._instances.take(_many(answer, "instances"), _no_instance, _listed_twice)
+
+
+def _no_instance(one: object) -> None:
+    raise Garbage(f"its list holds {_shown(one)}, which is no instance")
+
+
+def _listed_twice(name: str) -> None:
+    raise Garbage(f"its list shows {name} twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """A workload's view as tables, and a sentence for each demand in it that was left out."""
+
+    demand: Mapping[str, Demand]
+    request: Mapping[str, Demand]
+    node: Mapping[str, WorkNode]
+    word: Mapping[str, Acknowledgement]
+    mistakes: tuple[str, ...]
+    shown: WorkloadView
+    """As it came."""
+
+    @property
+    def view(self) -> WorkloadView:
+        """The view again, in the order in which it came, without what makes no sense."""
+        nodes = dict.fromkeys([node.id for node in self.shown.nodes])
+        return WorkloadView(
+            demands=tuple(self.demand.values()),
+            requests=tuple(self.request.values()),
+            nodes=tuple([self.node[name] for name in nodes]),
+            acknowledged=tuple(self.word.values()),
+        )
 
 
 class Views:
-    """Checks a workload's views, in the same way."""
+    """Checks a workload's views."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, WorkNode] = {}
-        self._demands: dict[str, Demand] = {}
-        self._requests: dict[str, Demand] = {}
+        self._demands = Showing(Demand, "id", _is_whole_demand)
+        self._requests = Showing(Demand, "id", _is_whole_demand)
+        self._nodes = Showing(WorkNode, "id", _is_whole_node)
 
-    def __call__(self, answer: object) -> tuple[WorkloadView, tuple[str, ...]]:
-        """The view, and a sentence for each demand in it that was left out."""
+    def known(
+        self, demands: Mapping[str, Demand], requests: Mapping[str, Demand], nodes: Mapping[str, WorkNode]
+    ) -> None:
+        """These were shown before."""
+        self._demands.known(demands)
+        self._requests.known(requests)
+        self._nodes.known(nodes)
+
+    def __call__(self, answer: object) -> Viewed:
+        """The view; ``Garbage`` if a part of it is not what it should be. Of demands only the odd ones are left out."""
         if not isinstance(answer, WorkloadView):
             raise Garbage(f"its view is {_shown(answer)}")
-        nodes: dict[str, WorkNode] = {}
-        raw_nodes: object = answer.nodes
-        words: object = answer.acknowledged
-        for node in _many(raw_nodes, "nodes"):
-            known = self._nodes.get(node.id) if isinstance(node, WorkNode) and _is_key(node.id) else None
-            if known is None or (known is not node and known != node):
-                if not isinstance(node, WorkNode) or not _is_whole_node(node):
-                    raise Garbage(f"its view holds {_shown(node)}, which is no node")
-                known = node
-            nodes[known.id] = known
-        for word in _many(words, "acknowledgements"):
-            if not isinstance(word, Acknowledgement) or not (
-                _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
-            ):
-                raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
         mistakes: list[str] = []
-        demands = _checked_demands(answer.demands, self._demands, mistakes)
-        requests = _checked_demands(answer.requests, self._requests, mistakes)
-        self._nodes, self._demands, self._requests = nodes, demands, requests
-        view = WorkloadView(
-            demands=tuple(demands.values()),
-            requests=tuple(requests.values()),
-            nodes=tuple(nodes.values()),
-            acknowledged=_checked_words(answer.acknowledged),
+
+        def strange(demand: Any) -> None:
+            if not isinstance(demand, Demand) or not _is_name(demand.id):
+                mistakes.append(f"{_shown(demand)} is no demand")
+            else:
+                mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
+
+        def twice(name: str) -> None:
+            mistakes.append(f"demand {name} is there twice; the first counts")
+
+        return Viewed(
+            node=self._nodes.take(_many(answer.nodes, "nodes"), _no_node, _is_fine),
+            word=_checked_words(_many(answer.acknowledged, "acknowledgements")),
+            demand=self._demands.take(_many(answer.demands, "demands"), strange, twice),
+            request=self._requests.take(_many(answer.requests, "demands"), strange, twice),
+            mistakes=tuple(mistakes),
+            shown=answer,
         )
-        return view, tuple(mistakes)
 
 
-def _checked_words(words: Iterable[Acknowledgement]) -> tuple[Acknowledgement, ...]:
+def _no_node(one: object) -> None:
+    raise Garbage(f"its view holds {_shown(one)}, which is no node")
+
+
+def _is_fine(name: str) -> None:
+    """A node that is shown twice is there all the same."""
+
+
+def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
     """One for each slice: for its newest fence, and said twice, the more running, the truer."""
     found: dict[str, Acknowledgement] = {}
     for word in words:
+        if not isinstance(word, Acknowledgement) or not (
+            _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
+        ):
+            raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
         before = found.get(word.slice_id)
         if before is None or (before.epoch, before.running) < (word.epoch, word.running):
             found[word.slice_id] = word
-    return tuple(found.values())
-
-
-def _checked_demands(demands: object, before: Mapping[str, Demand], mistakes: list[str]) -> dict[str, Demand]:
-    found: dict[str, Demand] = {}
-    for demand in _many(demands, "demands"):
-        if not isinstance(demand, Demand) or not _is_name(demand.id):
-            mistakes.append(f"{_shown(demand)} is no demand")
-        elif demand.id in found:
-            mistakes.append(f"demand {demand.id} is there twice; the first counts")
-        elif (known := before.get(demand.id)) is not None and (known is demand or known == demand):
-            found[demand.id] = known
-        elif not _is_whole_demand(demand):
-            mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
-        else:
-            found[demand.id] = demand
     return found
 
 
@@ -148,7 +171,8 @@ def _is_whole_demand(demand: Demand) -> bool:
     try:
         bundles = demand.bundles
         return (
-            all(type(number) is int for number in (demand.priority, *(bundle.count for bundle in bundles)))
+            _is_name(demand.id)
+            and all(type(number) is int for number in (demand.priority, *(bundle.count for bundle in bundles)))
             and all(_are_amounts(bundle.needs) for bundle in bundles)
             and (demand.gang is None or _is_gang(demand))
             and _is_time(demand.since)
@@ -186,11 +210,6 @@ def _many(values: object, what: str) -> list[object] | tuple[object, ...]:
     if not isinstance(values, list | tuple):
         raise Garbage(f"its {what} are {_shown(values)}")
     return values
-
-
-def _is_key(value: object) -> bool:
-    """Whether it can be looked for in a table at all."""
-    return type(value) is str
 
 
 def _is_count(value: object) -> bool:

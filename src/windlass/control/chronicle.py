@@ -8,9 +8,9 @@ up to, and everything that tells about it (``status``, ``why``, ``events``, ``re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from windlass.core.plan import Plan, Waiting
 from windlass.core.reasons import Reason
@@ -18,17 +18,16 @@ from windlass.core.snapshot import Demand
 from windlass.journal import Entry, Journal, Record
 from windlass.providers.protocol import Instance
 from windlass.version import __version__
-from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
+from windlass.workloads.protocol import Acknowledgement, WorkNode
 
 from .accounts import Account
 from .deciding import Bought
+from .differing import difference
 from .folding import Refused
-from .observing import Look
 from .plain import from_plain, to_plain
 from .policy import Settings
 from .records import Book, Gone, Luck, Moved, SliceRecord, seen_nodes
-
-T = TypeVar("T")
+from .sighting import Sighted
 
 IS: Final = "is"
 """The key of a value in an entry; an entry without it says that the subject is gone."""
@@ -49,36 +48,6 @@ UNSEEN: Final = "unseen"
 
 SETTINGS: Final = "cluster"
 """The one subject of the table ``settings``."""
-
-WORKLOAD: Final = "workload"
-PROVIDER: Final = "provider "
-"""How sources are called in the tables ``trouble`` and ``unknown``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sighted:
-    """What was last seen, source by source; what an unknown source showed last stays."""
-
-    demand: Mapping[str, Demand] = field(default_factory=dict)
-    request: Mapping[str, Demand] = field(default_factory=dict)
-    node: Mapping[str, WorkNode] = field(default_factory=dict)
-    word: Mapping[str, Acknowledgement] = field(default_factory=dict)
-    instance: Mapping[str, Instance] = field(default_factory=dict)
-    trouble: Mapping[str, str] = field(default_factory=dict)
-    """What is in trouble, by name: a source, or a slice whose calls fail; and what the trouble is."""
-    unknown: Mapping[str, bool] = field(default_factory=dict)
-    """Sources that gave no answer that counts."""
-    seller: Mapping[str, str] = field(default_factory=dict)
-    """Who lists an instance, where that is not who sells its group."""
-
-    def view(self) -> WorkloadView:
-        """What the workload showed last."""
-        return WorkloadView(
-            tuple(self.demand.values()),
-            tuple(self.request.values()),
-            tuple(self.node.values()),
-            tuple(self.word.values()),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +97,14 @@ class Chronicle:
         book, sighted = self.book, self.sighted
         return {
             "settings": self.settings,
-            **{one.name: getattr(sighted, one.name) for one in fields(sighted)},
+            "demand": sighted.demand,
+            "request": sighted.request,
+            "node": sighted.node,
+            "word": sighted.word,
+            "instance": sighted.instance,
+            "trouble": sighted.trouble,
+            "unknown": sighted.unknown,
+            "seller": sighted.seller,
             "slice": book.slices,
             "luck": book.luck,
             "gone": book.gone,
@@ -169,86 +145,10 @@ KINDS: Final[Mapping[str, Any]] = {
 # -- what a pass adds ----------------------------------------------------------------------------------------------
 
 
-def recognized(look: Look, before: Sighted) -> Look:
-    """The look with the very objects that showed before where they are equal: compared once, and from then on whoever
-    asks what is new needs no more than their identity."""
-    view = look.view
-    if view is not None:
-        view = WorkloadView(
-            _recognized(view.demands, before.demand, lambda one: one.id),
-            _recognized(view.requests, before.request, lambda one: one.id),
-            _recognized(view.nodes, before.node, lambda one: one.id),
-            _recognized(view.acknowledged, before.word, lambda one: one.slice_id),
-        )
-    instances = {
-        name: None if many is None else _recognized(many, before.instance, lambda one: one.slice_id)
-        for name, many in look.instances.items()
-    }
-    return replace(look, view=view, instances=instances)
-
-
-def _recognized(values: Iterable[T], before: Mapping[str, T], name: Callable[[T], str]) -> tuple[T, ...]:
-    return tuple(
-        [
-            old if (old := before.get(name(value))) is value or (old is not None and old == value) else value
-            for value in values
-        ]
-    )
-
-
-def sighted_after(
-    before: Sighted, look: Look, calls: Mapping[str, str], was: Settings | None, settings: Settings
-) -> Sighted:
-    """What is remembered of a look; ``calls`` are the troubles of outside calls, ``was`` the settings before these."""
-    after = before
-    if look.view is not None:
-        view = look.view
-        after = replace(
-            after,
-            demand={one.id: one for one in view.demands},
-            request={one.id: one for one in view.requests},
-            node={one.id: one for one in view.nodes},
-            word={one.slice_id: one for one in view.acknowledged},
-        )
-    instance: dict[str, Instance] = {}
-    seller: dict[str, str] = {}
-    silent = {name for name, many in look.instances.items() if many is None}
-    usual = {name: sold.provider for name, sold in settings.by_name.items()}
-    if silent and was is not None:
-        for one in before.instance.values():
-            if (provider := seller_of(before, was, one)) in silent:
-                instance[one.slice_id] = one
-                if usual.get(one.group) != provider:
-                    seller[one.slice_id] = provider
-    for provider, many in look.instances.items():
-        shown = {one.slice_id: one for one in many or ()}
-        instance.update(shown)
-        if seller:  # what two of them show is the last one's
-            seller = {name: other for name, other in seller.items() if name not in shown}
-        seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
-    unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if look.view is not None else [WORKLOAD])
-    return replace(
-        after,
-        instance=instance,
-        trouble={**calls, **look.troubles},
-        unknown=dict.fromkeys(unknown, True),
-        seller=seller,
-    )
-
-
-def seller_of(sighted: Sighted, settings: Settings, instance: Instance) -> str:
-    """Who lists an instance."""
-    sold = settings.by_name.get(instance.group)
-    return sighted.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")
-
-
-def silent_providers(sighted: Sighted) -> set[str]:
-    """Providers that gave no answer that counts."""
-    return {name.removeprefix(PROVIDER) for name in sighted.unknown if name.startswith(PROVIDER)}
-
-
-def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> dict[str, Waiting]:
+def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> Mapping[str, Waiting]:
     """Who waits and why. A reason is news when it changes, not when only its numbers do."""
+    if not before and not plan.waiting:
+        return before
     return {
         one.demand: old if (old := before.get(one.demand)) is not None and _alike(old, one) else one
         for one in plan.waiting
@@ -261,29 +161,33 @@ def _alike(old: Waiting, new: Waiting) -> bool:
     }
 
 
-def stays_after(before: Mapping[str, Reason], plan: Plan) -> dict[str, Reason]:
-    """Why each slice stays, told anew when the code changes."""
+def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
+    """Why each slice stays that is not simply at work, told anew when the code changes."""
     return {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
-        for one in plan.keep
+        for one in plan.stays
     }
 
 
-def entries_between(before: Chronicle, after: Chronicle, at: float) -> Iterator[Entry]:
+def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entry]:
     """What must be written so that the later chronicle is read back."""
+    found: list[Entry] = []
     old = before.tables()
     for kind, table in after.tables().items():
-        was = old[kind]
-        if was is table:
-            continue
-        others = [subject for subject, value in table.items() if was.get(subject) is not value]
-        for subject in sorted(others):
-            value = table[subject]
-            if value != was.get(subject):
-                yield Entry(kind, subject, at, {IS: to_plain(value)})
-        if len(table) < len(was) + len(others):  # else every subject that was there is there still
-            for subject in sorted(was.keys() - table.keys()):
-                yield Entry(kind, subject, at, {})
+        if table is not old[kind]:
+            found += entries_of(kind, old[kind], table, at)
+    return found
+
+
+def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], at: float) -> list[Entry]:
+    """The same for one table."""
+    changed, gone = difference(before, after)
+    found = [
+        Entry(kind, subject, at, {IS: to_plain(value)})
+        for subject in sorted(changed)
+        if (value := after[subject]) != before.get(subject)
+    ]
+    return found + [Entry(kind, subject, at, {}) for subject in sorted(gone)]
 
 
 def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
@@ -331,9 +235,7 @@ def _unseen(chronicle: Chronicle) -> dict[str, Any]:
 
 def with_nodes(chronicle: Chronicle) -> Chronicle:
     """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
-    nodes: dict[str, list[WorkNode]] = {}
-    for node in chronicle.sighted.node.values():
-        nodes.setdefault(node.slice_id, []).append(node)
+    nodes = chronicle.sighted.nodes_of
     slices = {
         name: replace(record, nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()
     }

@@ -8,7 +8,7 @@ from windlass.core.lifecycle import State
 from windlass.core.snapshot import Demand
 
 from .folding import unseen_until
-from .luck import availability_of, next_turn
+from .luck import next_turn, turning_points
 from .policy import Settings
 from .records import Book, Luck, SliceRecord
 
@@ -24,23 +24,15 @@ def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: f
         if demand.deadline is not None:
             yield demand.deadline
     queued = set()
-    for record in book.slices.values():
-        if record.state is State.READY and record.planned_with.busy and _undisturbed(record):
-            continue
+    for record in book.roll.astir.values():
         yield from _of_record(record, settings)
         if record.state == State.QUEUED:
             queued.add(record.group)
     for group in sorted(queued):
         yield next_turn(book.luck.get(group, Luck()), policy.launch_rate, policy.backoff, now)
     for group, luck in book.luck.items():
-        until = availability_of(luck, policy.backoff, now).until
-        if until is not None and group in known:
-            yield until
-
-
-def _undisturbed(record: SliceRecord) -> bool:
-    """Whether no clock runs for a slice that has work."""
-    return record.absent_since is None and record.unwell_since is None and record.marked_until is None
+        if group in known:
+            yield from turning_points(luck, policy.backoff, now)
 
 
 def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:

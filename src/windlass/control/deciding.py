@@ -8,49 +8,56 @@ what grows or calls back is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
 from windlass.core.plan import Launch, Plan
 from windlass.core.reasons import Reason
-from windlass.core.snapshot import Cluster, Snapshot
-from windlass.workloads.protocol import WorkloadView
+from windlass.core.snapshot import Availability, Cluster, Demand, Group, Snapshot
 
 from .luck import availability_of
 from .policy import Settings, SoldGroup
-from .records import Book, Luck, Moved, SliceRecord, moved
+from .records import Book, Moved, SliceRecord, moved
 
 
-def snapshot_of(book: Book, view: WorkloadView, settings: Settings, now: float) -> Snapshot:
+def snapshot_of(
+    book: Book, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
+) -> Snapshot:
     """All that the planner depends on."""
-    held = frozenset([record.id for record in book.slices.values() if record.quarantine])
-    rules = settings.policy.backoff
+    held = frozenset([record.id for record in book.roll.astir.values() if record.quarantine])
     return Snapshot(
-        groups=tuple(
-            replace(
-                sold.group,
-                availability=availability_of(book.luck.get(sold.group.name, Luck()), rules, now),
-                protected=sold.group.protected | held,
-                frozen=book.is_frozen(sold.group.name),
-            )
-            for sold in settings.groups
-        ),
+        groups=tuple([_as_it_is(sold.group, book, settings, held, now) for sold in settings.groups]),
         slices=tuple([record.planned_with for record in book.slices.values()]),
-        demands=view.demands,
-        requests=view.requests,
+        demands=tuple(demands),
+        requests=tuple(requests),
         cluster=_ceilings(book, settings),
         now=now,
     )
 
 
+def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str], now: float) -> Group:
+    """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
+    where there is nothing to say."""
+    luck, frozen = book.luck.get(group.name), book.is_frozen(group.name)
+    known = _NOTHING_KNOWN if luck is None else availability_of(luck, settings.policy.backoff, now)
+    if not held and not frozen and known == group.availability and not group.frozen:
+        return group
+    return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
+
+
+_NOTHING_KNOWN: Final = Availability()
+
+
 def _ceilings(book: Book, settings: Settings) -> Cluster:
     """The cluster's limits, less what slices of removed groups still cost: the planner does not know their price."""
-    cluster, known = settings.cluster, settings.by_name
+    cluster, known, roll = settings.cluster, settings.by_name, book.roll
     if cluster.max_hourly_cost is None:
         return cluster
-    removed = (one for one in book.slices.values() if one.group not in known and one.state in COSTLY)
-    return replace(cluster, max_hourly_cost=max(0, cluster.max_hourly_cost - sum(one.price for one in removed)))
+    removed = sum(crowd.price for group, crowd in roll.at_work.items() if group not in known)
+    removed += sum(one.price for one in roll.astir.values() if one.group not in known and one.state in COSTLY)
+    return replace(cluster, max_hourly_cost=max(0, cluster.max_hourly_cost - removed)) if removed else cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +105,20 @@ class _Deciding:
 
     def __init__(self, book: Book, groups: Mapping[str, SoldGroup], now: float) -> None:
         self.book, self.groups, self.now = book, groups, now
-        self.slices = dict(book.slices)
+        self.changed: dict[str, SliceRecord] = {}
         self.moves: list[Moved] = []
         self.bought: list[Bought] = []
 
     def done(self) -> Decision:
-        return Decision(replace(self.book, slices=self.slices), tuple(self.moves), tuple(self.bought))
+        return Decision(self.book.after(self.changed), tuple(self.moves), tuple(self.bought))
+
+    def record(self, slice_id: str) -> SliceRecord | None:
+        """As it is by now."""
+        return self.changed.get(slice_id) or self.book.slices.get(slice_id)
+
+    def astir(self) -> Iterable[SliceRecord]:
+        """Every record that was astir or has been touched, as it is by now."""
+        return {**self.book.roll.astir, **self.changed}.values() if self.changed else self.book.roll.astir.values()
 
     def buy(self, launch: Launch, new_id: Callable[[str], str]) -> None:
         sold, ids = self.groups[launch.group], []
@@ -119,32 +134,32 @@ class _Deciding:
                 sold.group.price or 0,
             )
             ids.append(record.id)
-            self.slices[record.id] = record
+            self.changed[record.id] = record
             self.moves.append(Moved(record.id, None, State.QUEUED, self.now, launch.reason))
         self.bought.append(Bought(tuple(ids), launch))
 
     def move(self, slice_id: str, target: State, reason: Reason) -> None:
-        record = self.slices.get(slice_id)
+        record = self.record(slice_id)
         if record is None or record.quarantine:
             return
-        self.slices[slice_id], move = moved(record, target, self.now, reason)
+        self.changed[slice_id], move = moved(record, target, self.now, reason)
         self.moves += [move] if move is not None else []
 
     def cancel(self, slice_id: str, reason: Reason) -> None:
         """A launch that is not needed any more; not while hosts of it are in the workload: they may hold work."""
-        record = self.slices.get(slice_id)
+        record = self.record(slice_id)
         if record is None or (record.nodes and record.state != State.QUEUED):
             return
         self.move(slice_id, State.TERMINATED if record.state == State.QUEUED else State.TERMINATING, reason)
 
     def mark(self, slice_id: str, until: float | None) -> None:
-        record = self.slices.get(slice_id)
+        record = self.record(slice_id)
         if record is not None:
-            self.slices[slice_id] = replace(record, marked_until=until)
+            self.changed[slice_id] = replace(record, marked_until=until)
 
     def end_certified(self) -> None:
         """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
-        draining = [record for record in self.slices.values() if record.state is State.DRAINING]
+        draining = [record for record in self.astir() if record.state is State.DRAINING]
         for record in sorted(draining, key=lambda one: one.id):
             if record.certified and not self.book.is_frozen(record.group):
                 why = f"acknowledged empty under fence {record.fence}"
@@ -152,7 +167,7 @@ class _Deciding:
 
     def see_off(self) -> None:
         """Slices that must leave, whatever the plan says."""
-        leaving = [record for record in self.slices.values() if record.leaving is not None]
+        leaving = [record for record in self.astir() if record.leaving is not None]
         for record in sorted(leaving, key=lambda one: one.id):
             assert record.leaving is not None
             if record.state == State.READY:

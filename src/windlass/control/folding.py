@@ -7,7 +7,7 @@ from here or from a plan, is legal by the table, and says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.core.lifecycle import ENDED, ENDING, State
@@ -15,11 +15,12 @@ from windlass.core.quantities import ACCELERATORS
 from windlass.core.reasons import Code, Reason, plural, seconds
 from windlass.core.snapshot import Amounts, Group, Node
 from windlass.providers.protocol import Instance
-from windlass.workloads.protocol import WorkloadView, WorkNode
+from windlass.workloads.protocol import WorkNode
 
 from .luck import held_off, over_quota, succeeded, unlucky
 from .policy import Policy, Settings
 from .records import Book, Failure, Gone, Luck, Moved, SliceRecord, moved, seen_nodes
+from .sighting import PROVIDER, WORKLOAD, Sighted, seller_of
 
 REMEMBERED = 3600.0
 """Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
@@ -40,16 +41,6 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was observed since the last fold. None is "unknown", an empty tuple is "nothing"."""
-
-    instances: Mapping[str, Sequence[Instance] | None]
-    """By provider."""
-    view: WorkloadView | None
-    refused: tuple[Refused, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Fold:
     """The next book and how it came about."""
 
@@ -59,91 +50,89 @@ class Fold:
     """Sources that did not answer; nothing shrinks while there are any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What showed at the last fold, by id; what shows again as the very same object need not be looked at."""
-
-    instances: Mapping[str, Instance] = field(default_factory=dict)
-    nodes: Mapping[str, WorkNode] = field(default_factory=dict)
-
-
-NOTHING_KNOWN = Known()
-
-
-def fold(book: Book, seen: Seen, settings: Settings, now: float, known: Known = NOTHING_KNOWN) -> Fold:
-    """The next book."""
-    return _Folding(book, seen, settings, now, known).done()
+def fold(
+    book: Book,
+    sighted: Sighted,
+    settings: Settings,
+    now: float,
+    refused: Sequence[Refused] = (),
+    touched: Collection[str] | None = None,
+) -> Fold:
+    """The next book. ``touched``: slices that do not show as they did when the book was made; None: it may be any."""
+    return _Folding(book, sighted, settings, now).done(refused, touched)
 
 
 class _Folding:
     """One fold under way: the records and the luck as they become."""
 
-    def __init__(self, book: Book, seen: Seen, settings: Settings, now: float, known: Known) -> None:
-        self.known = known
-        self.book, self.seen, self.policy, self.now = book, seen, settings.policy, now
-        self.groups = {name: sold.group for name, sold in settings.by_name.items()}
-        self.slices = dict(book.slices)
-        self.luck = dict(book.luck)
-        self.gone = {name: one for name, one in book.gone.items() if now - one.at < REMEMBERED}
+    def __init__(self, book: Book, sighted: Sighted, settings: Settings, now: float) -> None:
+        self.book, self.sighted, self.settings, self.now = book, sighted, settings, now
+        self.policy = settings.policy
+        self.silent, self.workload_known = sighted.silent, WORKLOAD not in sighted.unknown
+        self.changed: dict[str, SliceRecord] = {}
+        self.luck: dict[str, Luck] = {}
+        self.gone = book.gone
+        if any(now - one.at >= REMEMBERED for one in book.gone.values()):
+            self.gone = {name: one for name, one in book.gone.items() if now - one.at < REMEMBERED}
         self.moves: list[Moved] = []
-        self.listed = {one.slice_id: (one, provider) for provider, many in seen.instances.items() for one in many or ()}
-        self.nodes: dict[str, list[WorkNode]] = {}
-        self.words: dict[tuple[str, int], int] = {}
-        for node in seen.view.nodes if seen.view else ():
-            self.nodes.setdefault(node.slice_id, []).append(node)
-        for word in seen.view.acknowledged if seen.view else ():  # said twice: the more running, the truer
-            key = (word.slice_id, word.epoch)
-            self.words[key] = max(word.running, self.words.get(key, 0))
 
-    def done(self) -> Fold:
-        for refusal in sorted(self.seen.refused, key=lambda one: one.slice_id):
+    def done(self, refused: Sequence[Refused], touched: Collection[str] | None) -> Fold:
+        book = self.book
+        for refusal in sorted(refused, key=lambda one: one.slice_id):
             self._refuse(refusal)
-        for name in sorted([name for name, record in self.slices.items() if not self._steady(record)]):
-            record = self.slices[name]
+        for name in sorted(book.slices if touched is None else {*book.roll.astir, *touched}):
+            record = self.changed.get(name) or book.slices.get(name)
+            if record is None:
+                continue
             before = len(self.moves)
             following = self._certified(self._next(record))
             if following is not record:
-                self.slices[name] = following
+                self.changed[name] = following
                 if following.state != record.state:
                     self._learn(record, following, self.moves[before:])
-        for name in sorted(self.listed.keys() - self.slices.keys()):
-            self._adopt(*self.listed[name])
-        unknown = [f"provider {name}" for name, many in sorted(self.seen.instances.items()) if many is None]
-        unknown += [] if self.seen.view else ["workload"]
-        book = replace(self.book, slices=self.slices, luck=self.luck, gone=self.gone)
-        return Fold(book, tuple(self.moves), tuple(unknown))
+        for name in sorted(self.sighted.instance.keys() - book.slices.keys()):
+            if (instance := self._listed(name)) is not None:
+                self._adopt(instance, seller_of(self.sighted, self.settings, instance))
+        unknown = [f"{PROVIDER}{name}" for name in sorted(self.silent)]
+        unknown += [] if self.workload_known else [WORKLOAD]
+        luck = {**book.luck, **self.luck} if self.luck else None
+        return Fold(book.after(self.changed, luck=luck, gone=self.gone), tuple(self.moves), tuple(unknown))
 
-    def _steady(self, record: SliceRecord) -> bool:
-        """Whether a ready slice shows exactly as it did and no clock runs for it: then nothing can come of it."""
-        if record.state is not State.READY or record.absent_since is not None or record.unwell_since is not None:
-            return False
-        name = record.id
-        found, nodes = self.listed.get(name), self.nodes.get(name, ())
-        if found is None or self.known.instances.get(name) is not found[0] or len(nodes) != len(record.nodes):
-            return False
-        known = self.known.nodes
-        for node in nodes:
-            if known.get(node.id) is not node:
-                return False
-        return record.leaving is None
+    def _listed(self, name: str) -> Instance | None:
+        """What shows of a slice in the list of a provider that has answered."""
+        found = self.sighted.instance.get(name)
+        if found is None or (self.silent and seller_of(self.sighted, self.settings, found) in self.silent):
+            return None
+        return found
+
+    def _luck(self, group: str) -> Luck:
+        return self.luck.get(group) or self.book.luck.get(group) or Luck()
+
+    def _group(self, name: str) -> Group | None:
+        sold = self.settings.by_name.get(name)
+        return sold.group if sold is not None else None
+
+    def _running(self, record: SliceRecord) -> int | None:
+        """Tasks that still run there by the workload's word for the current fence; None: there is no such word."""
+        word = self.sighted.word.get(record.id) if self.workload_known else None
+        return word.running if word is not None and word.epoch == record.fence else None
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
     def _sight(self, record: SliceRecord) -> _Sight:
-        found = self.listed.get(record.id)
         return _Sight(
-            instance=found[0] if found else None,
-            provider_known=self.seen.instances.get(record.provider) is not None,
-            nodes=tuple(self.nodes.get(record.id, ())),
-            workload_known=self.seen.view is not None,
-            running=self.words.get((record.id, record.fence)),
+            instance=self._listed(record.id),
+            provider_known=record.provider not in self.silent,
+            nodes=self.sighted.nodes_of.get(record.id, ()) if self.workload_known else (),
+            workload_known=self.workload_known,
+            running=self._running(record),
         )
 
     def _next(self, record: SliceRecord) -> SliceRecord:
         """The record after what was seen of it, state by state as far as that goes."""
         if record.quarantine:
             return record
-        sight, group = self._sight(record), self.groups.get(record.group)
+        sight, group = self._sight(record), self._group(record.group)
         record = _looked_at(record, sight, group, self.policy, self.now)
         for _ in State:  # no life has more steps than there are states
             step = _step(record, sight, group, self.policy, self.now)
@@ -166,9 +155,8 @@ class _Folding:
         """
         if record.state == State.TERMINATING and record.certified:
             return record
-        empty = self.words.get((record.id, record.fence)) == 0
         waits = record.state in (State.DRAINING, State.TERMINATING)
-        certificate = record.fence if waits and empty else None
+        certificate = record.fence if waits and self._running(record) == 0 else None
         if record.state in ENDING - {State.TERMINATING}:
             certificate = record.certificate
         return record if certificate == record.certificate else replace(record, certificate=certificate)
@@ -177,7 +165,7 @@ class _Folding:
 
     def _learn(self, before: SliceRecord, after: SliceRecord, moves: list[Moved]) -> None:
         """What the moves of a record say about its group's provider. A machine that crashes says nothing about it."""
-        luck, rules = self.luck.get(after.group, Luck()), self.policy.backoff
+        luck, rules = self._luck(after.group), self.policy.backoff
         for move in moves:
             taken = move.reason.code == Code.PREEMPTED
             if move.target in _FAILED or (move.target == State.LOST and (taken or before.joined_at is None)):
@@ -189,7 +177,7 @@ class _Folding:
             self.luck[after.group] = succeeded(luck, self.now, boot)
 
     def _refuse(self, refusal: Refused) -> None:
-        record = self.slices.get(refusal.slice_id)
+        record = self.changed.get(refusal.slice_id) or self.book.slices.get(refusal.slice_id)
         if record is None or record.state != State.REQUESTING:
             return
         throttled = refusal.code == Code.RATE_LIMITED
@@ -197,8 +185,8 @@ class _Folding:
         record, move = moved(record, target, self.now, Reason(refusal.code, refusal.why))
         if move is not None:
             self.moves.append(move)
-        self.slices[record.id] = record
-        luck, rules = self.luck.get(record.group, Luck()), self.policy.backoff
+        self.changed[record.id] = record
+        luck, rules = self._luck(record.group), self.policy.backoff
         if refusal.code == Code.QUOTA:
             self.luck[record.group] = over_quota(luck, refusal.why, rules, self.now)
         elif throttled:
@@ -210,11 +198,13 @@ class _Folding:
 
     def _adopt(self, instance: Instance, provider: str) -> None:
         """An instance with our tag and without a record: taken over, or ended once more if it was ended empty."""
-        before = self.gone.pop(instance.slice_id, None)
+        before = self.gone.get(instance.slice_id)
+        if before is not None:
+            self.gone = {name: one for name, one in self.gone.items() if name != instance.slice_id}
         again = before is not None and before.certified
         why = "found at the provider with our tag and without a record"
         reason = Reason(Code.LEAKED, "shows again after it was ended" if again else why)
-        group = self.groups.get(instance.group)
+        group = self._group(instance.group)
         price = instance.price if instance.price is not None else (group.price or 0) if group else 0
         record = SliceRecord(
             instance.slice_id, instance.group, provider, State.BOOTING, self.now, reason, reason, price, seen=True
@@ -223,7 +213,7 @@ class _Folding:
         if again:
             record, move = moved(record, State.TERMINATING, self.now, reason)
             self.moves += [move] if move is not None else []
-        self.slices[record.id] = self._certified(self._next(record))
+        self.changed[record.id] = self._certified(self._next(record))
 
 
 _FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
@@ -443,7 +433,7 @@ def _lost(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> tup
 
 def ended(book: Book) -> tuple[str, ...]:
     """Slices that have come to their end and may be forgotten once that is in the journal."""
-    return tuple(sorted(record.id for record in book.slices.values() if record.state in ENDED))
+    return tuple(sorted([record.id for record in book.roll.astir.values() if record.state in ENDED]))
 
 
 def forgotten(book: Book, now: float) -> Book:
@@ -452,5 +442,4 @@ def forgotten(book: Book, now: float) -> Book:
     if not over:
         return book
     gone = {name: Gone(now, book.slices[name].certified) for name in over}
-    kept = {name: record for name, record in book.slices.items() if name not in gone}
-    return replace(book, slices=kept, gone={**book.gone, **gone})
+    return book.after({}, over, gone={**book.gone, **gone})

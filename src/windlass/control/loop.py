@@ -21,7 +21,7 @@ from windlass.version import __version__
 from windlass.workloads.protocol import Workload
 
 from .acting import Actuator
-from .chronicle import SETTINGS, VERSION, Chronicle, recognized, recovered, saved, sighted_after, with_nodes
+from .chronicle import SETTINGS, VERSION, Chronicle, recovered, saved, with_nodes
 from .deadlines import next_deadline
 from .folding import Fold
 from .leading import Leading, NotLeading
@@ -29,6 +29,7 @@ from .observing import Observer
 from .orders import orders_after
 from .policy import Leadership, Settings
 from .reckoning import ORDERS, Given, Reckoned, reckoned
+from .sighting import sighted_after
 from .steering import Steer, Steered, as_told
 
 SAVE_AFTER = 1000
@@ -88,6 +89,7 @@ class Controller:
         began = self.steady()
         self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
         self.chronicle = with_nodes(recovered(self.journal))
+        self._observer.known(self.chronicle.sighted)
         self._looked_at = (self.chronicle.at, began)
         self._marked = False
         self._numbers = count(self.journal.last_seq() + 1)
@@ -128,6 +130,7 @@ class Controller:
         self.settings, self.providers, self.workload = settings, dict(providers), workload
         self.actuator.providers, self.actuator.workload = self.providers, workload
         self._observer = self._new_observer()
+        self._observer.known(self.chronicle.sighted)
 
     def _new_observer(self) -> Observer:
         return Observer(
@@ -142,19 +145,24 @@ class Controller:
 
     async def tick(self) -> Pass:
         """Observe, fold, plan, decide, commit, act."""
-        look = recognized(await self._observer.look(), self.chronicle.sighted)
+        look = await self._observer.look()
         if self.actuator.overtaken:
             raise NotLeading(self.actuator.overtaken)
         self.leading.renew()
         before, now = self.chronicle, self.now()
-        self._steered = self._steer(self.settings, look.view, before.book, now)
+        self._steered = self._steer(self.settings, look.work, before.book, now)
         settings = self._steered.settings
         refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
         given = Given(
             now=now,
             settings=settings,
             sighted=sighted_after(
-                before.sighted, look, self.actuator.troubles, before.settings.get(SETTINGS), settings
+                before.sighted,
+                look.instances,
+                look.work,
+                {**self.actuator.troubles, **look.troubles},
+                before.settings.get(SETTINGS),
+                settings,
             ),
             jump=self._jumped(looked_at),
             orders=orders_after(self.journal, before.heard.get(ORDERS, 0)),

@@ -7,6 +7,7 @@ is apart: a block for a fixed time, which the first success ends. All of it is i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
@@ -18,6 +19,8 @@ from .records import Failure, Luck
 
 BOOTS_KEPT = 20
 """Enough for a median that follows a change of season within a day."""
+EXACT = 0.0005
+"""Seconds by which a turn may be late: no loop wakes more exactly."""
 
 
 def unlucky(luck: Luck, failure: Failure, why: str, rules: BackOff) -> Luck:
@@ -47,13 +50,23 @@ def availability_of(luck: Luck, rules: BackOff, now: float) -> Availability:
     """What the planner believes of a group's provider."""
     if luck.quota_until is not None and now < luck.quota_until:
         return Availability("quota_exceeded", luck.quota_until, luck.last_error)
-    recent = [one for one in luck.failures if now - one.at < rules.heal]
+    recent = [one for one in luck.failures if now < one.at + rules.heal]
     if not recent or (luck.succeeded_at is not None and luck.succeeded_at > recent[-1].at):
         return Availability()
     until = recent[-1].at + rules.pause / health(luck, rules, recent[-1].at)
     if now >= until and all(one.code == Code.PREEMPTED for one in recent):
         return Availability()  # machines came up and were taken: nothing says that there is no stock
     return Availability("backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {luck.last_error}")
+
+
+def turning_points(luck: Luck, rules: BackOff, now: float) -> Iterator[float]:
+    """When the planner will believe something else of a group although nothing new is seen of it: a pause or a block is
+    over, and later the failures are forgotten."""
+    belief = availability_of(luck, rules, now)
+    if belief.until is not None:
+        yield belief.until
+    if belief.state == "backoff":
+        yield max(one.at for one in luck.failures) + rules.heal
 
 
 def may_ask(luck: Luck, rate: float, rules: BackOff, now: float) -> bool:
@@ -72,8 +85,15 @@ def held_off(luck: Luck, until: float) -> Luck:
 
 
 def next_turn(luck: Luck, rate: float, rules: BackOff, now: float) -> float:
-    """When the launch rate lets the next launch out."""
-    return max(now, max(luck.paced_until, now) + _spacing(luck, rate, rules, now) - 60)
+    """When the launch rate lets the next launch out. The health rises until then, so it is sooner than the health of
+    now would have it: the instant is closed in on between the two."""
+    early, late = now, max(now, max(luck.paced_until, now) + _spacing(luck, rate, rules, now) - 60)
+    if may_ask(luck, rate, rules, early):
+        return early
+    while late - early > EXACT:
+        middle = (early + late) / 2
+        early, late = (early, middle) if may_ask(luck, rate, rules, middle) else (middle, late)
+    return late
 
 
 def _spacing(luck: Luck, rate: float, rules: BackOff, now: float) -> float:

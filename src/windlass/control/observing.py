@@ -13,9 +13,10 @@ from typing import Generic, TypeVar
 
 from windlass.core.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
-from windlass.workloads.protocol import Workload, WorkloadView
+from windlass.workloads.protocol import Workload
 
-from .checking import Garbage, Lists, Views
+from .checking import Garbage, Lists, Viewed, Views
+from .sighting import Sighted
 
 T = TypeVar("T")
 
@@ -75,12 +76,16 @@ class _Source(Generic[T]):
 class Look:
     """What all sources show now. None is "unknown"."""
 
-    instances: Mapping[str, tuple[Instance, ...] | None]
-    view: WorkloadView | None
-    mistakes: tuple[str, ...] = ()
-    """Demands that were left out, in words."""
+    instances: Mapping[str, Mapping[str, Instance] | None]
+    """By provider, then by slice."""
+    work: Viewed | None
     troubles: Mapping[str, str] = field(default_factory=dict)
     """Sources that are in trouble, by name, and what it is."""
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """Demands that were left out, in words."""
+        return self.work.mistakes if self.work is not None else ()
 
 
 class Observer:
@@ -96,10 +101,18 @@ class Observer:
     ) -> None:
         """``answered`` is called when a look comes to its end that nobody waits for any more."""
         self._answered, self._waited_for = answered, False
-        self._workload = _Source(workload.observe, Views(), limit, steady, self._late)
+        self._views, self._lists = Views(), {name: Lists() for name in providers}
+        self._workload = _Source(workload.observe, self._views, limit, steady, self._late)
         self._providers = {
-            name: _Source(provider.list, Lists(), limit, steady, self._late) for name, provider in providers.items()
+            name: _Source(provider.list, self._lists[name], limit, steady, self._late)
+            for name, provider in providers.items()
         }
+
+    def known(self, sighted: Sighted) -> None:
+        """This was seen before: what shows again is the very same."""
+        self._views.known(sighted.demand, sighted.request, sighted.node)
+        for lists in self._lists.values():
+            lists.known(sighted.instance)
 
     def _late(self) -> None:
         if not self._waited_for:
@@ -111,9 +124,11 @@ class Observer:
         fresh = [task for task in begun if task is not None]
         if fresh:
             self._waited_for = True
-            await asyncio.wait(fresh, timeout=PATIENCE)
+            await asyncio.sleep(0)  # many answer at once, and need no waiting
+            if slow := [task for task in fresh if not task.done()]:
+                await asyncio.wait(slow, timeout=PATIENCE)
             self._waited_for = False
-        view = self._workload.known()
+        work = self._workload.known()
         instances = {name: source.known() for name, source in sorted(self._providers.items())}
         troubles = {f"provider {name}": source.trouble for name, source in self._providers.items() if source.trouble}
         if self._workload.trouble:
@@ -121,9 +136,9 @@ class Observer:
         for name, many in instances.items():
             if many is None:
                 troubles.setdefault(f"provider {name}", "has not answered yet")
-        if view is None:
+        if work is None:
             troubles.setdefault("workload", "has not answered yet")
-        return Look(instances, view[0] if view else None, view[1] if view else (), troubles)
+        return Look(instances, work, troubles)
 
     async def close(self) -> None:
         """Give up what is under way."""

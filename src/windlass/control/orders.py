@@ -61,10 +61,10 @@ def obeyed(book: Book, orders: Iterable[Order], now: float) -> Book:
         frozen, record = dict(book.frozen), book.slices.get(order.subject)
         match order.what:
             case "freeze":
-                book = replace(book, frozen={**frozen, order.subject: order.by})
+                book = book.after({}, frozen={**frozen, order.subject: order.by})
             case "resume":
                 frozen.pop(order.subject, None)
-                book = replace(book, frozen=frozen)
+                book = book.after({}, frozen=frozen)
             case "drain" if record is not None and record.state not in ENDING:
                 leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
                 book = book.with_records(replace(record, leaving=leaving))

@@ -150,7 +150,8 @@ _DUE = {
 def pictured(chronicle: Chronicle, configured: Settings, now: float) -> Picture:
     """A chronicle planned again at an instant, by the settings in it; ``configured`` if there are none in it yet."""
     settings = chronicle.settings.get(SETTINGS, configured)
-    snapshot = snapshot_of(chronicle.book, chronicle.sighted.view(), settings, now)
+    sighted = chronicle.sighted
+    snapshot = snapshot_of(chronicle.book, sighted.demand.values(), sighted.request.values(), settings, now)
     return Picture(chronicle, settings, now, snapshot, plan(snapshot))
 
 

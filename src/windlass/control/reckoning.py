@@ -16,29 +16,26 @@ from windlass.core.plan import Plan
 from windlass.core.planner import plan
 from windlass.core.snapshot import Snapshot
 from windlass.journal import Entry
-from windlass.providers.protocol import Instance
 
 from .accounts import charged, opened
 from .asking import ask
 from .chronicle import (
     PASS,
     SETTINGS,
-    WORKLOAD,
     Chronicle,
-    Sighted,
     entries_between,
+    entries_of,
     passed_through,
-    seller_of,
-    silent_providers,
     stays_after,
     told,
     waiting_after,
 )
 from .deciding import Bought, decide, snapshot_of
-from .folding import Fold, Known, Refused, Seen, fold, forgotten
+from .folding import Fold, Refused, fold, forgotten
 from .orders import Order, obeyed
 from .policy import Settings
 from .records import Book, by_clock
+from .sighting import WORKLOAD, Sighted
 
 ORDERS: Final = "orders"
 JUMP: Final = "jump"
@@ -87,56 +84,64 @@ def reckoned(
     """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
     now, settings = given.now, given.settings
     book = obeyed(by_clock(before.book, given.jump), (order for _, order in given.orders), now)
-    seen = seen_of(given.sighted, book, settings, given.refused)
-    folded = fold(book, seen, settings, now, Known(before.sighted.instance, before.sighted.node))
+    folded = fold(book, given.sighted, settings, now, given.refused, _touched(before, given))
+    book, waiting, stay = folded.book, before.waiting, before.stay
+    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
+    if WORKLOAD not in given.sighted.unknown:
+        snapshot = snapshot_of(book, given.sighted.demand.values(), given.sighted.request.values(), settings, now)
+        planned = (planner or plan)(snapshot)
+        decision = decide(book, planned, settings, folded.unknown, new_id, now)
+        book, bought, moves = decision.book, decision.bought, (*moves, *decision.moves)
+        waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)
+    book, calling = _asked(book, given)
     after = replace(
         before,
-        book=folded.book,
+        book=book,
         sighted=given.sighted,
-        settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
+        waiting=waiting,
+        stay=stay,
+        settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
     )
-    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
-    if seen.view is not None:
-        snapshot = snapshot_of(after.book, seen.view, settings, now)
-        planned = (planner or plan)(snapshot)
-        decision = decide(after.book, planned, settings, folded.unknown, new_id, now)
-        bought, moves = decision.bought, (*moves, *decision.moves)
-        after = replace(
-            after,
-            book=decision.book,
-            waiting=waiting_after(before.waiting, planned),
-            stay=stays_after(before.stay, planned),
-        )
-    book, calling = _asked(after.book, given)
-    after = replace(after, book=book)
-    once = (*passed_through(moves, after.book), *told(bought, given.refused, given.mistakes, now))
+    once = (*passed_through(moves, book), *told(bought, given.refused, given.mistakes, now))
     after, changes = _kept(before, after, now, news=bool(once))
     if not changes and not once:
         return Reckoned(folded, snapshot, planned, before, ())
     return Reckoned(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
 
 
+def _touched(before: Chronicle, given: Given) -> Collection[str] | None:
+    """Slices that do not show as they did when the book was made. It may be any where more than what shows is new: the
+    settings, the clock, an order, or who gives an answer at all."""
+    usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
+    if not usual or before.sighted.unknown or given.sighted.unknown:
+        return None
+    return given.sighted.touched_since(before.sighted)
+
+
 def _asked(book: Book, given: Given) -> tuple[Book, Collection[str]]:
     """The book with what is asked for now, and the calls under way if these made a difference to it."""
     asked = ask(book, given.settings, given.calling, given.now)
-    if given.calling and asked == ask(book, given.settings, (), given.now):
-        return asked, ()
+    if given.calling:
+        otherwise = ask(book, given.settings, (), given.now)
+        if asked is otherwise or (asked.luck == otherwise.luck and asked.roll.astir == otherwise.roll.astir):
+            return asked, ()
     return asked, given.calling
 
 
 def _kept(before: Chronicle, after: Chronicle, now: float, *, news: bool) -> tuple[Chronicle, tuple[Entry, ...]]:
     """The chronicle without what has ended and with its time charged, and the entries of what changed."""
-    changes = list(entries_between(before, after, now))
+    changes = entries_between(before, after, now)
     kept = replace(after, book=forgotten(after.book, now))
     if kept.book is not after.book:
-        changes += entries_between(after, kept, now)
+        changes += entries_of("slice", after.book.slices, kept.book.slices, now)
+        changes += entries_of("gone", after.book.gone, kept.book.gone, now)
     if not changes and not news:
         return before, ()
     # Time is charged to what was the case until now, and only when something changes: in between nothing does.
-    account = charged(before.account, before.book, before.stay, now)
-    charged_now = replace(kept, account=opened(account, kept.book, now), at=now)
-    return charged_now, (*changes, *entries_between(kept, charged_now, now))
+    account = opened(charged(before.account, before.book, before.stay, now), kept.book, now)
+    changes += entries_of("account", kept.account, account, now)
+    return replace(kept, account=account, at=now), tuple(changes)
 
 
 def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[Entry, ...]:
@@ -148,19 +153,3 @@ def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[
     if calling:
         data[CALLING] = sorted(calling)
     return (Entry(PASS, SETTINGS, given.now, data),) if data or given.now == before.at else ()
-
-
-def seen_of(sighted: Sighted, book: Book, settings: Settings, refused: tuple[Refused, ...] = ()) -> Seen:
-    """What a fold goes by, from what is remembered of a look: nothing counts that the journal would not tell."""
-    silent = silent_providers(sighted)
-    sellers = {sold.provider for sold in settings.groups}
-    listed: dict[str, list[Instance]] = {one.provider: [] for one in book.slices.values()}
-    if len(sellers) == 1 and not sighted.seller:
-        listed |= {provider: list(sighted.instance.values()) for provider in sellers}
-    else:
-        listed |= {provider: [] for provider in sellers}
-        for one in sighted.instance.values():
-            listed.setdefault(seller_of(sighted, settings, one), []).append(one)
-    known = {provider: tuple(many) for provider, many in listed.items() if provider not in silent}
-    view = None if WORKLOAD in sighted.unknown else sighted.view()
-    return Seen({**known, **dict.fromkeys(sorted(silent))}, view, refused)

@@ -6,7 +6,7 @@ record where it is and quarantines it, with the reason, so that one odd record n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -15,6 +15,8 @@ from windlass.core.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.reasons import Code, Reason
 from windlass.core.snapshot import Node, Slice
 from windlass.workloads.protocol import WorkNode
+
+from .roll import Roll
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,23 @@ class SliceRecord:
         return self.leaving is not None or self.reason.code not in SAVING
 
     @cached_property
+    def quiet(self) -> bool:
+        """Whether it is at work, well, and nothing is due about it: only news can change that."""
+        return (
+            self.state is State.READY
+            and not self.fence
+            and not self.quarantine
+            and self.absent_since is None
+            and self.unwell_since is None
+            and self.leaving is None
+            and self.marked_until is None
+            and self.busy_nodes > 0
+            and all(node.healthy for node in self.nodes)
+        )
+
+    @cached_property
     def busy_nodes(self) -> int:
-        return sum(node.busy for node in self.nodes)
+        return sum([node.busy for node in self.nodes])
 
     @cached_property
     def price_at_work(self) -> int:
@@ -137,7 +154,7 @@ class Gone:
     """We ended it, empty; what shows again is ended again. Else it may hold work, and is taken over."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Book:
     """Every record, and the luck of every group. Values are replaced, never changed."""
 
@@ -150,8 +167,42 @@ class Book:
     def is_frozen(self, group: str) -> bool:
         return group in self.frozen or EVERY_GROUP in self.frozen
 
+    @cached_property
+    def roll(self) -> Roll:
+        """Who is astir and who is at work."""
+        return Roll.of(self.slices.values())
+
+    def after(
+        self,
+        records: Mapping[str, SliceRecord],
+        over: Collection[str] = (),
+        *,
+        luck: Mapping[str, Luck] | None = None,
+        gone: Mapping[str, Gone] | None = None,
+        frozen: Mapping[str, str] | None = None,
+    ) -> Book:
+        """The book with records that are new or have changed, without those that are over, and with whatever else is
+        given; the same one if nothing is."""
+        slices = self.slices
+        if records or over:
+            slices = {**slices, **records}
+            for name in over:
+                slices.pop(name, None)
+        following = Book(
+            slices,
+            self.luck if luck is None else luck,
+            self.gone if gone is None else gone,
+            self.frozen if frozen is None else frozen,
+        )
+        same = slices is self.slices
+        if same and following.luck is self.luck and following.gone is self.gone and following.frozen is self.frozen:
+            return self
+        if "roll" in self.__dict__:  # brought along rather than called anew
+            following.__dict__["roll"] = self.roll if same else self.roll.after(self.slices, records, over)
+        return following
+
     def with_records(self, *records: SliceRecord) -> Book:
-        return replace(self, slices={**self.slices, **{record.id: record for record in records}})
+        return self.after({record.id: record for record in records})
 
 
 EVERY_GROUP = "*"
@@ -171,7 +222,7 @@ def by_clock(book: Book, jump: float) -> Book:
         moved_on = {key: at + jump for key, at in times.items() if at is not None}
         if moved_on:
             changed[name] = replace(record, **moved_on)  # type: ignore[arg-type]
-    return replace(book, slices={**book.slices, **changed}) if changed else book
+    return book.after(changed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ from .chronicle import (
     VERSION,
     Chronicle,
     Reader,
-    Sighted,
     with_nodes,
 )
 from .folding import Refused
@@ -44,6 +43,7 @@ from .plain import from_plain
 from .policy import Settings
 from .reckoning import CALLING, JUMP, ORDERS, Given, Reckoned, reckoned
 from .records import SliceRecord
+from .sighting import Sighted
 
 DECIDED: Final = frozenset({"slice", LAUNCH, "waiting", "stay"})
 """Kinds of entries that are decisions, each with its reason; the others are counted with them nowhere, but compared."""

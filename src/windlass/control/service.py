@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from windlass.journal import Journal, JournalError, JournalUnavailable
+from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
@@ -117,6 +117,9 @@ class Service:
                 except JournalUnavailable as error:
                     self._say(f"nothing is done, because it is not known what the journal has: {error}")
                     return  # and the chronicle is read anew, with what was written or without
+                except JournalVersion as error:
+                    self._say(f"not leading any more: {error}")
+                    return  # it can write no more, so the lease runs out, and the newer one takes over
                 except JournalError as error:
                     self._say(f"nothing is done, because the journal cannot be written: {error}")
                 except Exception as error:  # noqa: BLE001  # nothing was committed in it; the next may go better

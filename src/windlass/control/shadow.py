@@ -23,18 +23,17 @@ from .chronicle import (
     Spending,
     Would,
     entries_between,
-    recognized,
     recovered,
-    sighted_after,
     stays_after,
     waiting_after,
 )
 from .deciding import snapshot_of
-from .folding import Known, Seen, fold, forgotten
+from .folding import fold, forgotten
 from .leading import Leading
 from .observing import Observer
 from .plain import from_plain, to_plain
 from .policy import Leadership, Settings
+from .sighting import sighted_after
 
 STILL_THERE = 60.0
 """Seconds after which it notes that nothing is new."""
@@ -58,23 +57,24 @@ class Shadow:
         self._leading = Leading(journal, leadership, now, steady)
         self.chronicle = recovered(journal)
         self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
+        self._observer.known(self.chronicle.sighted)
 
     async def tick(self) -> tuple[Entry, ...]:
         """Look, fold, plan, and write down what is new."""
         self._leading.renew()
         before, settings = self.chronicle, self.settings
-        look = recognized(await self._observer.look(), before.sighted)
-        now = self.now()
-        known = Known(before.sighted.instance, before.sighted.node)
-        folded = fold(before.book, Seen(look.instances, look.view), settings, now, known)
+        look = await self._observer.look()
+        now, was = self.now(), before.settings.get(SETTINGS)
+        sighted = sighted_after(before.sighted, look.instances, look.work, look.troubles, was, settings)
+        folded = fold(before.book, sighted, settings, now)
         after = replace(
             before,
             book=forgotten(folded.book, now),
-            sighted=sighted_after(before.sighted, look, {}, before.settings.get(SETTINGS), settings),
+            sighted=sighted,
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
         )
-        if look.view is not None:
-            answer = plan(snapshot_of(after.book, look.view, settings, now))
+        if look.work is not None:
+            answer = plan(snapshot_of(after.book, sighted.demand.values(), sighted.request.values(), settings, now))
             shrinks = not folded.unknown
             after = replace(
                 after,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windlass.workloads.protocol import WorkloadView
-
+from .checking import Viewed
 from .policy import Settings
 from .records import Book
 
@@ -25,10 +24,10 @@ class Steered:
     """When they may be meant otherwise although nothing happens."""
 
 
-Steer = Callable[[Settings, WorkloadView | None, Book, float], Steered]
+Steer = Callable[[Settings, Viewed | None, Book, float], Steered]
 """Given what was told, what the workload shows (None: unknown), the book before the pass, and the time."""
 
 
-def as_told(settings: Settings, view: WorkloadView | None, book: Book, now: float) -> Steered:  # noqa: ARG001
+def as_told(settings: Settings, work: Viewed | None, book: Book, now: float) -> Steered:  # noqa: ARG001
     """Nobody steers."""
     return Steered(settings)

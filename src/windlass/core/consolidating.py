@@ -24,7 +24,7 @@ from .offers import READY_TIER
 from .quantities import format_money
 from .reasons import Code, Reason, seconds
 from .releasing import Release
-from .room import Ints, Need, Room
+from .room import Ints, Need
 from .snapshot import Node
 
 Work = list[tuple[Node, Need]]
@@ -37,7 +37,7 @@ def consolidate(release: Release) -> None:
     for group, kind in enumerate(draft.groups):
         if not (kind.scale_down and kind.scale_down.consolidate) or kind.price is None or release.launching[group]:
             continue
-        busy = [p for p in release.ready(group) if draft.busy[p] and p not in receiving and not release.is_pinned(p)]
+        busy = [p for p in release.ready(group) if draft.busy(p) and p not in receiving and not release.is_pinned(p)]
         busy = [p for p in busy if draft.slices[p].marked_until is None and release.floor(p) is None]
         tried: set[tuple[object, ...]] = set()
         for position in sorted(busy, key=lambda p: (used_share(draft, p), draft.slices[p].id)):
@@ -57,7 +57,7 @@ def _work(draft: Draft, position: int) -> Work:
 
 
 def _labels(draft: Draft, position: int, node: Node) -> dict[str, str]:
-    return {**draft.groups[draft.group_of[position] or 0].node_labels(), **node.labels}
+    return {**draft.groups[draft.group_of(position) or 0].node_labels(), **node.labels}
 
 
 def _looks_alike(
@@ -77,7 +77,7 @@ def _onto_running(release: Release, position: int, work: Work, receiving: set[in
         offers.room.take(need, np.array([row]), np.ones(1, np.int64))
     places = {int(offers.position[row]) for row in targets}
     names = sorted(draft.slices[place].id for place in places)
-    saved = format_money(draft.groups[draft.group_of[position] or 0].price or 0)
+    saved = format_money(draft.groups[draft.group_of(position) or 0].price or 0)
     why = f"its work fits on {names[0]}, which runs anyway: saves {saved}/h"
     if not release.release(position, Reason(Code.CONSOLIDATE, why)):
         offers.undo(mark)
@@ -91,8 +91,8 @@ def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
     draft, offers = release.draft, release.draft.offers
     fits = offers.open & (offers.tier == READY_TIER) & (offers.position != position)
     rows = np.flatnonzero(fits & (offers.room.capacity(need) > 0))
-    old, taints = _labels(draft, position, node), draft.groups[draft.group_of[position] or 0].taints
-    may, nodes = [], draft.layout.table.nodes
+    old, taints = _labels(draft, position, node), draft.groups[draft.group_of(position) or 0].taints
+    may, nodes = [], draft.layout.nodes
     for row in rows.tolist():
         place = int(offers.position[row])
         target = nodes[row] if row < len(nodes) else None
@@ -130,10 +130,10 @@ def _stays(release: Release, target: int, source: int) -> bool:
     draft = release.draft
     if target >= len(draft.slices) or target in draft.released or not draft.slices[target].healthy:
         return False
-    if draft.busy[target] or release.placed[target]:
+    if draft.busy(target) or target in release.placed:
         return True
-    group = draft.group_of[target] or 0
-    kind, old = draft.groups[group], draft.groups[draft.group_of[source] or 0]
+    group = draft.group_of(target) or 0
+    kind, old = draft.groups[group], draft.groups[draft.group_of(source) or 0]
     if release.free[group] <= kind.spare:
         return False  # it is held free: work on it would call for another spare, and that one for the work again
     goes_anyway = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
@@ -142,9 +142,9 @@ def _stays(release: Release, target: int, source: int) -> bool:
 
 def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     draft = release.draft
-    group = draft.group_of[position]
+    group = draft.group_of(position)
     assert group is not None
-    old, fresh = draft.groups[group], Room.fresh(draft.kinds, draft.totals)
+    old, fresh = draft.groups[group], draft.lineup.fresh
     found = []
     for other, new in enumerate(draft.groups):
         if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from .choosing import Choice, choose
+from .eligibility import Eligibility
 from .layout import Layout
 from .ledger import Ledger
 from .lifecycle import OFFERING, State
@@ -89,15 +90,14 @@ class Draft:
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
         self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
-        self.busy = layout.busy
-        self.kinds, self.totals, self.largest = layout.kinds, layout.totals, layout.largest
-        self.hosts, self.price, self.rank = layout.hosts, layout.price, layout.rank
-        self.eligibility, self.profiles = layout.eligibility, layout.profiles
-        self.profile_index = layout.profile_index
+        self.lineup = lineup = layout.lineup
+        self.kinds, self.totals, self.largest = lineup.kinds, lineup.totals, lineup.largest
+        self.hosts, self.price, self.rank = lineup.hosts, lineup.price, lineup.rank
 
         self._demands: dict[str, Demand] | None = None
         self.released: dict[int, Reason] = {}
         """Slices that go: cancelled if in flight, drained otherwise."""
+        self._released_of = [0] * len(self.groups)
         self.recalled: dict[int, Code] = {}
         """Slices that are uncordoned for a floor or a request."""
         self.requested: set[int] = set()
@@ -119,17 +119,27 @@ class Draft:
 
     def open(self) -> None:
         """Count against the ceilings; from here on what is open now is offered."""
-        counts = {key: len(places) for key, places in self.layout.positions.items()}
-        cancelled = Counter((self.group_of[p], self.slices[p].state) for p in self.released)
+        cancelled = Counter((self.group_of(p), self.slices[p].state) for p in self.released)
         strays = [self.slices[p] for p in self.layout.of(None, *State)]
-        self.ledger = Ledger(self.snapshot.cluster, self.groups, counts, cancelled, strays, self.now)
+        self.ledger = Ledger(self.snapshot.cluster, self.groups, self.layout.counts, cancelled, strays, self.now)
         self._closed = sorted({*self.released, *self._not_recallable()})
+
+    @property
+    def eligibility(self) -> Eligibility:
+        return self.layout.eligibility
+
+    @property
+    def profiles(self) -> list[int]:
+        return self.layout.profiles
+
+    @property
+    def profile_index(self) -> Ints:
+        return self.layout.profile_index
 
     @cached_property
     def offers(self) -> Offers:
         """What is offered, laid out when it is first asked for."""
-        table = self.layout.table
-        offers = Offers(self.eligibility, self.kinds, self.totals, table.rows, table.usages, flat=self.way.flat)
+        offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
         if self._closed:
             offers.open = ~np.isin(offers.position, np.array(self._closed, np.int64))
         return offers
@@ -139,16 +149,19 @@ class Draft:
         leaving = self.layout.recallable
         if not leaving:
             return
-        everywhere = (None, *range(len(self.groups)))
-        live = sorted(p for group in everywhere for p in self.layout.of(group, *OFFERING) if p not in self.released)
-        room = [group.max for group in self.groups]
         nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
-        for position in (*live, *leaving):
-            group = self.group_of[position]
+        live = [self.live_count(group) for group in range(len(self.groups))]
+        room = [group.max - count for group, count in zip(self.groups, live, strict=True)]
+        if nodes is not None:
+            nodes -= sum(group.hosts * count for group, count in zip(self.groups, live, strict=True))
+        if money is not None:
+            money -= sum((group.price or 0) * count for group, count in zip(self.groups, live, strict=True))
+        for position in leaving:
+            group = self.group_of(position)
             if group is None:
                 continue
             kind = self.groups[group]
-            if self.slices[position].state not in OFFERING and (
+            if (
                 room[group] < 1
                 or (nodes is not None and nodes < kind.hosts)
                 or (money is not None and money < (kind.price or 0))
@@ -163,14 +176,29 @@ class Draft:
 
     def live(self, group: int) -> Sequence[int]:
         """Slices QUEUED..READY of a group that stay, called back ones included."""
-        here: Sequence[int] = self.layout.offering[group]
+        here = self.layout.with_work(group, *OFFERING)
         if self.recalled:
-            here = sorted((*here, *(p for p in self.recalled if self.group_of[p] == group)))
+            here = sorted((*here, *(p for p in self.recalled if self.group_of(p) == group)))
         return [p for p in here if p not in self.released] if self.released else here
+
+    def live_count(self, group: int) -> int:
+        """How many they are."""
+        back = sum(self.group_of(p) == group for p in self.recalled) if self.recalled else 0
+        return self.layout.live[group] + back - self._released_of[group]
+
+    def release(self, position: int, reason: Reason) -> None:
+        """Let a slice go that is QUEUED..READY."""
+        self.released[position] = reason
+        group = self.group_of(position)
+        if group is not None:
+            self._released_of[group] += 1
+
+    def busy(self, position: int) -> bool:
+        return self.slices[position].at_work
 
     def is_whole_and_free(self, position: int) -> bool:
         """Nothing runs on it, and nothing is wrong with it."""
-        return not self.busy[position] and self.slices[position].healthy
+        return not self.busy(position) and self.slices[position].healthy
 
     def placed(self) -> Bools:
         """For each slice of the snapshot, then each new one: whether it got a task in this plan."""

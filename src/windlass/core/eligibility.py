@@ -24,6 +24,8 @@ class Eligibility:
     def __init__(self, demands: Iterable[Demand]) -> None:
         conditions = {condition for demand in demands for condition in (*demand.where, *demand.prefer)}
         self._keys = sorted({condition.key for condition in conditions})
+        self.asks = bool(self._keys)
+        """Whether anybody asks for a label."""
         self._index: dict[Profile, int] = {}
         self._profiles: list[tuple[dict[str, str], tuple[Taint, ...]]] = []
         self._answers: dict[Selector, tuple[Bools, Ints]] = {}

@@ -13,7 +13,7 @@ import numpy as np
 
 from .conditions import Condition, untolerated
 from .draft import Draft
-from .gangs import Tasks, holds_all, slices_for, tasks_of
+from .gangs import Tasks, holds_all, slices_for, slices_missing, tasks_of
 from .offers import Offers
 from .plan import Waiting
 from .quantities import format_needs, format_quantity
@@ -28,7 +28,8 @@ SHOWN_GROUPS = 3
 
 def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
     """Everything that waits, by id."""
-    explain, items, since = Explainer(draft), [], {d.id: d.since for d in draft.snapshot.demands}
+    explain, items = Explainer(draft), list[Waiting]()
+    since = {d.id: d.since for d in draft.snapshot.demands} if draft.waiting_shapes else {}
     for shape, count in draft.waiting_shapes:
         reasons = explain.single(shape.needs, shape.need, shape.selector)
         reason = explain.summary(reasons)
@@ -77,14 +78,9 @@ class Explainer:
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
-        self.fresh = Room.fresh(draft.kinds, draft.totals)
+        self.fresh = draft.lineup.fresh
         self._refusals: dict[tuple[int, int, bool], Reason | None] = {}
-        self._group_labels = [group.node_labels() for group in draft.groups]
-        self._labels: dict[str, set[str]] = {}
-        """Every label that some group has, with its values."""
-        for labels in self._group_labels:
-            for key, value in labels.items():
-                self._labels.setdefault(key, set()).add(value)
+        self._labels = draft.lineup.labels
 
     def summary(self, reasons: Mapping[str, Reason]) -> Reason:
         """The nearest hindrance of any group, with the sentences of the groups that have it."""
@@ -155,7 +151,7 @@ class Explainer:
         if demand.gang == Gang.SAME_NODE:
             return 1
         if demand.gang == Gang.SAME_SLICE:
-            return slices_for(demand.count, group.hosts) or 1
+            return max(1, slices_missing(draft, table, demand, index))
         selector, left = selector_of(demand), []
         checkpoint, apart = draft.checkpoint(table), np.zeros(len(table), np.bool_)
         for need, count in tasks:
@@ -199,7 +195,7 @@ class Explainer:
 
     def _mismatch(self, index: int, selector: Selector) -> Reason:
         where, _, tolerates = selector
-        group, labels = self.draft.groups[index], self._group_labels[index]
+        group, labels = self.draft.groups[index], self.draft.lineup.node_labels[index]
         for condition in where:
             if not condition.holds(labels):
                 return Reason(Code.NO_LABEL_MATCH, f"{group.name}: {self._unmet(condition, labels)}")

@@ -7,6 +7,8 @@ both. A request is for room that must exist, busy or not, so it is packed on tot
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .draft import Draft, Served
@@ -14,7 +16,7 @@ from .gangs import place_and_buy, serve_whole, try_of
 from .lifecycle import OFFERING, RECALLABLE, State
 from .offers import FLIGHT_TIERS, NEW_TIER, Offers
 from .reasons import Code
-from .room import Bools
+from .room import Bools, Room
 from .shapes import in_order
 from .snapshot import Demand, Gang
 
@@ -22,7 +24,7 @@ from .snapshot import Demand, Gang
 def raise_to_min(draft: Draft) -> None:
     """Call back, then buy, until every group has its floor or a ceiling stops it."""
     for group, kind in enumerate(draft.groups):
-        missing = kind.min - len(draft.live(group))
+        missing = kind.min - draft.live_count(group)
         if missing <= 0:
             continue
         back = _recallable(draft, group)[:missing]
@@ -51,8 +53,9 @@ def _recall(draft: Draft, positions: list[int], code: Code) -> None:
 
 def free_slices(draft: Draft, group: int, placed: Bools) -> int:
     """Slices of the group, bought ones included, with no task and no placement."""
-    back = [p for p in draft.recalled if draft.group_of[p] == group and draft.is_whole_and_free(p)]
-    free = sum(not placed[p] and p not in draft.released for p in (*draft.layout.free[group], *back))
+    back = [p for p in draft.recalled if draft.group_of(p) == group]
+    here = (p for p in (*draft.layout.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
+    free = sum(not placed[p] and p not in draft.released for p in here)
     for purchase in draft.purchases:
         if purchase.group == group:
             free += int((~placed[purchase.position : purchase.position + purchase.slices]).sum())
@@ -130,18 +133,18 @@ def _hold(draft: Draft, table: Offers, served: Served) -> None:
 
 def _total_room(draft: Draft) -> Offers:
     """Every healthy node with its whole room, in the order in which requests take it."""
-    rows = draft.layout.table.rows.copy()
-    rows[:, 4] = 0
-    for row, position in enumerate(rows[:, 1].tolist()):
+    rows, tiers = draft.layout.rows, []
+    for position in rows.position.tolist():
         state = draft.slices[position].state
-        if draft.busy[position] and state == State.READY:
+        if draft.busy(position) and state == State.READY:
             tier = BUSY_TIER
         elif state in RECALLABLE and position not in draft.recalled:
             tier = CALL_BACK_TIER
         else:
             tier = FLIGHT_TIERS.get(state, 0)
-        rows[row, 2] = tier
-    table = Offers(draft.eligibility, draft.kinds, draft.totals, rows, draft.layout.table.usages)
+        tiers.append(tier)
+    empty = Room.fresh(draft.kinds, rows.room.total)
+    table = Offers(draft.eligibility, replace(rows, tier=np.array(tiers, np.int64), room=empty))
     table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
     for purchase in draft.purchases:
         draft.offer(purchase, table)

@@ -18,7 +18,8 @@ from .draft import Draft, Purchase, Served, record
 from .market import Market
 from .matching import match
 from .offers import Offers
-from .reasons import Code
+from .plan import Waiting
+from .reasons import IMPOSSIBLE, TRANSIENT, Code
 from .room import Need, Room
 from .shapes import Selector, bundles_in_order, selector_of
 from .snapshot import Demand, Gang
@@ -190,7 +191,7 @@ def _on_one_node(attempt: Try) -> Served | None:
                 served = Served()
                 served.add(table.position[[row]], np.array([attempt.size]))
                 return served
-    fresh = Room.fresh(draft.kinds, draft.totals)
+    fresh = draft.lineup.fresh
     allowed, _ = draft.eligibility.answers(selector)
     candidates = {}
     for group in np.flatnonzero(fresh.capacity(floor)):
@@ -262,7 +263,7 @@ def _chunks(tasks: Tasks, per_slice: int) -> list[Tasks]:
 
 def _on_whole_slices(attempt: Try) -> Served | None:
     draft, table = attempt.draft, attempt.table
-    fresh = Room.fresh(draft.kinds, draft.totals)
+    fresh = draft.lineup.fresh
     fits = np.minimum.reduce([fresh.capacity(need) for need, _ in attempt.tasks])
     allowed, _ = draft.eligibility.answers(attempt.selector)
     options: dict[int, tuple[int, Tasks]] = {}
@@ -362,7 +363,7 @@ def _apart(attempt: Try) -> Served | None:
         if taken.total < count:
             rest.append((need, count - taken.total))
     allowed, _ = draft.eligibility.answers(attempt.selector)
-    fresh = Room.fresh(draft.kinds, draft.totals)
+    fresh = draft.lineup.fresh
     fits = {need: fresh.capacity(need) > 0 for need, _ in rest}
     while rest:
         takes = np.flatnonzero(fits[rest[0][0]] & allowed[draft.profile_index]).tolist()
@@ -414,8 +415,42 @@ def _take_apart(table: Offers, first: int, load: Tasks, times: int, hosts: int) 
 # -- forming -------------------------------------------------------------------------------------------------------
 
 
+def holds_what_it_would_use(draft: Draft, gang: Demand, waiting: Waiting) -> bool:
+    """Whether slices are held for a gang that waits: until its deadline, or while some hindrance passes by itself. Of
+    any group, not the nearest: a frozen group beside it must not make the gang give up what it waits with."""
+    if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
+        return False
+    if gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values()):
+        return True
+    return any(draft.ledger.ending) and _starts_later(draft, gang)
+
+
+def _starts_later(draft: Draft, gang: Demand) -> bool:
+    """Whether a gang could start when all has passed that passes by itself, what is ending above all: a limit counts it
+    until it is confirmed gone."""
+    with draft.ledger.later():
+        before = draft.checkpoint(draft.offers)
+        if serve_whole(draft, draft.offers, gang, Code.DEMAND) is None:
+            return False
+        draft.rollback(before)
+    return True
+
+
+def slices_missing(draft: Draft, table: Offers, demand: Demand, group: int) -> int:
+    """New slices of one group that a gang of whole slices needs beside those of it that it could use."""
+    hosts = draft.groups[group].hosts
+    attempt, slices = try_of(draft, table, demand, Code.DEMAND), slices_for(demand.count, hosts)
+    assert slices is not None
+    return slices - len(_usable_slices(attempt, group, _chunks(attempt.tasks, min(attempt.size, hosts))))
+
+
 def serve_partly(draft: Draft, demand: Demand) -> set[int]:
     """Slices of the snapshot that members of a gang would use now, although it cannot start whole."""
+    return {position for position in members_places(draft, demand) if position < len(draft.slices)}
+
+
+def members_places(draft: Draft, demand: Demand) -> set[int]:
+    """Slices, those that this plan buys included, that members of a gang would use although it cannot start whole."""
     attempt = try_of(draft, draft.offers, demand, Code.DEMAND)
     table, positions = draft.offers, set()
     checkpoint = draft.checkpoint(table)
@@ -434,4 +469,4 @@ def serve_partly(draft: Draft, demand: Demand) -> set[int]:
                 taken = table.place(need, attempt.selector, count)
             positions |= set(table.position[taken.rows].tolist())
     draft.rollback(checkpoint)
-    return {position for position in positions if position < len(draft.slices)}
+    return positions

@@ -21,7 +21,7 @@ from .reasons import (
     Code,
     Reason,
 )
-from .snapshot import Demand, Group, Slice, Snapshot
+from .snapshot import Group, Slice, Snapshot
 
 _COMING_BACK = {Code.DEMAND, Code.MIN, Code.SPARE, Code.REQUEST}
 
@@ -43,34 +43,40 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _every_slice_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    lists = {name: getattr(plan, name) for name in ("cancel", "drain", "uncordon", "mark", "unmark", "keep")}
-    listed = [change.slice for changes in lists.values() for change in changes]
-    if sorted(listed) != sorted(item.id for item in snapshot.slices):
-        yield f"not every slice is in exactly one list: {sorted(listed)}"
-    for name, changes in lists.items():
-        if [change.slice for change in changes] != sorted(change.slice for change in changes):
+    lists = {
+        name: [change.slice for change in getattr(plan, name)]
+        for name in ("cancel", "drain", "uncordon", "mark", "unmark", "keep")
+    }
+    listed = sorted(chain(*lists.values()))
+    if listed != sorted([item.id for item in snapshot.slices]):
+        yield f"not every slice is in exactly one list: {listed}"
+    for name, slices in lists.items():
+        if slices != sorted(slices):
             yield f"{name} is not sorted by slice"
-    state = {item.id: item.state for item in snapshot.slices}
+    changed = {slice_id for name, slices in lists.items() if name != "keep" for slice_id in slices}
+    if not changed:
+        return
+    state = {item.id: item.state for item in snapshot.slices if item.id in changed}
     for name, allowed in (("cancel", IN_FLIGHT), ("drain", {State.READY}), ("uncordon", RECALLABLE)):
-        wrong = [change.slice for change in lists[name] if state[change.slice] not in allowed]
-        yield from (f"{name} of {slice_id}, which is {state[slice_id]}" for slice_id in wrong)
+        wrong = [slice_id for slice_id in lists[name] if state.get(slice_id) not in allowed]
+        yield from (f"{name} of {slice_id}, which is {state.get(slice_id)}" for slice_id in wrong)
     for name in ("mark", "unmark"):
-        yield from (f"{name} of {c.slice}, not ready" for c in lists[name] if state[c.slice] != State.READY)
+        yield from (f"{name} of {one}, not ready" for one in lists[name] if state.get(one) != State.READY)
 
 
 def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    placed: Counter[str] = Counter()
+    placed: dict[str, int] = {}
     for placement in plan.placements:
-        placed[placement.demand] += placement.count
+        placed[placement.demand] = placed.get(placement.demand, 0) + placement.count
         if placement.count < 1:
             yield f"{placement} places nothing"
-    waiting = Counter({item.demand: item.count for item in plan.waiting})
+    waiting = {item.demand: item.count for item in plan.waiting}
     for demand in snapshot.demands:
-        both = placed[demand.id] + waiting[demand.id]
-        if both != demand.count:
-            yield f"{demand.id}: {placed[demand.id]} placed and {waiting[demand.id]} waiting of {demand.count}"
-        if demand.gang and placed[demand.id] and waiting[demand.id]:
-            yield f"gang {demand.id} is split: {placed[demand.id]} placed, {waiting[demand.id]} waiting"
+        here, there = placed.get(demand.id, 0), waiting.get(demand.id, 0)
+        if here + there != demand.count:
+            yield f"{demand.id}: {here} placed and {there} waiting of {demand.count}"
+        if demand.gang and here and there:
+            yield f"gang {demand.id} is split: {here} placed, {there} waiting"
     order = [(placement.demand, placement.on) for placement in plan.placements]
     if order != sorted(set(order)):
         yield "placements are not sorted, or name a pair twice"
@@ -80,8 +86,10 @@ def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 def _nothing_lands_on_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     targets = {placement.on for placement in plan.placements}
+    if not targets:
+        return
     new = {name for launch in plan.launches for name in launch.names()}
-    slices = {item.id: item for item in snapshot.slices}
+    slices = {item.id: item for item in snapshot.slices if item.id in targets}
     yield from (f"placed on unknown {target}" for target in sorted(targets - new - slices.keys()))
     for change in (*plan.cancel, *plan.drain, *plan.mark):
         if change.slice in targets:
@@ -97,15 +105,16 @@ def _nothing_lands_on_what_goes(snapshot: Snapshot, plan: Plan) -> Iterator[str]
 
 def _placed_tasks_fit(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """What is placed on a slice is in sum at most what it has free: necessary, and computed without the room."""
-    groups = {group.name: group for group in snapshot.groups}
     demands = {demand.id: demand for demand in snapshot.demands}
-    slices = {item.id: item for item in snapshot.slices}
-    load: dict[str, Counter[str]] = {}
+    load: dict[str, dict[str, int]] = {}
     for placement in plan.placements:
         demand = demands[placement.demand]
         if len(demand.bundles) == 1:  # which bundles of a mixed gang went where is not told
-            needs = Counter({name: amount * placement.count for name, amount in demand.bundles[0].needs})
-            load.setdefault(placement.on, Counter()).update(needs)
+            needs = load.setdefault(placement.on, {})
+            for name, amount in demand.bundles[0].needs:
+                needs[name] = needs.get(name, 0) + amount * placement.count
+    groups = {group.name: group for group in snapshot.groups}
+    slices = {item.id: item for item in snapshot.slices if item.id in load}
     for target, needs in load.items():
         item = slices.get(target)
         group = groups[item.group if item else target.split(":")[1]]
@@ -127,12 +136,15 @@ def _free(group: Group, item: Slice | None) -> dict[str, int]:
 
 
 def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    if not plan.launches:
+        return
     groups = {group.name: group for group in snapshot.groups}
     cancelled = {change.slice for change in plan.cancel}
     counted = [s for s in snapshot.slices if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
-    have = Counter(item.group for item in counted)
+    have = Counter([item.group for item in counted])
     flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
-    gang_placed = {p.on for p in plan.placements if _demand(snapshot, p.demand).gang}
+    gangs = {demand.id for demand in snapshot.demands if demand.gang}
+    gang_placed = {placement.on for placement in plan.placements if placement.demand in gangs}
     for name, count in plan.launch.items():
         group = groups[name]
         if have[name] + count > group.max:
@@ -140,41 +152,39 @@ def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         by_gang = any(target.startswith(f"new:{name}:") for target in gang_placed)
         if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
             yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
-    launched = sum(plan.launch.values())
-    if not launched:
-        return
-    nodes = sum(groups[s.group].hosts if s.group in groups else max(len(s.nodes), 1) for s in counted)
+    nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)
+    nodes += sum(max(len(item.nodes), 1) for item in counted if item.group not in groups)
     nodes += sum(groups[name].hosts * count for name, count in plan.launch.items())
     if snapshot.cluster.max_nodes is not None and nodes > snapshot.cluster.max_nodes:
         yield f"{nodes} nodes, max {snapshot.cluster.max_nodes}"
-    cost = sum(groups[s.group].price or 0 for s in counted if s.group in groups)
+    cost = sum((groups[name].price or 0) * count for name, count in have.items() if name in groups)
     added = sum((groups[name].price or 0) * count for name, count in plan.launch.items())
     if snapshot.cluster.max_hourly_cost is not None and added and cost + added > snapshot.cluster.max_hourly_cost:
         yield f"{cost + added} nanodollars per hour, ceiling {snapshot.cluster.max_hourly_cost}"
-
-
-def _demand(snapshot: Snapshot, name: str) -> Demand:
-    return next(demand for demand in snapshot.demands if demand.id == name)
 
 
 def _floors_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Our own doing never undercuts ``min``, and never touches what is protected."""
     gone = {change.slice: change.reason.code for change in (*plan.cancel, *plan.drain)}
     back = {change.slice for change in plan.uncordon}
-    for group in snapshot.groups:
+    shrinking = {item.group for item in snapshot.slices if item.id in gone} if gone else set()
+    for group in [group for group in snapshot.groups if group.name in shrinking]:
         mine = [item for item in snapshot.slices if item.group == group.name]
         before = sum(item.state in OFFERING or item.id in back for item in mine)
         released = [item.id for item in mine if item.id in gone]
-        if released and before - len(released) < group.min:
+        if before - len(released) < group.min:
             yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
         yield from (f"{name} is protected and goes" for name in released if name in group.protected)
 
 
 def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """No plan launches and releases the same group, but for consolidation."""
-    group = {item.id: item.group for item in snapshot.slices}
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
-    for change in (*plan.cancel, *plan.drain, *plan.mark):
+    leaving = (*plan.cancel, *plan.drain, *plan.mark)
+    if not bought or not leaving:
+        return
+    group = {item.id: item.group for item in snapshot.slices}
+    for change in leaving:
         if group[change.slice] in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
             yield f"{group[change.slice]} is launched, and {change.slice} goes ({change.reason.code})"
 
@@ -182,6 +192,8 @@ def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Nothing is launched in a frozen group, nothing of it goes, and only demand takes a mark off."""
     frozen = {group.name for group in snapshot.groups if group.frozen}
+    if not frozen:
+        return
     yield from (f"{name} is frozen and launched" for name in plan.launch if name in frozen)
     group = {item.id: item.group for item in snapshot.slices}
     rules = [change for change in plan.unmark if change.reason.code != Code.DEMAND]
@@ -192,13 +204,17 @@ def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
+    for_a_gang = Code.GANG_HELD
+    held = [change for change in plan.keep if change.reason.code is for_a_gang]
+    if not held:
+        return
     forming = {
         demand.id
         for demand in snapshot.demands
         if demand.gang and (demand.deadline is None or plan.now < demand.deadline)
     }
-    for change in plan.keep:
-        if change.reason.code == Code.GANG_HELD and not any(f"gang {name}," in change.reason.why for name in forming):
+    for change in held:
+        if not any(f"gang {name}," in change.reason.why for name in forming):
             yield f"{change.slice} is held for a gang that forms no more: {change.reason.why}"
 
 
@@ -210,9 +226,8 @@ def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[s
         ("is unmarked", plan.unmark, WHY_SLICE_STAYS | _COMING_BACK),
     )
     for question, changes, allowed in questions:
-        for change in changes:
-            if change.reason.code not in allowed or not change.reason.why:
-                yield f"{change.slice} {question} with {change.reason}"
+        wrong = [one for one in changes if (reason := one.reason).code not in allowed or not reason.why]
+        yield from (f"{change.slice} {question} with {change.reason}" for change in wrong)
     for launch in plan.launches:
         if launch.reason.code not in WHY_SLICE_STARTS or not launch.reason.why:
             yield f"{launch.group} starts with {launch.reason}"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import lru_cache
-
-import numpy as np
 
 from .draft import Draft
 from .lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
@@ -15,36 +12,40 @@ from .releasing import Release
 
 
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
-    """Every slice that is neither released, called back, marked nor unmarked by this plan, and why it stays."""
+    """Every slice that this plan does not move and that is not simply at work, and why it stays."""
     draft = release.draft
-    placed = set(np.flatnonzero(release.placed).tolist())
-    for position, item in enumerate(draft.slices):
-        if position in moved:
-            continue
-        if draft.busy[position] and item.state == State.READY and position not in placed:
-            yield _busy(item.id, item.tasks)
-        else:
-            yield Change(item.id, _reason_to_stay(release, position))
+    placed = (position for position in release.placed if position < len(draft.slices))
+    for position in sorted({*draft.layout.others, *placed}):
+        if position not in moved and not _is_at_work(release, position):
+            yield Change(draft.slices[position].id, _reason_to_stay(release, position))
 
 
-@lru_cache(maxsize=20_000)
-def _busy(slice_id: str, tasks: int) -> Change:
-    """By far the most of a large cluster, and the same in one plan after the other."""
-    return Change(slice_id, Reason(Code.BUSY, f"{plural(tasks, 'task')} running"))
+def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
+    """The others: by far the most of a large cluster."""
+    slices = release.draft.slices
+    return tuple(
+        Change(item.id, Reason(Code.BUSY, f"{plural(item.tasks, 'task')} running"))
+        for position, item in enumerate(slices)
+        if position not in moved and _is_at_work(release, position)
+    )
+
+
+def _is_at_work(release: Release, position: int) -> bool:
+    """Ready, and with work that was there before this plan."""
+    draft = release.draft
+    return draft.busy(position) and draft.slices[position].state == State.READY and position not in release.placed
 
 
 def _reason_to_stay(release: Release, position: int) -> Reason:
-    draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of[position]
+    draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of(position)
     if item.state in ENDING:
         return Reason(Code.ENDING, f"{item.state}: it is on its way out or gone")
     if item.state in RECALLABLE:
         return Reason(Code.DRAINING, f"{item.state}: it takes no new work and ends when it is empty")
     assert group is not None  # slices of a removed group are released
     kind = draft.groups[group]
-    if release.placed[position]:
+    if position in release.placed:
         return Reason(Code.PLACED, "demand is placed on it in this plan" + _beside_work(draft, position))
-    if draft.busy[position]:
-        return _busy(item.id, item.tasks).reason
     if item.id in kind.protected:
         return Reason(Code.PROTECTED, f"{kind.name} names it as protected")
     if position in release.held:

@@ -2,35 +2,28 @@
 
 A plan tries several ways and makes a draft for each. What they share follows from the snapshot alone and is never
 changed by a draft: its parts in their order, who belongs to which group and is in which state, one row for every node
-with what is free. Steps that look for slices ask for those of a group in a state, so that a thousand busy ones cost
-nothing where the few idle ones are wanted.
+with what is free.
+
+Of a large cluster most slices are simply at work: ready, busy, healthy, not marked. They are counted, and looked at one
+by one only where a rule is about them. All the others - idle, on their way, leaving, marked, unhealthy, of no group -
+are listed by group and state, so that a plan costs by what there is to decide and not by how much runs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
 from .eligibility import Eligibility
 from .lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
-from .offers import tier_of
-from .room import Ints, Kinds, amounts_matrix
-from .shapes import largest_nodes
+from .lineup import lineup_of
+from .offers import READY_TIER, Rows, tier_of
+from .room import Ints, Room, amounts_matrix
 from .snapshot import Amounts, Node, Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Every node that offers room, a row each."""
-
-    rows: Ints
-    """(group, slice position, tier, profile, usage) of each."""
-    nodes: list[Node | None]
-    """None: it is on its way."""
-    usages: Ints
-    """What each usage takes; the first one is none."""
 
 
 class Layout:
@@ -38,55 +31,117 @@ class Layout:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.groups = tuple(sorted(snapshot.groups, key=lambda group: group.name))
-        self.slices = tuple(sorted(snapshot.slices, key=lambda item: item.id))
-        index = {group.name: position for position, group in enumerate(self.groups)}
-        self.group_of = tuple([index.get(item.group) for item in self.slices])
+        self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
+        self.slices = tuple(sorted(snapshot.slices, key=attrgetter("id")))
+        self.lineup = lineup = lineup_of(self.groups)
+        self._index = index = lineup.index
+        self._works_in = works_in = list(map(attrgetter("works_in"), self.slices))
+        self.at_work = [0] * len(self.groups)
+        """For each group how many of its slices are simply at work."""
+        for name, count in Counter(works_in).items():
+            if name in index:
+                self.at_work[index[name]] = count
+        self.others = [place for place, name in enumerate(works_in) if name not in index]
+        """The places of all other slices, in order."""
         self.positions: dict[tuple[int | None, State], list[int]] = {}
-        """The places of the slices of a group in a state, in order; those of no group under None."""
-        for position, item in enumerate(self.slices):
-            self.positions.setdefault((self.group_of[position], item.state), []).append(position)
-        self.offering = [self.of(group, *OFFERING) for group in range(len(self.groups))]
-        """For each group the places of its slices from QUEUED to READY."""
-        self.kinds = Kinds.of(name for group in self.groups for name, _ in group.resources)
-        self.totals = amounts_matrix([dict(group.resources) for group in self.groups], self.kinds)
-        self.largest = largest_nodes(self.groups)
-        self.hosts = np.array([group.hosts for group in self.groups], np.int64)
-        self.price = np.array([group.price or 0 for group in self.groups], np.int64)
-        self.rank = np.array([group.rank for group in self.groups], np.int64)
-        self.eligibility = Eligibility((*snapshot.demands, *snapshot.requests))
-        self.profiles = [self.eligibility.group_profile(group) for group in self.groups]
-        self.profile_index = np.array(self.profiles, np.int64)
-        self.busy = tuple([item.busy and item.state not in IN_FLIGHT for item in self.slices])
-        self.free = [[p for p in here if not self.busy[p] and self.slices[p].healthy] for here in self.offering]
-        """Of those, the ones without work and with nothing wrong."""
-        groups = (None, *range(len(self.groups)))
-        self.recallable = sorted(position for group in groups for position in self.of(group, *RECALLABLE))
+        """The same by group and state; those of no group under None."""
+        for place in self.others:
+            item = self.slices[place]
+            self.positions.setdefault((index.get(item.group), item.state), []).append(place)
+        self.counts: dict[tuple[int | None, State], int] = {
+            (group, State.READY): count for group, count in enumerate(self.at_work) if count
+        }
+        """How many slices of each group are in each state."""
+        self.live = self.at_work.copy()
+        """For each group how many slices it has from QUEUED to READY."""
+        leaving: list[int] = []
+        for (group, state), places in self.positions.items():
+            self.counts[group, state] = self.counts.get((group, state), 0) + len(places)
+            if group is not None and state in OFFERING:
+                self.live[group] += len(places)
+            if state in RECALLABLE:
+                leaving += places
+        self.recallable = sorted(leaving)
+
+    def group_of(self, position: int) -> int | None:
+        return self._index.get(self.slices[position].group)
 
     def of(self, group: int | None, *states: State) -> list[int]:
-        """The places of the slices of a group in any of some states, in order."""
+        """The places of the slices of a group in any of some states, in order, without those simply at work."""
         found = [here for state in states if (here := self.positions.get((group, state)))]
-        return found[0] if len(found) == 1 else sorted(position for here in found for position in here)
+        if len(found) == 1:
+            return found[0]
+        return sorted(chain.from_iterable(found)) if found else []
+
+    def with_work(self, group: int, *states: State) -> list[int]:
+        """The same, and those that are simply at work."""
+        rest = self.of(group, *states)
+        if State.READY not in states or not self.at_work[group]:
+            return rest
+        name = self.groups[group].name
+        return sorted((*(place for place, works in enumerate(self._works_in) if works == name), *rest))
+
+    # -- for demand -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def table(self) -> Table:
-        """The rows. Laid out when they are first asked for: where nothing waits, nobody asks."""
-        rows, nodes, usages = [], list[Node | None](), dict[Amounts, int]()
-        nothing = usages.setdefault((), 0)
-        for position, item in enumerate(self.slices):
-            group, tier = self.group_of[position], tier_of(item)
+    def eligibility(self) -> Eligibility:
+        return Eligibility((*self.snapshot.demands, *self.snapshot.requests))
+
+    @cached_property
+    def profiles(self) -> list[int]:
+        """Of the nodes of each group."""
+        return [self.eligibility.group_profile(group) for group in self.groups]
+
+    @cached_property
+    def profile_index(self) -> Ints:
+        return np.array(self.profiles, np.int64)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
+        loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), self.slices))
+        group_of = np.fromiter((self._index.get(item.group, -1) for item in self.slices), np.int64, len(loads))
+        tier_at = np.full(len(loads), READY_TIER, np.int64)
+        for place in self.others:
+            group, tier = self.group_of(place), tier_of(self.slices[place])
             if group is None or tier is None:
+                loads[place] = ()
                 continue
-            kind, profile = self.groups[group], self.profiles[group]
-            if item.state in IN_FLIGHT:
-                rows += [(group, position, tier, profile, nothing)] * kind.hosts
-                nodes += [None] * kind.hosts
+            tier_at[place] = tier
+            if self.slices[place].state in IN_FLIGHT:
+                loads[place] = ((),) * self.groups[group].hosts
+        each = np.fromiter(map(len, loads), np.int64, len(loads))
+        position = np.repeat(np.arange(len(loads)), each)
+        group_at = group_of[position]
+        profile = self.profile_index[group_at]
+        self._own_profiles(profile, group_at)
+        # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
+        used = list(chain.from_iterable(loads))
+        keys = list(map(id, used))
+        found = dict(zip(keys, used, strict=True))
+        number = {key: index for index, key in enumerate(found)}
+        usage = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
+        kinds, total = self.lineup.kinds, self.lineup.totals[group_at]
+        amounts = [{name: amount for name, amount in load if name in kinds.column} for load in found.values()]
+        room = Room(kinds, total, np.maximum(total - amounts_matrix(amounts, kinds)[usage], 0))
+        return Rows(group_at, position, tier_at[position], profile, room)
+
+    def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
+        """The profiles of nodes with labels of their own, where somebody asks for labels at all."""
+        if not self.eligibility.asks:
+            return
+        for row, node in enumerate(self.nodes):
+            if node is not None and node.labels:
+                group = int(group_at[row])
+                profile[row] = self.eligibility.node_profile(self.groups[group], node.labels, self.profiles[group])
+
+    @cached_property
+    def nodes(self) -> list[Node | None]:
+        """The node of each row; None: it is on its way."""
+        found: list[Node | None] = []
+        for item in self.slices:
+            group = self._index.get(item.group)
+            if group is None or tier_of(item) is None:
                 continue
-            for node in item.offering_nodes:
-                own = self.eligibility.node_profile(kind, node.labels, profile) if node.labels else profile
-                usage = usages.setdefault(node.used, len(usages))
-                rows.append((group, position, tier, own, usage))
-                nodes.append(node)
-        known = self.kinds.column
-        amounts = [{name: amount for name, amount in used if name in known} for used in usages]
-        return Table(np.array(rows, np.int64).reshape(-1, 5), nodes, amounts_matrix(amounts, self.kinds))
+            found += [None] * self.groups[group].hosts if item.state in IN_FLIGHT else item.offering_nodes
+        return found

@@ -6,9 +6,10 @@ cancelled while QUEUED frees its place at once. Money is counted in whole nanodo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from .lifecycle import COUNTED, IN_FLIGHT, State
+from .lifecycle import COUNTED, ENDING, IN_FLIGHT, State
 from .quantities import format_money
 from .reasons import Code, Reason, plural, seconds
 from .room import UNBOUNDED
@@ -49,8 +50,13 @@ class Ledger:
         self.cluster = cluster
         self.groups = groups
         self.now = now
+        self.trusting = False
+        """Count as if a provider whose back-off is over sold again: to find out what would come of it."""
+        self._later = False
         self.counted = [0] * len(groups)
         self.in_flight = [0] * len(groups)
+        self.ending = [0] * len(groups)
+        """Of those that are counted, the ones that end anyway, and need only be confirmed gone."""
         self.new = [0] * len(groups)
         self.nodes = self.cost = self.flying = self.bought = 0
         for (group, state), there in counts.items():
@@ -64,6 +70,7 @@ class Ledger:
                 continue
             self.counted[group] += count
             self.in_flight[group] += flies
+            self.ending[group] += count if state in ENDING else 0
             self.nodes += groups[group].hosts * count
             self.cost += (groups[group].price or 0) * count
         # Of a group that is gone everything is given up, so what was queued frees its place.
@@ -84,6 +91,25 @@ class Ledger:
         self.cost += (self.groups[group].price or 0) * slices
         self.bought += slices
 
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Count, for as long as this lasts, as if all that passes by itself had passed: what is ending is gone, nothing
+        is in flight, and every provider sells."""
+        self._later = True
+        self._end(1)
+        try:
+            yield
+        finally:
+            self._end(-1)
+            self._later = False
+
+    def _end(self, times: int) -> None:
+        for group, kind in enumerate(self.groups):
+            many = self.ending[group] * times
+            self.counted[group] -= many
+            self.nodes -= kind.hosts * many
+            self.cost -= (kind.price or 0) * many
+
     # -- room under each ceiling ------------------------------------------------------------------------------------
 
     def under_max(self, group: int) -> int:
@@ -92,11 +118,15 @@ class Ledger:
     def under_rate(self, group: int, gang: bool = False) -> int:
         """Launches that may be added to those in flight; a gang may overshoot when nothing of the group is."""
         limit, flying = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
-        return UNBOUNDED if limit is None or (gang and not flying) else max(0, limit - flying)
+        if limit is None or self._later or (gang and not flying):
+            return UNBOUNDED
+        return max(0, limit - flying)
 
     def under_cluster_rate(self, gang: bool = False) -> int:
         limit, flying = self.cluster.max_launching, self.flying + self.bought
-        return UNBOUNDED if limit is None or (gang and not flying) else max(0, limit - flying)
+        if limit is None or self._later or (gang and not flying):
+            return UNBOUNDED
+        return max(0, limit - flying)
 
     def nodes_left(self) -> int:
         return UNBOUNDED if self.cluster.max_nodes is None else max(0, self.cluster.max_nodes - self.nodes)
@@ -107,9 +137,11 @@ class Ledger:
 
     def available(self, group: int) -> int:
         availability = self.groups[group].availability
+        if self._later:
+            return UNBOUNDED
         if blocked(availability, self.now):
             return 0
-        if probing(availability, self.now):
+        if probing(availability, self.now) and not self.trusting:
             return max(0, 1 - self.in_flight[group] - self.new[group])
         return UNBOUNDED
 
@@ -157,15 +189,16 @@ class Ledger:
             why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
             return Reason(Code.BUDGET, f"{kind.name}: {why}")
         if self.available(group) < slices:
-            return self._unavailable(group)
+            return self._unavailable(group, many)
         return None
 
-    def _unavailable(self, group: int) -> Reason:
+    def _unavailable(self, group: int, many: str) -> Reason:
         kind = self.groups[group]
         belief = kind.availability
         because = f" ({belief.why})" if belief.why else ""
         if not blocked(belief, self.now):
-            return Reason(Code.BACKOFF, f"{kind.name} was refused{because}: one launch at a time until one succeeds")
+            why = f"{kind.name} was refused{because}: one launch at a time until one succeeds{many}"
+            return Reason(Code.BACKOFF, why)
         until = "" if belief.until is None else f", next try in {seconds(belief.until - self.now)}"
         if belief.state == "quota_exceeded":
             return Reason(Code.QUOTA, f"{kind.name} has no quota left{because}{until}")

@@ -36,41 +36,42 @@ def lower_to_limits(draft: Draft) -> None:
 def _removed_groups(draft: Draft) -> None:
     for position in draft.layout.of(None, *OFFERING):
         why = f"its group {draft.slices[position].group} is not configured any more"
-        draft.released[position] = Reason(Code.GROUP_REMOVED, why)
+        draft.release(position, Reason(Code.GROUP_REMOVED, why))
 
 
 def _above_max(draft: Draft) -> None:
     for group, kind in enumerate(draft.groups):
-        live = draft.live(group)
-        excess = len(live) - kind.max
+        live = draft.live_count(group)
+        excess = live - kind.max
         if excess > 0:
-            why = f"{kind.name} has {len(live)} slices, its max is {kind.max}"
-            for position in sorted(_open_to_release(draft, live), key=release_order(draft))[:excess]:
-                draft.released[position] = Reason(Code.OVER_MAX, why)
+            why = f"{kind.name} has {live} slices, its max is {kind.max}"
+            victims = _open_to_release(draft, draft.live(group))
+            for position in sorted(victims, key=release_order(draft))[:excess]:
+                draft.release(position, Reason(Code.OVER_MAX, why))
 
 
 def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, dearest_first: bool) -> None:
     """Release over all groups until the weights of what is left are within the limit."""
-    live = {group: draft.live(group) for group in range(len(draft.groups))}
-    excess = sum(weight(group) * len(positions) for group, positions in live.items()) - limit
+    live = [draft.live_count(group) for group in range(len(draft.groups))]
+    excess = sum(weight(group) * count for group, count in enumerate(live)) - limit
     if excess <= 0:
         return
-    above_min = {group: len(positions) - draft.groups[group].min for group, positions in live.items()}
-    everyone = [position for positions in live.values() for position in positions]
+    above_min = [count - kind.min for count, kind in zip(live, draft.groups, strict=True)]
+    everyone = [position for group in range(len(draft.groups)) for position in draft.live(group)]
     for position in sorted(_open_to_release(draft, everyone), key=release_order(draft, dearest_first=dearest_first)):
-        group = draft.group_of[position]
+        group = draft.group_of(position)
         assert group is not None
         if excess <= 0:
             return
         if above_min[group] > 0 and weight(group):
-            draft.released[position] = Reason(Code.OVER_MAX, why)
+            draft.release(position, Reason(Code.OVER_MAX, why))
             above_min[group] -= 1
             excess -= weight(group)
 
 
 def _open_to_release(draft: Draft, positions: Sequence[int]) -> list[int]:
     """Those that may be victims, of positions that all belong to some group."""
-    kinds = [draft.groups[draft.group_of[p] or 0] for p in positions]
+    kinds = [draft.groups[draft.group_of(p) or 0] for p in positions]
     return [
         p
         for p, kind in zip(positions, kinds, strict=True)
@@ -83,11 +84,11 @@ def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int
 
     def key(position: int) -> tuple[object, ...]:
         item = draft.slices[position]
-        group = draft.group_of[position] or 0
+        group = draft.group_of(position) or 0
         price = -(draft.groups[group].price or 0) if dearest_first else 0
         if item.state in IN_FLIGHT:
             return _LAST_COME.index(item.state), 0, 0, price, descending(item.id)
-        idle = float("inf") if draft.busy[position] else item.idle_since(draft.now)
+        idle = float("inf") if draft.busy(position) else item.idle_since(draft.now)
         return _LAST_COME.index(State.READY), used_share(draft, position), idle, price, descending(item.id)
 
     return key
@@ -95,7 +96,7 @@ def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int
 
 def used_share(draft: Draft, position: int) -> Fraction:
     """How much of a slice is used: the mean over its group's kinds."""
-    item, group = draft.slices[position], draft.group_of[position]
+    item, group = draft.slices[position], draft.group_of(position)
     if group is None:
         return Fraction(0)
     kind = draft.groups[group]

@@ -15,7 +15,7 @@ import numpy as np
 
 from .eligibility import Eligibility
 from .lifecycle import IN_FLIGHT, PROGRESS, RECALLABLE, State
-from .room import Bools, Ints, Kinds, Need, Room
+from .room import Bools, Ints, Need, Room
 from .shapes import Selector
 from .snapshot import Slice
 
@@ -40,31 +40,29 @@ class Taken:
 NOTHING: Final = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Nodes that offer room, one entry each in every column."""
+
+    group: Ints
+    position: Ints
+    """Of its slice."""
+    tier: Ints
+    profile: Ints
+    room: Room
+
+
 class Offers:
     """The rows, their free room, and the rule of which of several that fit is taken."""
 
-    def __init__(
-        self,
-        eligibility: Eligibility,
-        kinds: Kinds,
-        group_totals: Ints,
-        rows: Ints,
-        usages: Ints,
-        *,
-        flat: bool = False,
-    ) -> None:
-        """``rows``: (group, slice position, tier, profile, usage) of each node; ``usages``: what each usage takes.
-
-        ``flat``: what is on its way counts as near as what is ready.
-        """
+    def __init__(self, eligibility: Eligibility, rows: Rows, *, flat: bool = False) -> None:
+        """``rows`` stay as they are. ``flat``: what is on its way counts as near as what is ready."""
         self.flat = flat
         self.eligibility = eligibility
-        self.group_totals = group_totals
-        table: tuple[Ints, Ints, Ints, Ints, Ints] = tuple(rows.T.copy())
-        self.group, self.position, self.tier, self.profile, usage = table
-        self.open: Bools = np.ones(len(rows), np.bool_)
-        total = group_totals[self.group]
-        self.room = Room(kinds, total, np.maximum(total - usages[usage], 0))
+        self.group, self.position, self.profile = rows.group, rows.position, rows.profile
+        self.tier = rows.tier.copy()
+        self.open: Bools = np.ones(len(rows.group), np.bool_)
+        self.room = rows.room.copy()
 
     def __len__(self) -> int:
         return len(self.group)
@@ -110,6 +108,8 @@ class Offers:
 
     def in_order(self, rows: Ints, need: Need, selector: Selector) -> Ints:
         """The rows, the one to be taken first in front."""
+        if len(rows) == 1:
+            return rows
         _, unmet = self.eligibility.answers(selector)
         left = self.room.left_share(need, rows)
         tier = self.tier[rows]
@@ -122,12 +122,12 @@ class Offers:
     def place(self, need: Need, selector: Selector, count: int) -> Taken:
         """Put up to ``count`` tasks on the rows, the first in order filled first."""
         capacity = self.capacity(need, selector)
-        rows = np.flatnonzero(capacity)
+        rows = capacity.nonzero()[0]
         if not len(rows) or not count:
             return NOTHING
         rows = self.in_order(rows, need, selector)
         fits = np.minimum(capacity[rows], count)
-        return self._take(need, rows, np.clip(count - (np.cumsum(fits) - fits), 0, fits))
+        return self._take(need, rows, np.minimum(np.maximum(count - (fits.cumsum() - fits), 0), fits))
 
     def place_apart(self, need: Need, selector: Selector, count: int, apart: Bools) -> Taken:
         """Put up to ``count`` tasks on the rows, at most one on each, and none where ``apart`` forbids it."""
@@ -139,7 +139,7 @@ class Offers:
         return self._take(need, chosen, np.ones(len(chosen), np.int64))
 
     def _take(self, need: Need, rows: Ints, counts: Ints) -> Taken:
-        some = np.flatnonzero(counts)
+        some = counts.nonzero()[0]
         rows, counts = rows[some], counts[some]
         self.room.take(need, rows, counts)
         return Taken(rows, counts)

@@ -24,7 +24,8 @@ def launch_reason(draft: Draft, run: Sequence[Purchase]) -> Reason:
     """Why slices are bought, for a run of purchases with one code."""
     first, kind = run[0], draft.groups[run[0].group]
     if probing(kind.availability, draft.now):
-        return Reason(Code.PROBE, f"one launch tries whether {kind.name} can be had again")
+        whom = f", ahead of the others that gang {first.owner} needs" if first.code == Code.PROBE else ""
+        return Reason(Code.PROBE, f"one launch tries whether {kind.name} can be had again{whom}")
     match first.code:
         case Code.MIN:
             why = f"{kind.name} keeps at least {plural(kind.min, 'slice')}"
@@ -58,6 +59,9 @@ def passed_over(draft: Draft, explain: Explainer, purchase: Purchase) -> dict[st
     owner = None if purchase.code == Code.CONSOLIDATE else draft.demand_named(purchase.owner)
     if owner is None:
         return {}
+    if purchase.code == Code.PROBE:
+        reasons = explain.gang(owner, draft.offers).groups
+        return {name: reason for name, reason in reasons.items() if name != draft.groups[purchase.group].name}
     keys = purchase.choice.keys if purchase.choice else {}
     bundle = owner.bundles[0]
     hindrances = explain.single(bundle.needs, Need.of(dict(bundle.needs), draft.kinds), selector_of(owner), lost=True)

@@ -1,15 +1,16 @@
 """A plan: what to do about a snapshot, and why, item by item.
 
 Plain data. Equal launches are one ``Launch`` with a count, equal tasks one shape with a count; the lists that name
-every single slice and demand (``placements``) and the ways out of waiting (``unblocks``) are worked out when somebody
-asks for them.
+every single slice and demand (``placements``, ``keep``) and the ways out of waiting (``unblocks``) are worked out when
+somebody asks for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from .quantities import dollars
@@ -120,10 +121,12 @@ class Plan:
     uncordon: tuple[Change, ...]
     mark: tuple[Change, ...]
     unmark: tuple[Change, ...]
-    keep: tuple[Change, ...]
+    stays: tuple[Change, ...]
+    """Why slices stay that could have gone: those of ``keep`` that are not simply ready and busy."""
     waiting: tuple[Waiting, ...]
     hourly_cost: HourlyCost
     mistakes: tuple[str, ...]
+    _busy: Callable[[], tuple[Change, ...]] = field(repr=False, compare=False)
     _placements: Callable[[], tuple[Placement, ...]] = field(repr=False, compare=False)
     _unblocks: Callable[[], Mapping[str, tuple[Unblock, ...]]] = field(repr=False, compare=False)
 
@@ -136,6 +139,11 @@ class Plan:
         return dict(sorted(counts.items()))
 
     @cached_property
+    def keep(self) -> tuple[Change, ...]:
+        """Every slice that stays, and why: those of ``stays``, and the busy ones."""
+        return tuple(sorted((*self.stays, *self._busy()), key=attrgetter("slice")))
+
+    @cached_property
     def placements(self) -> tuple[Placement, ...]:
         """Where each demand goes, by demand and target."""
         return self._placements()
@@ -144,6 +152,15 @@ class Plan:
     def unblocks(self) -> Mapping[str, tuple[Unblock, ...]]:
         """For each demand that waits: single changes that would place it, the smallest first."""
         return self._unblocks()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two plans do the same to every slice, for the same reasons."""
+        if not isinstance(other, Plan):
+            return NotImplemented
+        return self._compared() == other._compared()
+
+    def _compared(self) -> tuple[object, ...]:
+        return (*(getattr(self, one.name) for one in fields(self) if one.compare), self.keep)
 
     @property
     def changes(self) -> bool:

@@ -1,7 +1,7 @@
 """``plan``: from a snapshot to a plan, step by step.
 
-    limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> why what waits
-    waits -> what is given back -> why the rest stays
+    limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> slices ahead of a
+    gang -> why what waits waits -> what is given back -> why the rest stays
 
 Each step is a module of its own; this one says in which order they go and puts their results together. It is a pure
 function: the same snapshot gives the same plan, byte for byte, whatever the order of its parts.
@@ -15,12 +15,13 @@ from .consolidating import consolidate
 from .draft import Draft, Purchase, Served, Way
 from .explaining import Explainer, waiting_counts, waiting_items
 from .floors import hold_spares, meet_requests, raise_to_min
-from .keeping import kept
+from .keeping import busy, kept
 from .layout import Layout
 from .lifecycle import COSTLY, IN_FLIGHT, State
 from .lowering import lower_to_limits
 from .passing import launch_reason, passed_over
 from .plan import Change, HourlyCost, Launch, Placement, Plan
+from .probes import send_ahead
 from .reasons import Code, Reason
 from .releasing import Release, marks_of, release_by_utilization, release_idle, release_low_utilization, release_surplus
 from .serving import serve
@@ -32,6 +33,7 @@ from .ways import best_draft
 def plan(snapshot: Snapshot) -> Plan:
     """What to do about a snapshot, and why, item by item."""
     draft = best_draft(snapshot, _served, _opened)
+    send_ahead(draft)
     waiting = waiting_items(draft)
     release = Release(draft, {item.demand: item for item in waiting})
     release_surplus(release)
@@ -53,10 +55,11 @@ def plan(snapshot: Snapshot) -> Plan:
         uncordon=tuple(Change(draft.slices[p].id, r) for p, r in sorted(called_back.items())),
         mark=tuple(marks),
         unmark=tuple(unmarks),
-        keep=tuple(kept(release, moved)),
+        stays=tuple(kept(release, moved)),
         waiting=waiting,
         hourly_cost=_hourly_cost(draft),
         mistakes=tuple(f"{demand.id}: {mistake}" for demand, mistake in draft.invalid),
+        _busy=lambda: busy(release, moved),
         _placements=lambda: placements(draft),
         _unblocks=lambda: Unblocker(snapshot, waiting, _what_if).all(),
     )
@@ -103,7 +106,7 @@ def _called_back(release: Release) -> dict[int, Reason]:
     }
     found = {position: Reason(code, sentences[code]) for position, code in draft.recalled.items()}
     for position in draft.layout.recallable:
-        if release.placed[position] and position not in found:
+        if position in release.placed and position not in found:
             found[position] = Reason(Code.DEMAND, "demand is placed on it: cheaper than a new slice")
     return found
 
@@ -137,11 +140,13 @@ def _launches(draft: Draft) -> Iterator[Launch]:
 
 def _hourly_cost(draft: Draft) -> HourlyCost:
     now = planned = 0
-    for (group, state), places in draft.layout.positions.items():
+    for (group, state), count in draft.layout.counts.items():
         price = 0 if group is None else draft.groups[group].price or 0
-        now += price * len(places) if state in COSTLY else 0
-        if state in COSTLY or state == State.QUEUED:
-            planned += price * (len(places) - sum(position in draft.released for position in places))
+        now += price * count if state in COSTLY else 0
+        planned += price * count if state in COSTLY or state == State.QUEUED else 0
+    for position in draft.released:
+        group = draft.group_of(position)
+        planned -= 0 if group is None else draft.groups[group].price or 0
     for purchase in draft.purchases:
         planned += (draft.groups[purchase.group].price or 0) * purchase.slices
     return HourlyCost(now, planned)

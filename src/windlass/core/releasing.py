@@ -12,13 +12,13 @@ import numpy as np
 
 from .draft import Draft
 from .floors import free_slices
-from .gangs import serve_partly
+from .gangs import holds_what_it_would_use, serve_partly
 from .lifecycle import RECALLABLE, State
 from .lowering import descending
 from .plan import Change, Waiting
 from .quantities import ACCELERATORS
-from .reasons import IMPOSSIBLE, TRANSIENT, Code, Reason, plural, seconds
-from .room import Bools, Ints
+from .reasons import IMPOSSIBLE, Code, Reason, plural, seconds
+from .room import Ints
 from .snapshot import Seconds, UtilizationTarget
 
 
@@ -27,9 +27,10 @@ class Release:
 
     def __init__(self, draft: Draft, waiting: dict[str, Waiting]) -> None:
         self.draft = draft
-        self.placed: Bools = draft.placed()
+        placed = draft.placed()
+        self.placed = frozenset(np.flatnonzero(placed).tolist())
         self.live = [self._live(group) for group in range(len(draft.groups))]
-        self.free = [free_slices(draft, group, self.placed) for group in range(len(draft.groups))]
+        self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
         self.launching = [count > 0 for count in draft.ledger.new]
         self.wanted = self._wanted(waiting)
         self.held, self.was_held = self._held(waiting)
@@ -42,7 +43,7 @@ class Release:
     def _live(self, group: int) -> int:
         draft = self.draft
         leaving = draft.layout.of(group, *RECALLABLE)
-        return len(draft.live(group)) + sum(p not in draft.recalled and bool(self.placed[p]) for p in leaving)
+        return draft.live_count(group) + sum(p not in draft.recalled and p in self.placed for p in leaving)
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
         """For each group: whether demand waits that it could hold with its limits lifted."""
@@ -57,29 +58,26 @@ class Release:
         was: dict[int, tuple[str, Seconds]] = {}
         late = sorted(self.draft.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
         for gang in (*self.draft.waiting_gangs, *late):
-            code, groups = waiting[gang.id].reason.code, waiting[gang.id].groups
-            if code in IMPOSSIBLE or code == Code.NO_SHAPE_FITS:
+            if not holds_what_it_would_use(self.draft, gang, waiting[gang.id]):
                 continue
             positions = serve_partly(self.draft, gang)
-            if code == Code.GANG_FORMING and gang.deadline is not None:
+            if waiting[gang.id].reason.code == Code.GANG_FORMING and gang.deadline is not None:
                 was.update({p: (gang.id, gang.deadline) for p in positions if p not in was})
-            elif gang.deadline is not None or any(reason.code in TRANSIENT for reason in groups.values()):
-                # Of any group, not of the nearest hindrance: a frozen group beside it must not make the gang give up
-                # what it waits with.
+            else:
                 held.update({p: gang.id for p in positions if p not in held})
         return held, was
 
     # -- what may go ------------------------------------------------------------------------------------------------
 
     def is_free(self, position: int) -> bool:
-        return self.draft.is_whole_and_free(position) and not self.placed[position]
+        return self.draft.is_whole_and_free(position) and position not in self.placed
 
     def is_pinned(self, position: int) -> bool:
         """Never a victim, whatever the rule."""
-        draft, group = self.draft, self.draft.group_of[position]
+        draft, group = self.draft, self.draft.group_of(position)
         return (
             position in draft.released
-            or bool(self.placed[position])
+            or position in self.placed
             or position in draft.requested
             or position in draft.recalled
             or position in self.held
@@ -92,7 +90,7 @@ class Release:
 
     def floor(self, position: int) -> Reason | None:
         """The floor that would be undercut without this slice."""
-        group = self.draft.group_of[position]
+        group = self.draft.group_of(position)
         assert group is not None
         kind = self.draft.groups[group]
         if self.live[group] <= kind.min:
@@ -105,18 +103,18 @@ class Release:
 
     def release(self, position: int, reason: Reason) -> bool:
         """Let it go unless a floor holds it."""
-        group = self.draft.group_of[position]
+        group = self.draft.group_of(position)
         assert group is not None
         if floor := self.floor(position):
             self.stays[position] = floor
             return False
         self.free[group] -= self.is_free(position)
         self.live[group] -= 1
-        self.draft.released[position] = reason
+        self.draft.release(position, reason)
         return True
 
     def ready(self, group: int) -> list[int]:
-        return [p for p in self.draft.layout.of(group, State.READY) if p not in self.draft.released]
+        return [p for p in self.draft.layout.with_work(group, State.READY) if p not in self.draft.released]
 
 
 def release_surplus(release: Release) -> None:
@@ -138,7 +136,7 @@ def release_idle(release: Release) -> None:
         if timeout is None:
             continue
         ready = draft.layout.of(group, State.READY)
-        idle = [p for p in ready if not (draft.busy[p] or release.placed[p] or p in draft.released)]
+        idle = [p for p in ready if not (draft.busy(p) or p in release.placed or p in draft.released)]
         idle.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))
         for position in idle:
             since = draft.slices[position].idle_since(draft.now)
@@ -176,8 +174,8 @@ def used_by_slice(draft: Draft, resource: str) -> Ints:
     offers, column = draft.offers, draft.kinds.column[resource]
     result = np.zeros(len(draft.slices) + draft.ledger.bought, np.int64)
     np.add.at(result, offers.position, offers.room.total[:, column] - offers.room.free[:, column])
-    for position, item in enumerate(draft.slices):
-        for node in item.nodes:
+    for position in draft.layout.others:
+        for node in draft.slices[position].nodes:
             if not node.healthy:  # offers nothing, so it is no row of the table, but its work counts
                 result[position] += dict(node.used).get(resource, 0)
     return result
@@ -188,10 +186,12 @@ def release_low_utilization(release: Release) -> None:
     draft = release.draft
     for group, kind in enumerate(draft.groups):
         rule = kind.scale_down.low_utilization if kind.scale_down else None
-        resource = counted_resource(dict(kind.resources))
-        ready = draft.layout.of(group, State.READY)
+        resource = counted_resource(dict(kind.resources)) if rule else None
+        if rule is None or resource is None or release.wanted[group]:
+            continue
+        ready = draft.layout.with_work(group, State.READY)
         ready = [p for p in ready if p not in draft.released or draft.released[p].code != Code.OVER_MAX]
-        if rule is None or resource is None or not ready or release.wanted[group]:
+        if not ready:
             continue
         slots = dict(kind.resources)[resource] * kind.hosts
         used = int(used_by_slice(draft, resource)[ready].sum())
@@ -203,7 +203,7 @@ def release_low_utilization(release: Release) -> None:
         keep = -(-used // slots) + rule.keep
         left = release.ready(group)
         victims = [p for p in left if not release.is_pinned(p)]
-        victims.sort(key=lambda p: (draft.busy[p], descending(draft.slices[p].id)))
+        victims.sort(key=lambda p: (draft.busy(p), descending(draft.slices[p].id)))
         why = f"{share}, below {limit}, enough: {plural(keep, 'slice')}"
         excess = len(left) - keep
         for position in victims:
@@ -230,14 +230,16 @@ def release_by_utilization(release: Release) -> None:
             _steer(release, group, rule)
             continue
         for position in _marked(release, group):
-            if release.placed[position]:
+            if position in release.placed:
                 release.unmarks[position] = Reason(Code.DEMAND, "demand is placed on it")
             elif not kind.frozen:
                 release.unmarks[position] = Reason(Code.NO_RULE, f"{kind.name} has no utilization rule any more")
 
 
 def _marked(release: Release, group: int) -> list[int]:
-    return [p for p in release.ready(group) if release.draft.slices[p].marked_until is not None]
+    draft = release.draft
+    ready = draft.layout.of(group, State.READY)
+    return [p for p in ready if draft.slices[p].marked_until is not None and p not in draft.released]
 
 
 def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
@@ -279,17 +281,17 @@ def _in_use(release: Release, ready: list[int], resource: str | None) -> int:
     """How many of the slices are in use; ``resource`` names what counts as use."""
     draft = release.draft
     if resource is None or resource not in draft.kinds.column:
-        return sum(draft.busy[p] or bool(release.placed[p]) for p in ready)
+        return sum(draft.busy(p) or p in release.placed for p in ready)
     return int((used_by_slice(draft, resource)[ready] > 0).sum())
 
 
 def _work_on(release: Release, position: int) -> Reason | None:
     """Why a marked slice is wanted again."""
     draft = release.draft
-    item, group = draft.slices[position], draft.group_of[position]
-    if release.placed[position]:
+    item, group = draft.slices[position], draft.group_of(position)
+    if position in release.placed:
         return Reason(Code.DEMAND, "demand is placed on it")
-    if draft.busy[position]:
+    if draft.busy(position):
         return Reason(Code.BUSY, f"it got work: {plural(item.tasks, 'task')}")
     if position in draft.requested:
         return Reason(Code.REQUESTED_CAPACITY, "a standing request needs its room")

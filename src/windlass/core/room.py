@@ -115,6 +115,9 @@ class Room:
     def __len__(self) -> int:
         return len(self.total)
 
+    def tables(self) -> tuple[Ints, ...]:
+        return self.total, self.free, self.present, self.whole, self.parts
+
     def copy(self) -> Room:
         twin = object.__new__(Room)
         twin.kinds, twin.total, twin.present = self.kinds, self.total, self.present

@@ -36,6 +36,8 @@ def serve(draft: Draft) -> None:
 
 
 def _serve_gangs(draft: Draft, level: Level) -> None:
+    if not level.gangs:
+        return
     for gang in level.gangs:
         hold_spares(draft)
         served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
@@ -63,6 +65,8 @@ def _serve_singles(draft: Draft, shapes: Sequence[Shape], *, offer: bool) -> Non
 def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
     """Buy for all that is left of the shapes, as far as the ceilings allow."""
     short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
+    if not short:
+        return
     market = draft.market(
         [shapes[index].need for index in short],
         [shapes[index].count - served[index].count for index in short],

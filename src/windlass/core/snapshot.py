@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from .conditions import Condition, Taint, Toleration
-from .lifecycle import State
+from .lifecycle import IN_FLIGHT, State
 from .quantities import ACCELERATORS, DEVICE
 
 Amounts = tuple[tuple[str, int], ...]
@@ -28,6 +28,12 @@ Choose = Literal["best-fit", "rank", "cheapest"]
 def amounts(values: Mapping[str, int]) -> Amounts:
     """Amounts in their one canonical form."""
     return tuple(sorted(values.items()))
+
+
+@lru_cache(maxsize=4096)
+def _same(load: Amounts) -> Amounts:
+    """One object for all that are equal to it."""
+    return load
 
 
 class Gang(StrEnum):
@@ -142,6 +148,17 @@ class Slice:
         return any(node.busy for node in self.nodes)
 
     @cached_property
+    def at_work(self) -> bool:
+        """Whether it counts as busy; what is still on its way does not."""
+        return self.busy and self.state not in IN_FLIGHT
+
+    @cached_property
+    def works_in(self) -> str | None:
+        """Its group, if it is simply at work: ready, busy, healthy, not marked. None: there is more to say about it."""
+        simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
+        return self.group if simply else None
+
+    @cached_property
     def healthy(self) -> bool:
         return all(node.healthy for node in self.nodes)
 
@@ -153,6 +170,11 @@ class Slice:
     def offering_nodes(self) -> tuple[Node, ...]:
         """Its nodes that can take work, by id."""
         return tuple(sorted((node for node in self.nodes if node.healthy), key=lambda node: node.id))
+
+    @cached_property
+    def loads(self) -> tuple[Amounts, ...]:
+        """What each of these uses; equal loads are, as a rule, one object."""
+        return tuple(_same(node.used) for node in self.offering_nodes)
 
     def idle_since(self, now: Seconds) -> Seconds:
         """Since when nothing runs on any of its nodes (meaningless while one is busy)."""

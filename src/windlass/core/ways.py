@@ -31,11 +31,11 @@ _NEAREST = (State.READY, *PROGRESS)
 def stock_of(draft: Draft) -> dict[int, list[int]]:
     """For each group the places of its whole free slices, the nearest first."""
     stock: dict[int, list[int]] = {}
-    for position, item in enumerate(draft.slices):
-        group = draft.group_of[position]
+    for position in draft.layout.others:
+        item, group = draft.slices[position], draft.group_of(position)
         if group is None or position in draft.released or draft.groups[group].frozen:
             continue  # what is frozen could not be bought again: it is there, and stays what it is
-        idle = item.state == State.READY and item.marked_until is None and not draft.busy[position] and item.healthy
+        idle = item.state == State.READY and item.marked_until is None and not draft.busy(position) and item.healthy
         if item.state in IN_FLIGHT or (idle and _looks_like_its_group(draft, position, group)):
             stock.setdefault(group, []).append(position)
     for positions in stock.values():
@@ -58,7 +58,7 @@ def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
     layout = Layout(snapshot)
     best, way = _first_draft(layout, served, Way())
     stock = stock_of(best) if best.purchases else {}
-    above_limit = any(best.group_of[position] is not None for position in best.released)
+    above_limit = any(best.group_of(position) is not None for position in best.released)
     if not stock or above_limit:
         return best
     unbought = _as_if_unbought(layout, stock, served, opened)
@@ -101,10 +101,11 @@ def _as_if_unbought(
     """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
     draft = opened(layout, Way())
     hidden = {position for positions in stock.values() for position in positions}
-    bare = replace(layout.snapshot, slices=tuple(s for p, s in enumerate(draft.slices) if p not in hidden))
+    rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
+    bare = replace(layout.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
     other, _ = _first_draft(Layout(bare), served, Way(offer_all=True))
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
-    place[: len(other.slices)] = [p for p in range(len(draft.slices)) if p not in hidden]
+    place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}
     for purchase in other.purchases:
         here = left.get(purchase.group, [])[: purchase.slices]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+from windlass.control.checking import Viewed
 from windlass.control.policy import Settings
 from windlass.control.records import Book
 from windlass.control.steering import Steered
@@ -40,10 +41,11 @@ class PoolSteering:
         self._limits: Mapping[str, Limits] = shape.limits
         self._floors = dict(shape.desired)
 
-    def __call__(self, settings: Settings, view: WorkloadView | None, book: Book, now: float) -> Steered:
+    def __call__(self, settings: Settings, work: Viewed | None, book: Book, now: float) -> Steered:
         """As the controller calls it, once a pass."""
-        if view is None:
+        if work is None:
             return self._last or Steered(settings)
+        view = work.view
         head = head_of(view, book)
         groups = [
             replace(sold, group=self._steered(sold.group, view, book, head, now))

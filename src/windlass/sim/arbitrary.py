@@ -26,7 +26,7 @@ from .faults import HOURLY, Fault
 from .jobs import Job
 from .machines import MachineKind
 from .script import Script
-from .storms import STORMS
+from .storms import JOURNAL, STORMS
 
 DOLLAR = 10**9
 SHAPES: tuple[dict[str, int], ...] = (
@@ -50,7 +50,7 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
         settings=settings,
         jobs=tuple(_job(dice, number, groups, hours) for number in range(dice.choice((3, 8, 15, 30)))),
         requests=_requests(dice, groups),
-        faults=_faults(dice, hours),
+        faults=_faults(dice, Random(f"windlass-{seed}-journal"), hours),
         kinds=tuple(_kind(dice, group) for group in groups),
         seed=seed,
         hours=hours,
@@ -147,11 +147,13 @@ def _requests(dice: Random, groups: list[Group]) -> tuple[Demand, ...]:
     return (Demand("room", (Bundle(_needs(dice, dice.choice(groups)), dice.choice((1, 3))),)),)
 
 
-def _faults(dice: Random, hours: float) -> tuple[Fault, ...]:
-    """A random part of all faults, each at a random strength, most of them all the time."""
-    share = dice.choice((0.0, 0.1, 0.1, 0.3, 0.6))
+def _faults(first: Random, last: Random, hours: float) -> tuple[Fault, ...]:
+    """A random part of all faults, each at a random strength, most of them all the time. What came to the catalogue
+    last is drawn with dice of its own: all else of a seed is what it was before."""
+    share = first.choice((0.0, 0.1, 0.1, 0.3, 0.6))
     found = []
     for fault in STORMS["all"]:
+        dice = last if fault in JOURNAL else first
         if dice.random() >= share:
             continue
         strength = dice.choice((0.5, 1.0, 2.0))

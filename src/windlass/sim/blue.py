@@ -1,4 +1,5 @@
-"""What comes out of the blue: a zone goes down, somebody uses the console, a clock jumps, the configuration changes."""
+"""What comes out of the blue: a zone goes down, somebody uses the console, a clock jumps, the configuration changes, a
+program of another version is started."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from windlass.control.policy import Settings, SoldGroup
 from windlass.providers.protocol import HostOrder, LaunchOrder, ProviderError
 
+from .checking import Breach
 from .faults import Fault
 
 if TYPE_CHECKING:
@@ -90,6 +92,24 @@ def _reconfigured(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
     )
 
 
+def _newer_version(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+    engine.log.version += 1
+
+
+def _older_version(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+    """It must refuse, and leave everything as it is. Where it was to take the leader's place, nobody leads until the
+    newer one is started again."""
+    store = engine.store
+    if engine.storm.chance.happens(0.5, "in its place", engine.now()):
+        for leader in engine.leaders:
+            leader.lifeline.dead = True
+    before = (store.last_seq(), store.lease())
+    started = engine.start_leader(version=engine.log.version - 1)
+    if started is not None or (store.last_seq(), store.lease()) != before:
+        text = "a program that does not know the version of the journal's tables has written to it"
+        engine.checker.breaches.append(Breach("S12", engine.now(), text))
+
+
 def changed_settings(settings: Settings, pick: Callable[[int], int]) -> Settings:
     """One thing in the settings changed, as an operator would."""
     which = pick(len(settings.groups))
@@ -129,4 +149,6 @@ _STRIKES: Final[dict[str, Callable[[Engine, Fault], None]]] = {
     "clock-jumps": _clock_jumps,
     "journal-full": _journal_full,
     "reconfigured": _reconfigured,
+    "newer-version": _newer_version,
+    "older-version": _older_version,
 }

@@ -1,7 +1,8 @@
 """The checker: after every step, whether what must always hold does hold.
 
 It looks at the truth (what the cloud has, what runs), at what the controller remembers, and at what it has just
-decided, never at how. A breach is data: which invariant (`spec/invariants.md`), when, and what was seen.
+decided, never at how. A breach is data: which invariant (`spec/invariants.md`), when, and what was seen. What is as it
+was at the last look was right then, and is right now: so a look costs by what has changed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from windlass.control.accounts import UNBILLED, charged
+from windlass.control.accounts import charged
 from windlass.control.chronicle import Chronicle
 from windlass.control.loop import Pass
 from windlass.control.policy import Settings
@@ -22,6 +23,8 @@ from windlass.core.plan import Plan
 from windlass.core.planner import plan
 
 from .cloud import SimulatedProvider
+from .following import Followed, differences
+from .machines import Machine
 from .workload import SimulatedWorkload
 
 ADOPTION = 120.0
@@ -68,15 +71,6 @@ class Step:
     clock_is_off: bool
 
 
-@dataclass(slots=True)
-class _Bill:
-    """What a slice has cost by its own life: price times the time it was billed, in whole microseconds."""
-
-    group: str
-    price: int
-    since: int
-
-
 class Checker:
     """Looks after every step, and remembers what it needs to compare."""
 
@@ -95,11 +89,13 @@ class Checker:
         self.unwanted: set[str] = set()
         """Slices that somebody made by hand."""
         self._limits: list[tuple[float, Settings]] = [(now(), settings)]
-        self._living: dict[str, str] = {}
+        self._doubled: set[str] = set()
+        """Slices of which two clouds have had a machine."""
         self._interrupted = 0
+        self.followed = Followed()
+        self._shown: set[str] = set()
+        """Machines that a list shows, and that may have no record."""
         self._unrecorded: dict[str, float] = {}
-        self._billing: dict[str, _Bill] = {}
-        self._billed: Counter[str] = Counter()
         self._plans = 0
         self._last: Chronicle | None = None
         self._clock_was_off = False
@@ -108,46 +104,54 @@ class Checker:
         """The settings have changed."""
         self._limits.append((self._now(), settings))
 
-    def recovered(self, chronicle: Chronicle) -> None:
-        """A controller starts: what it read from the journal is what the last one had committed."""
+    def recovered(self, chronicle: Chronicle, whole: int) -> None:
+        """A controller starts: what it read from the journal is what the last one had committed. ``whole``: the number
+        of the last record that was."""
         last = self._last
+        if chronicle.seq != whole:
+            self._tell("S12", f"records up to {whole} were committed, and up to {chronicle.seq} are there")
         if last is not None and chronicle.seq == last.seq:
             for kind, table in last.tables().items():
                 if chronicle.tables()[kind] != table:
                     self._tell("S12", f"after a restart the table {kind} is another one")
-        self._keep_bill(chronicle)  # with what the last one had written and did not live to know
+        self._follow(chronicle)  # with what the last one had written and did not live to know
         self._last = None
 
     def look(self, step: Step) -> bool:
         """Check a step; whether any slice has changed its state in it."""
-        moves = [
-            (old, record)
-            for name, record in step.after.book.slices.items()
-            if (old := step.before.book.slices.get(name)) is None or old.state != record.state
-        ]
-        gone = step.before.book.slices.keys() - step.after.book.slices.keys()
+        before, after = step.before.book.slices, step.after.book.slices
+        differing = changed, gone = differences(before, after)
+        pairs = [(before.get(name), after[name]) for name in changed]
+        moves = [(old, new) for old, new in pairs if old is None or old.state is not new.state]
         self.actions += len(moves) + len(gone)
         self._clock_was_off = self._clock_was_off or step.clock_is_off
         if step.trouble:
             self._tell("L3", f"the loop raised {step.trouble}")
         if step.took > PATIENCE:
             self._tell("L3", f"a pass took {step.took:.1f} s of waiting")
-        truth = chain(self._work_lives(step), self._limits_hold(), self._one_of_each(), self._gangs_are_whole())
+        for cloud in self.clouds.values():
+            cloud.step()
+        came = [name for cloud in self.clouds.values() for name in cloud.came_lately()]
+        truth = chain(self._work_lives(step), self._limits_hold(came), self._one_of_each(came), self._gangs_are_whole())
         for invariant, text in truth:
             self._tell(invariant, text)
         if step.leads:
+            self._follow(step.after, differing if self.followed.slices is before else None)
             for invariant, text in chain(
-                self._known(step), self._moves_are_right(step, moves), self._idle_clocks(step)
+                self._known(step, gone), self._moves_are_right(step, moves), self._idle_clocks(pairs)
             ):
                 self._tell(invariant, text)
             if step.made is not None:
                 for invariant, text in chain(self._nothing_shrinks(step, moves), self._plan_is_right(step)):
                     self._tell(invariant, text)
-            self._keep_bill(step.after)
             for invariant, text in self._accounts_add_up(step):
                 self._tell(invariant, text)
             self._last = step.after
         return bool(moves or gone)
+
+    def _follow(self, chronicle: Chronicle, differing: tuple[list[str], list[str]] | None = None) -> None:
+        """Come up to what a controller remembers. What is in no record any more may still be shown."""
+        self._shown.update(self.followed.follow(chronicle, differing))
 
     def _tell(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
@@ -180,37 +184,46 @@ class Checker:
                 return "" if machine.away[0] <= self._now() else "we gave it up, and it was alive"
         return ""
 
-    def _limits_hold(self) -> Iterator[tuple[str, str]]:
+    def _limits_hold(self, came: list[str]) -> Iterator[tuple[str, str]]:
         """S3: what is there never grows beyond a limit by our doing."""
-        now, was = self._now(), self._living
-        machines = {name: (one, cloud) for cloud in self.clouds.values() for name, one in cloud.living().items()}
-        self._living = {name: one.order.group for name, (one, _) in machines.items()}
-        bought = [name for name in self._living if name not in was and name not in self.unwanted]
+        bought = [name for name in came if name not in self.unwanted and self._machines_of(name)]
         if not bought:
             return
-        valid = self._valid(now)
-        groups = Counter(self._living.values())
-        for group in sorted({self._living[name] for name in bought}):
+        valid = self._valid(self._now())
+        slices, hosts = self._wanted()
+        for group in sorted({one.order.group for name in bought for one in self._machines_of(name)}):
             most = max((one.by_name[group].group.max for one in valid if group in one.by_name), default=0)
-            ours = groups[group] - sum(self._living.get(name) == group for name in self.unwanted)
-            if ours > most:
-                yield "S3", f"{group} has {ours} slices, its max is {most}"
+            if slices[group] > most:
+                yield "S3", f"{group} has {slices[group]} slices, its max is {most}"
         limits = [one.cluster.max_nodes for one in valid]
-        wanted = [one for name, (one, _) in machines.items() if name not in self.unwanted]
-        nodes = sum(len(one.order.hosts) for one in wanted)
-        if None not in limits and nodes > max(one for one in limits if one is not None):
-            yield "S3", f"there are {nodes} nodes, the limit is {max(one for one in limits if one is not None)}"
+        if None not in limits and hosts > max(one for one in limits if one is not None):
+            yield "S3", f"there are {hosts} nodes, the limit is {max(one for one in limits if one is not None)}"
+        yield from self._ceiling_holds(valid, slices)
 
-        yield from self._ceiling_holds(valid, [one.order.group for one in wanted])
+    def _machines_of(self, slice_id: str) -> list[Machine]:
+        """Machines that live under the tag of a slice."""
+        return [one for cloud in self.clouds.values() if (one := cloud.living_one(slice_id)) is not None]
 
-    def _ceiling_holds(self, valid: list[Settings], groups: list[str]) -> Iterator[tuple[str, str]]:
+    def _wanted(self) -> tuple[Counter[str], int]:
+        """What lives and was not made by hand: slices by group, and hosts."""
+        slices: Counter[str] = Counter()
+        hosts = 0
+        for cloud in self.clouds.values():
+            slices.update(cloud.living_slices)
+            hosts += cloud.living_hosts
+        for one in [machine for name in self.unwanted for machine in self._machines_of(name)]:
+            slices[one.order.group] -= 1
+            hosts -= len(one.order.hosts)
+        return slices, hosts
+
+    def _ceiling_holds(self, valid: list[Settings], slices: Counter[str]) -> Iterator[tuple[str, str]]:
         """S3: by the prices that are configured; what the cloud asks for later is nobody's promise."""
         ceilings = [one.cluster.max_hourly_cost for one in valid]
         if None in ceilings:
             return
         most = max(one for one in ceilings if one is not None)
         prices = {sold.group.name: sold.group.price or 0 for one in reversed(valid) for sold in one.groups}
-        cost = sum(prices.get(group, 0) for group in groups)
+        cost = sum(prices.get(group, 0) * count for group, count in slices.items())
         if cost > most:
             yield "S3", f"there are slices for {cost / 1e9:g} $/h, the ceiling is {most / 1e9:g} $/h"
 
@@ -220,14 +233,15 @@ class Checker:
             self._limits.pop(0)
         return [settings for _, settings in self._limits]
 
-    def _one_of_each(self) -> Iterator[tuple[str, str]]:
+    def _one_of_each(self, came: list[str]) -> Iterator[tuple[str, str]]:
         """S5: one machine for one id. A second one that the cloud made by itself does not live long."""
         for cloud in self.clouds.values():
             for name, twin in cloud.twins.items():
                 if self._now() - twin.listed_from > TWINS:
                     yield "S5", f"there are two machines for {name}"
-        seen = Counter(name for cloud in self.clouds.values() for name in cloud.living())
-        yield from (("S5", f"{name} is there {many} times") for name, many in seen.items() if many > 1)
+        self._doubled = {name for name in (*self._doubled, *came) if len(self._machines_of(name)) > 1}
+        for name in sorted(self._doubled):
+            yield "S5", f"{name} is there {len(self._machines_of(name))} times"
 
     def _gangs_are_whole(self) -> Iterator[tuple[str, str]]:
         """S7: a gang runs whole or not at all."""
@@ -237,20 +251,27 @@ class Checker:
 
     # -- what is remembered -------------------------------------------------------------------------------------------
 
-    def _known(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _known(self, step: Step, gone: list[str]) -> Iterator[tuple[str, str]]:
         """S4: what the provider shows has a record, and no record is forgotten before its machine is gone."""
         now, book = step.now, step.after.book
-        shown = {name for cloud in self.clouds.values() for name in cloud.living() if cloud.is_listed(name)}
+        for cloud in self.clouds.values():
+            self._shown.update(cloud.shown_lately())
+        self._shown = {name for name in self._shown if name not in book.slices and self._is_shown(name)}
         if step.made is None or step.made.fold.unknown:
             self._unrecorded = dict.fromkeys(self._unrecorded, now)  # nobody can know what is not shown
-        for name in shown - book.slices.keys():
-            if now - self._unrecorded.setdefault(name, now) > ADOPTION and step.made is not None:
-                yield "S4", f"{name} is at the provider and in no record for {now - self._unrecorded[name]:.0f} s"
-        self._unrecorded = {name: at for name, at in self._unrecorded.items() if name in shown - book.slices.keys()}
-        for name in step.before.book.slices.keys() - book.slices.keys():
+        self._unrecorded = {name: self._unrecorded.get(name, now) for name in sorted(self._shown)}
+        for name, since in self._unrecorded.items():
+            if now - since > ADOPTION and step.made is not None:
+                yield "S4", f"{name} is at the provider and in no record for {now - since:.0f} s"
+        for name in gone:
             record = step.before.book.slices[name]
             if name not in book.gone and record.state != State.QUEUED:
                 yield "S4", f"{name} was {record.state} and is forgotten without a trace"
+
+    def _is_shown(self, slice_id: str) -> bool:
+        return any(
+            cloud.living_one(slice_id) is not None and cloud.is_listed(slice_id) for cloud in self.clouds.values()
+        )
 
     def _moves_are_right(
         self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
@@ -272,7 +293,7 @@ class Checker:
         }
         for name in sorted(released & groups.keys()):
             group = groups[name].group
-            kept = sum(one.group == name and one.state in OFFERING for one in step.after.book.slices.values())
+            kept = self.followed.offering[name]
             if kept < min(group.min, group.max):
                 yield "S2", f"{name} was brought down to {kept} slices, its min is {group.min}"
 
@@ -291,24 +312,25 @@ class Checker:
         if "workload" in unknown and step.made.plan is not None:
             yield "S6", "a plan was made without a word from the workload"
 
-    def _idle_clocks(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _idle_clocks(self, pairs: list[tuple[SliceRecord | None, SliceRecord]]) -> Iterator[tuple[str, str]]:
         """S9: how long a slice has been idle is what its work says, and only work sets it back."""
-        for name, record in step.after.book.slices.items():
-            if record.state is not State.READY or not record.nodes or record.busy_nodes:
+        idle, truth = self.followed.idle, self.workload.idle_since
+        for name, told in idle.items():
+            known = [truth(node) for node in told.nodes]
+            if None not in known and told.since > (latest := max(at for at in known if at is not None)) + 1e-6:
+                yield "S9", f"{name} is idle since {latest:.1f}, and counts from {told.since:.1f}"
+        for was, record in pairs:
+            if was is None or was.state != State.READY or record.id not in idle:
                 continue
-            told = [node.idle_since for node in record.nodes if node.idle_since is not None]
-            if len(told) < len(record.nodes):
-                continue
-            idle = max(float(at) for at in told)
-            truth = [self.workload.idle_since(node.id) for node in record.nodes]
-            known = [at for at in truth if at is not None]
-            if len(known) == len(truth) and idle > max(known) + 1e-6:
-                yield "S9", f"{name} is idle since {max(known):.1f}, and counts from {idle:.1f}"
-            marked, was = record.marked_until, step.before.book.slices.get(name)
-            if was is None or was.state != State.READY or was.marked_until is None or marked is None:
-                continue
-            if marked > was.marked_until:
-                yield "S9", f"{name} was marked until {was.marked_until:.1f} and is now until {marked:.1f}"
+            if (
+                was.marked_until is not None
+                and record.marked_until is not None
+                and record.marked_until > was.marked_until
+            ):
+                yield (
+                    "S9",
+                    f"{record.id} was marked until {was.marked_until:.1f} and is now until {record.marked_until:.1f}",
+                )
 
     # -- what was decided ---------------------------------------------------------------------------------------------
 
@@ -336,17 +358,6 @@ class Checker:
 
     # -- money --------------------------------------------------------------------------------------------------------
 
-    def _keep_bill(self, chronicle: Chronicle) -> None:
-        """Follow what each slice costs by its own life."""
-        instant = round(chronicle.at * 10**6)
-        slices = chronicle.book.slices
-        for name in [name for name in self._billing if name not in slices or slices[name].state in UNBILLED]:
-            bill = self._billing.pop(name)
-            self._billed[bill.group] += (instant - bill.since) * bill.price
-        for name, record in slices.items():
-            if name not in self._billing and record.state not in UNBILLED:
-                self._billing[name] = _Bill(record.group, record.price, instant)
-
     def accounts_total(self) -> int:
         return 0 if self._last is None else sum(account.total for account in self._last.account.values())
 
@@ -354,17 +365,15 @@ class Checker:
         """S14: the sum over the accounts of a group is the sum of its slices' lifetimes times their price."""
         if self._clock_was_off:
             return
-        instant = round(step.after.at * 10**6)
-        wanted = Counter(self._billed)
-        for bill in self._billing.values():
-            wanted[bill.group] += (instant - bill.since) * bill.price
+        instant, wanted = round(step.after.at * 10**6), self.followed.cost(step.after.at)
         accounts = step.after.account
         if any(account.upto != instant for account in accounts.values()):
             accounts = charged(accounts, step.after.book, step.after.stay, step.after.at)
-        for group in sorted({*wanted, *accounts}):
-            total = accounts[group].total if group in accounts else 0
-            if total != wanted[group]:
-                yield "S14", f"the accounts of {group} hold {total}, its slices cost {wanted[group]}"
+        totals = {group: account.total for group, account in accounts.items()}
+        for group in sorted({*wanted, *totals}):
+            total, cost = totals.get(group, 0), wanted.get(group, 0)
+            if total != cost:
+                yield "S14", f"the accounts of {group} hold {total}, its slices cost {cost}"
 
 
 def _does_something(plan: Plan) -> bool:

@@ -70,6 +70,7 @@ class SimulatedProvider:
         """Living machines by kind and zone."""
         self._counted: set[str] = set()
         """Machines that are in these counts."""
+        self._living: dict[str, Machine] | None = None
         self._held, self._cost = 0, 0
         self._epoch = 0
         self._occasion: dict[tuple[str, str], int] = {}
@@ -79,8 +80,13 @@ class SimulatedProvider:
         self._hosts: tuple[LiveHost, ...] | None = ()
         self._last_list: tuple[Instance, ...] = ()
         self._ending: list[Ended] = []
+        self._came: list[str] = []
+        self._showed: list[str] = []
         self.twins: dict[str, Machine] = {}
         """Second machines under the tag of a first."""
+        self.living_slices: Counter[str] = Counter()
+        """How many machines with our tag are alive, by group."""
+        self.living_hosts = 0
         self.history: dict[str, Ending] = {}
         """How each machine that is gone came to its end."""
 
@@ -177,9 +183,17 @@ class SimulatedProvider:
         return self._hosts
 
     def living(self) -> dict[str, Machine]:
-        """Every machine with our tag that is alive, ending ones included, by its slice: the truth."""
+        """Every machine with our tag that is alive, ending ones included, by its slice: the truth. The very same while
+        none comes or goes."""
         self.step()
-        return {name: self._machines[name] for name in sorted(self._counted) if self._machines[name].ours}
+        if self._living is None:
+            self._living = {name: self._machines[name] for name in sorted(self._counted) if self._machines[name].ours}
+        return self._living
+
+    def living_one(self, slice_id: str) -> Machine | None:
+        """One of them; None: it is not alive, or not ours."""
+        machine = self._machines.get(slice_id) if slice_id in self._counted else None
+        return machine if machine is not None and machine.ours else None
 
     def is_listed(self, slice_id: str) -> bool:
         """Whether a list that is neither stale nor short shows it now."""
@@ -188,6 +202,16 @@ class SimulatedProvider:
     def ended_lately(self) -> Sequence[Ended]:
         """The terminates that were heeded since this was last asked."""
         lately, self._ending = self._ending, []
+        return lately
+
+    def came_lately(self) -> Sequence[str]:
+        """The machines with our tag that were made since this was last asked."""
+        lately, self._came = self._came, []
+        return lately
+
+    def shown_lately(self) -> Sequence[str]:
+        """The machines that a list shows for the first time since this was last asked."""
+        lately, self._showed = self._showed, []
         return lately
 
     def cost_per_hour(self) -> int:
@@ -251,8 +275,8 @@ class SimulatedProvider:
         self._counted.add(machine.order.slice_id)
         self._alive[machine.kind, machine.zone] += 1
         if machine.ours:
-            self._held += 1
-            self._cost += machine.price or 0
+            self._came.append(machine.order.slice_id)
+            self._count(machine, 1)
         self._changed(machine)
 
     def _uncount(self, machine: Machine) -> None:
@@ -260,8 +284,15 @@ class SimulatedProvider:
             self._counted.discard(machine.order.slice_id)
             self._alive[machine.kind, machine.zone] -= 1
             if machine.ours:
-                self._held -= 1
-                self._cost -= machine.price or 0
+                self._count(machine, -1)
+
+    def _count(self, machine: Machine, more: int) -> None:
+        """One more or less of ours is alive."""
+        self._living = None
+        self._held += more
+        self._cost += more * (machine.price or 0)
+        self.living_slices[machine.order.group] += more
+        self.living_hosts += more * len(machine.order.hosts)
 
     def _changed(self, machine: Machine) -> None:
         """Its future is another one, and perhaps its present."""
@@ -294,6 +325,8 @@ class SimulatedProvider:
                 return
         if machine.ours and machine.listed_from <= now:
             instance = machine.instance(now)
+            if name not in self._shown:
+                self._showed.append(name)
             if self._shown.get(name) != instance:
                 self._shown[name] = instance
                 self._whole_list = None

@@ -29,7 +29,8 @@ def at_the_end(engine: Engine) -> list[Breach]:
         return [Breach("S8", now, text)]
     controller = engine.leaders[0].controller
     chronicle, settings = controller.chronicle, controller.settings
-    snapshot = snapshot_of(chronicle.book, chronicle.sighted.view(), settings, now)
+    sighted = chronicle.sighted
+    snapshot = snapshot_of(chronicle.book, sighted.demand.values(), sighted.request.values(), settings, now)
     final = plan(snapshot)
     codes = {one.demand: one.reason.code for one in final.waiting}
     for demand in engine.workload.waiting:

@@ -19,7 +19,7 @@ from windlass.control.chronicle import Chronicle
 from windlass.control.leading import NotLeading
 from windlass.control.loop import Controller, Misfit, Pass
 from windlass.control.policy import Leadership, Settings
-from windlass.journal import Journal, JournalError, JournalUnavailable
+from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 
 from .blue import strike
 from .chance import Chance
@@ -30,7 +30,7 @@ from .ending import at_the_end
 from .faults import Storm
 from .forgetful import ForgetfulJournal
 from .machines import LiveHost
-from .perils import Killed, Lifeline, Perilous, PerilousJournal
+from .perils import MORTAL, Killed, Lifeline, Log, Perilous, PerilousJournal
 from .script import Script, shifted_faults, shifted_jobs
 from .workload import SimulatedWorkload
 
@@ -110,16 +110,18 @@ class Engine:
 
     def _build(self) -> None:
         script, self._loop = self.script, asyncio.get_running_loop()
+        clock = self._loop.time
         self._loop.set_exception_handler(_quiet_about_the_dead)
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
         faults = shifted_faults(script.faults, EPOCH)
         self.storm = Storm.of(faults, Chance(script.seed), self.struck)
         self.store = self.journal if self.journal is not None else ForgetfulJournal()
+        self.log = Log(whole=self.store.last_seq())
         self.clouds = {
             name: SimulatedProvider(
                 script.all_kinds(),
-                now=self.now,
+                now=clock,
                 seed=f"{script.seed}-{name}",
                 faults=faults,
                 quota=script.quota,
@@ -129,8 +131,8 @@ class Engine:
         }
         self.workload = SimulatedWorkload(
             [sold.group for sold in script.settings.groups],
-            _Together(list(self.clouds.values())),
-            now=self.now,
+            _hosts_of(list(self.clouds.values())),
+            now=clock,
             jobs=shifted_jobs(script.jobs, EPOCH),
             requests=script.requests,
             seed=script.seed,
@@ -141,7 +143,7 @@ class Engine:
         self.blue = self.storm.out_of_the_blue(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
         """What is put right again, and when."""
-        self.checker = Checker(self.settings, self.clouds, self.workload, self.now, thorough=self.thorough)
+        self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
         self.restocked_at = EPOCH
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
@@ -187,14 +189,15 @@ class Engine:
 
     # -- controllers --------------------------------------------------------------------------------------------------
 
-    def start_leader(self, *, ahead: float = 0.0) -> Leader | None:
+    def start_leader(self, *, ahead: float = 0.0, version: int | None = None) -> Leader | None:
         """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
-        is ahead when it asks for the lease."""
+        is ahead when it asks for the lease. ``version``: of its program, if it is not the one that the journal has."""
         self.started += 1
-        lifeline = Lifeline(lambda: self.storm, self.now, self.started)
-        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, self.now)
+        clock, known = self._loop.time, self.log.version if version is None else version
+        lifeline = Lifeline(lambda: self.storm, clock, self.started)
+        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, clock, self.log, known)
         mortal: Callable[[Any], Any] = (
-            (lambda one: Perilous(one, lifeline)) if "killed" in self.storm.by_kind else lambda one: one
+            (lambda one: Perilous(one, lifeline)) if MORTAL & self.storm.by_kind.keys() else lambda one: one
         )
         leader = Leader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
         leader.controller = self.controller(
@@ -202,8 +205,8 @@ class Engine:
             {name: mortal(cloud) for name, cloud in self.clouds.items()},
             mortal(self.workload),
             journal,
-            now=lambda: self.now() + leader.offset,
-            steady=self.now,
+            now=lambda: clock() + leader.offset,
+            steady=clock,
             leadership=Leadership(f"controller-{1 if not ahead else self.started}", self.lease),
             wake=self._wake,
         )
@@ -215,7 +218,7 @@ class Engine:
             leader.offset = 0.0
         self.leaders.append(leader)
         self.newest = leader.number
-        self.checker.recovered(leader.controller.chronicle)
+        self.checker.recovered(leader.controller.chronicle, self.log.whole)
         return leader
 
     def _wake(self) -> None:
@@ -253,7 +256,7 @@ class Engine:
                 self.last_action = now
                 if not self.to_the_end:
                     break
-            if self.workload.runs:
+            if self.workload.is_busy:
                 self.last_action = now
             if calm and (self.is_quiet(now) or now >= self.faults_end + self.cap):
                 break
@@ -293,7 +296,7 @@ class Engine:
             await self._drop(leader, killed=True)
         except NotLeading:
             await self._drop(leader, killed=False)
-        except JournalUnavailable:
+        except (JournalUnavailable, JournalVersion):
             await self._drop(leader, killed=False)
         except JournalError:
             pass
@@ -383,6 +386,10 @@ class Engine:
             digest=store.digest if isinstance(store, ForgetfulJournal) else "",
             bill=self.checker.accounts_total(),
         )
+
+
+def _hosts_of(clouds: Sequence[SimulatedProvider]) -> Callable[[], Sequence[LiveHost]]:
+    return clouds[0].live_hosts if len(clouds) == 1 else _Together(clouds)
 
 
 class _Together:

@@ -67,6 +67,9 @@ FaultKind = Literal[
     "journal-full",  # nothing can be written for ``seconds`` (hourly)
     "journal-lost",  # a write that may or may not have been done
     "reconfigured",  # other limits, or a group less, while things are in flight (hourly)
+    "torn-record",  # killed in the middle of a journal write, of which nothing may be there afterwards
+    "newer-version",  # a newer version brings the journal's tables up to date under the one that leads (hourly)
+    "older-version",  # an older one is started on a newer journal, beside the leader or in its place (hourly)
     # input
     "observe-fails",  # the workload cannot be asked
     "observe-hangs",  # never answers
@@ -91,6 +94,8 @@ HOURLY: Final = frozenset(
         "clock-jumps",
         "journal-full",
         "reconfigured",
+        "newer-version",
+        "older-version",
     }
 )
 """What comes out of the blue; the rate is how often in an hour."""

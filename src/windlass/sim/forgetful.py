@@ -1,7 +1,8 @@
 """A journal in plain memory, for simulations: it keeps the contract, and nothing of it outlives the process.
 
 It is fast, and it forgets: only the records after the newest saved state are held, unless all of them are wanted. Every
-record goes into a hash as it is written, so that two runs that tell the same story can be known by it.
+record goes into a hash as it is written, unless nobody wants it, so that two runs that tell the same story can be known
+by it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ KEPT_KINDS = frozenset({"order"})
 """Kinds of records that are looked for by their kind alone; they are few, and always held."""
 
 
+_PLAIN = json.JSONEncoder(sort_keys=True, allow_nan=False)
+
+
 class ForgetfulJournal:
     """Lists and dictionaries behind the contract of a journal."""
 
-    def __init__(self, *, keep_all: bool = False) -> None:
-        """``keep_all``: hold every record, for tests that read the whole story."""
+    def __init__(self, *, keep_all: bool = False, hashed: bool = True) -> None:
+        """``keep_all``: hold every record, for tests that read the whole story. ``hashed``: have a digest in the end;
+        to work it out takes longer than to keep the records."""
         self._keep_all = keep_all
         self._records: list[Record] = []
         self._orders: list[Record] = []
@@ -31,7 +36,7 @@ class ForgetfulJournal:
         self._epoch = 0
         self._lease: Lease | None = None
         self._state: tuple[int, Mapping[str, Any]] | None = None
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashed else None
 
     @property
     def own_clock(self) -> bool:
@@ -39,22 +44,24 @@ class ForgetfulJournal:
 
     @property
     def digest(self) -> str:
-        """The hash of everything that was ever written."""
-        return self._hash.hexdigest()
+        """The hash of everything that was ever written; empty when it was not wanted."""
+        return "" if self._hash is None else self._hash.hexdigest()
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         written = self._epoch if epoch is None else epoch
         self._fence(written)
+        entries = tuple(entries)  # whole, before any of it is kept: of one who dies over them nothing stays
         for entry in entries:
             self._last += 1
             record = Record(self._last, written, entry.kind, entry.subject, entry.at, entry.data)
-            told = [entry.kind, entry.subject, entry.at, entry.data]
-            self._hash.update(json.dumps(told, sort_keys=True, allow_nan=False).encode())
             self._records.append(record)
             if entry.kind in KEPT_KINDS:
                 self._orders.append(record)
+        if self._hash is not None:
+            told = [_PLAIN.encode([entry.kind, entry.subject, entry.at, entry.data]) for entry in entries]
+            self._hash.update("".join(told).encode())
         return self._last
 
     def read(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from windlass.control.accounts import KINDS
 from windlass.control.chronicle import Chronicle
+from windlass.control.policy import Settings
+from windlass.control.records import SliceRecord
 from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
 
 from .clock import EPOCH
 from .engine import Engine, Run
+from .following import Followed
 from .jobs import Job
 
 CAPACITY = ("busy", "idle", "booting", "leaving")
@@ -33,6 +36,44 @@ class Sample:
     """Dollars per hour."""
 
 
+class Capacity:
+    """Nodes by what they do, kept up with what changes."""
+
+    def __init__(self) -> None:
+        self.nodes = dict.fromkeys(CAPACITY, 0)
+        self._slices: Mapping[str, SliceRecord] = {}
+        self._settings: Settings | None = None
+        self._parts: dict[str, tuple[tuple[str, int], ...]] = {}
+
+    def follow(self, followed: Followed, settings: Settings) -> list[str]:
+        """Come up to the slices of a book; the names of those that have changed."""
+        if settings is not self._settings:  # a group may have another number of hosts now
+            self._settings, self._slices = settings, {}
+            self._parts, self.nodes = {}, dict.fromkeys(CAPACITY, 0)
+        slices = followed.slices
+        changed, gone = followed.since(self._slices)
+        for name in (*changed, *gone):
+            for kind, count in self._parts.pop(name, ()):
+                self.nodes[kind] -= count
+        for name in changed:
+            self._parts[name] = _parts(slices[name], settings)
+            for kind, count in self._parts[name]:
+                self.nodes[kind] += count
+        self._slices = slices
+        return changed
+
+
+def _parts(record: SliceRecord, settings: Settings) -> tuple[tuple[str, int], ...]:
+    """What the nodes of one slice do."""
+    if record.state not in COSTLY:
+        return ()
+    sold, busy = settings.by_name.get(record.group), record.busy_nodes
+    hosts = sold.group.hosts if sold is not None else max(1, len(record.nodes))
+    if record.state in IN_FLIGHT:
+        return (("booting", hosts),)
+    return (("busy", busy), ("idle" if record.state == State.READY else "leaving", hosts - busy))
+
+
 @dataclass
 class Gauge:
     """Watches an engine; give it as its ``watch``."""
@@ -46,19 +87,19 @@ class Gauge:
     chronicle: Chronicle = field(default_factory=Chronicle)
     """The last one that was seen."""
     _since: float = 0.0
-    _nodes: dict[str, int] = field(default_factory=dict)
+    _capacity: Capacity = field(default_factory=Capacity)
 
     def __call__(self, engine: Engine) -> None:
         now = engine.now() - EPOCH
-        self.node_seconds += sum(self._nodes.values()) * (now - self._since)
-        self.busy_seconds += self._nodes.get("busy", 0) * (now - self._since)
+        nodes = self._capacity.nodes
+        self.node_seconds += sum(nodes.values()) * (now - self._since)
+        self.busy_seconds += nodes["busy"] * (now - self._since)
         self._since = now
         if engine.leaders:
             chronicle = engine.leaders[0].controller.chronicle
             if chronicle is not self.chronicle:
                 self.chronicle = chronicle
-                self.launched |= chronicle.book.slices.keys()
-                self._nodes = capacity_of(chronicle, engine)
+                self.launched.update(self._capacity.follow(engine.checker.followed, engine.settings))
         if not self.samples or now - self.samples[-1].at >= self.every:
             self.samples.append(self._sample(engine, now))
 
@@ -67,23 +108,7 @@ class Gauge:
         cost = sum(record.price for record in records if record.state in COSTLY)
         waiting = sum(demand.count for demand in engine.workload.waiting)
         running = sum(run.count for run in engine.workload.runs)
-        return Sample(now, waiting, running, dict(self._nodes), cost / 10**9)
-
-
-def capacity_of(chronicle: Chronicle, engine: Engine) -> dict[str, int]:
-    """Nodes by what they do."""
-    found, groups = dict.fromkeys(CAPACITY, 0), engine.settings.by_name
-    for record in chronicle.book.slices.values():
-        if record.state not in COSTLY:
-            continue
-        sold, busy = groups.get(record.group), record.busy_nodes
-        hosts = sold.group.hosts if sold is not None else max(1, len(record.nodes))
-        if record.state in IN_FLIGHT:
-            found["booting"] += hosts
-        else:
-            found["busy"] += busy
-            found["idle" if record.state == State.READY else "leaving"] += hosts - busy
-    return found
+        return Sample(now, waiting, running, dict(self._capacity.nodes), cost / 10**9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ class Running:
         self._used: dict[str, dict[str, int]] = {}
         self.started = 0
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def __iter__(self) -> Iterator[Run]:
         return iter(self._runs.values())
 
@@ -85,6 +88,9 @@ class Running:
 
     def tasks_on_slice(self, slice_id: str) -> int:
         return self._slice_tasks.get(slice_id, 0)
+
+    def tasks(self, node: str) -> int:
+        return self._tasks.get(node, 0)
 
     def usage(self, node: str) -> tuple[Amounts, int]:
         """What is used on a node, and by how many tasks."""

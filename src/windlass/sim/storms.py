@@ -87,6 +87,14 @@ _INPUT: Final = (
     Fault("demand-impossible", 0.1),
 )
 
+JOURNAL: Final = (
+    Fault("torn-record", 0.01),
+    Fault("newer-version", 0.3),
+    Fault("older-version", 0.5),
+)
+"""Of the controller too. They came to the catalogue last, and stay at its end: what chance does with a fault goes by
+its place, and seeds that once showed something are to show it again."""
+
 STORMS: Final[Mapping[str, tuple[Fault, ...]]] = {
     "calm": (),
     "launch": _LAUNCH,
@@ -95,9 +103,9 @@ STORMS: Final[Mapping[str, tuple[Fault, ...]]] = {
     "run": _RUN,
     "drain": _DRAIN,
     "terminate": _TERMINATE,
-    "controller": _CONTROLLER,
+    "controller": (*_CONTROLLER, *JOURNAL),
     "input": _INPUT,
-    "all": (*_LAUNCH, *_LIST, *_BOOT, *_RUN, *_DRAIN, *_TERMINATE, *_CONTROLLER, *_INPUT),
+    "all": (*_LAUNCH, *_LIST, *_BOOT, *_RUN, *_DRAIN, *_TERMINATE, *_CONTROLLER, *_INPUT, *JOURNAL),
 }
 
 

@@ -11,6 +11,7 @@ from windlass.control.policy import Settings
 from .clock import EPOCH
 from .engine import Engine
 from .faults import Fault
+from .forgetful import ForgetfulJournal
 from .machines import MachineKind
 from .measuring import Gauge, Measures, measures
 from .script import Script
@@ -52,7 +53,16 @@ def run_trace(
         gauge(engine)
         came_to(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
 
-    engine = Engine(script, controller, watch=watch, thorough=False, leaping=True, lease=FOR_EVER, cap=FOR_EVER)
+    engine = Engine(
+        script,
+        controller,
+        ForgetfulJournal(hashed=False),
+        watch=watch,
+        thorough=False,
+        leaping=True,
+        lease=FOR_EVER,
+        cap=FOR_EVER,
+    )
     run = engine.run()
     return gauge, measures(engine, run, gauge, trace.jobs)
 

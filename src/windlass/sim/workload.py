@@ -8,7 +8,6 @@ against. What has not changed since the last look is shown as the very same obje
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -23,7 +22,8 @@ from .distorting import distorted
 from .faults import Fault, FaultKind, Storm
 from .jobs import Interrupted, Job, Run
 from .machines import LiveHost
-from .placing import Placed, placed
+from .offered import Offered
+from .placing import Placed, Places
 from .running import Running
 
 SLOW = 5
@@ -65,6 +65,7 @@ class SimulatedWorkload:
         """``hosts``: the hosts that have joined, such as ``SimulatedProvider.live_hosts``; a tuple that is the same
         object as before has not changed. ``struck`` counts the faults."""
         self._groups = {group.name: group for group in groups}
+        self._places = Places(self._groups.values())
         self._hosts = hosts
         self._now = now
         self._storm = Storm.of(faults, Chance(seed), struck)
@@ -82,18 +83,21 @@ class SimulatedWorkload:
         self._joined: dict[str, LiveHost] = {}
         self._slices: dict[str, dict[str, LiveHost]] = {}
         self._nodes: dict[str, WorkNode] = {}
-        """Nodes as they show, until something about one changes."""
+        """Nodes that have joined, as they showed when they were last looked at."""
+        self._stale: dict[str, None] = {}
+        """Nodes about which something has changed since."""
         self._shown: tuple[WorkNode, ...] | None = None
-        self._last_nodes: dict[str, WorkNode] = {}
-        """And as they showed at the last look."""
-        self._offers: dict[str, tuple[Slice, dict[str, int]]] = {}
-        """Slices as they offer their room, until something about one changes."""
+        self._demands: tuple[Demand, ...] | None = None
+        self._offers = Offered()
+        self._stale_offers: dict[str, None] = {}
+        """Slices about which something has changed since they were last offered."""
         self._spells: dict[str, Spell] = {}
         self._turns: list[tuple[float, str]] = []
         """When a spell begins or ends."""
         self._room_changed = False
-        self._touched: dict[str, None] = {}
-        """Nodes about which something has changed since the last look."""
+        self._touched: dict[str, bool | None] = {}
+        """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
+        not there."""
         self._seen_waiting: dict[str, Demand] = {}
         self._stirred: dict[str, None] = {}
         """Jobs of which tasks have begun or ended."""
@@ -107,7 +111,8 @@ class SimulatedWorkload:
     def regroup(self, groups: Iterable[Group]) -> None:
         """From now on hosts are of these groups."""
         self._groups = {group.name: group for group in groups}
-        self._offers.clear()
+        self._places = Places(self._groups.values())
+        self._stale_offers.update(dict.fromkeys(self._slices))
         self._room_changed = True
 
     # -- the contract -----------------------------------------------------------------------------------------------
@@ -123,12 +128,18 @@ class SimulatedWorkload:
         if self._storm.strikes("observe-hangs", now, looks):
             await asyncio.Event().wait()
         view = WorkloadView(
-            demands=tuple([demand for _, demand in sorted(self._waiting.items())]),
+            demands=self._queue(),
             requests=self.requests,
             nodes=self._view(),
             acknowledged=tuple(self._words(now)),
         )
         return distorted(view, self._storm, now, looks) if self._storm.faults else view
+
+    def _queue(self) -> tuple[Demand, ...]:
+        """What waits, by id; the very same while nothing has changed."""
+        if self._demands is None:
+            self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
+        return self._demands
 
     def _words(self, now: float) -> list[Acknowledgement]:
         words = []
@@ -209,6 +220,7 @@ class SimulatedWorkload:
             _, _, job = heappop(self._coming)
             self._jobs[job.id] = job
             self._waiting[job.id] = replace(job.demand, since=job.arrives)
+            self._demands = None
             self._room_changed = True
         if self._waiting and self._room_changed:
             self._start()
@@ -230,10 +242,7 @@ class SimulatedWorkload:
         and have work now: then a plan that goes by what waits and what is idle would be the same."""
         if self._cordons or self._waiting != self._seen_waiting:
             return False
-        return all(
-            (known := self._last_nodes.get(name)) is not None and (self._runs.usage(name)[1] > 0) == (known.tasks > 0)
-            for name in self._touched
-        )
+        return all(had_work is (self._runs.tasks(name) > 0) for name, had_work in self._touched.items())
 
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
@@ -244,6 +253,11 @@ class SimulatedWorkload:
 
     def running_on(self, slice_id: str) -> int:
         return self._runs.tasks_on_slice(slice_id)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything runs."""
+        return len(self._runs) > 0
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -263,7 +277,7 @@ class SimulatedWorkload:
 
     def idle_since(self, node: str) -> float | None:
         """Since when nothing runs on a node, in truth; None: something does, or it is not there."""
-        return None if self._runs.usage(node)[1] else self._idle_since.get(node)
+        return None if self._runs.tasks(node) else self._idle_since.get(node)
 
     def land(self, slice_id: str, duration: float) -> None:
         """A task starts on a slice whatever the cordon says: it was on its way when the cordon came."""
@@ -293,9 +307,11 @@ class SimulatedWorkload:
             self._idle_since.pop(name, None)
             self._spells.pop(name, None)
             self._touch(name, host.slice_id)
+            self._nodes.pop(name, None)
         self._interrupt([key for name in left for key in self._runs.on_node(name)], "node gone")
-        for name, host in there.items():
-            if self._joined.get(name) != host:
+        known = self._joined.get
+        for name, host in [(name, host) for name, host in there.items() if known(name) is not host]:
+            if known(name) != host:
                 self._joined[name] = host
                 self._slices.setdefault(host.slice_id, {})[name] = host
                 self._idle_since.setdefault(name, now)
@@ -319,27 +335,36 @@ class SimulatedWorkload:
 
     def _touch(self, node: str, slice_id: str | None = None) -> None:
         """Something about a node has changed."""
-        self._nodes.pop(node, None)
-        self._touched[node] = None
+        if node not in self._touched:
+            known = self._nodes.get(node)
+            self._touched[node] = None if known is None else known.tasks > 0
+        self._stale[node] = None
         self._shown = None
         host = self._joined.get(node)
-        self._offers.pop(slice_id or (host.slice_id if host else ""), None)
+        self._stale_offers[slice_id or (host.slice_id if host else "")] = None
         self._room_changed = True
 
     def _view(self) -> tuple[WorkNode, ...]:
         """Every node that shows, the very same as before where nothing has changed."""
         if self._shown is None:
-            now, shown = self._now(), []
-            for name in self._joined:
-                node = self._nodes.get(name) or self._nodes.setdefault(name, self._node(name, now))
-                spell = self._spell(name, now) if self._spells else None
-                if spell != "heartbeat-lost":
-                    shown.append(node)
-                if self._storm.faults and self._storm.strikes("joins-twice", now, name):
-                    shown.append(node)
-            self._shown = tuple(shown)
-            self._last_nodes = dict(self._nodes)
+            now = self._now()
+            for name in self._stale:
+                if name in self._joined:
+                    self._nodes[name] = self._node(name, now)
+            self._stale.clear()
+            nodes = self._nodes.values()
+            self._shown = tuple(nodes) if not self._storm.faults and not self._spells else self._dimmed(nodes, now)
         return self._shown
+
+    def _dimmed(self, nodes: Iterable[WorkNode], now: float) -> tuple[WorkNode, ...]:
+        """Nodes as they show in a storm: one is out of sight, another shows twice."""
+        shown = []
+        for node in nodes:
+            if self._spell(node.id, now) != "heartbeat-lost":
+                shown.append(node)
+            if self._storm.strikes("joins-twice", now, node.id):
+                shown.append(node)
+        return tuple(shown)
 
     def _node(self, name: str, now: float) -> WorkNode:
         host = self._joined[name]
@@ -352,37 +377,29 @@ class SimulatedWorkload:
 
     def _start(self) -> None:
         """Start what fits, by the planner's rule, on slices that may take new work."""
-        slices, least = [], _least(self._waiting.values())
-        for name in self._slices:
-            offer, free = self._offers.get(name) or self._offers.setdefault(name, self._offer(name))
-            for kind, some in least:
-                if free.get(kind, 0) < some:
-                    break
-            else:
-                if offer.nodes and offer.group in self._groups and name not in self._cordons:
-                    slices.append(offer)
+        for name in self._stale_offers:
+            self._offers.put(name, self._offer(name) if name in self._slices else None)
+        self._stale_offers.clear()
+        slices = [offer for offer in self._offers.with_room(self._queue()) if offer.id not in self._cordons]
         if not slices:
             return
-        demands = [demand for _, demand in sorted(self._waiting.items())]
-        for item in placed(self._groups.values(), slices, demands, self._now()):
+        for item in self._places.placed(slices, self._queue(), self._now()):
             self._begin(item, self._joined[item.node].slice_id)
 
-    def _offer(self, slice_id: str) -> tuple[Slice, dict[str, int]]:
+    def _offer(self, slice_id: str) -> tuple[Slice, Amounts] | None:
         """A slice with the nodes that can take work, and the most of each resource that is free on one of them."""
         hosts = self._slices[slice_id]
-        now, group = self._now(), next(iter(hosts.values())).group
+        now, group = self._now(), self._groups.get(next(iter(hosts.values())).group)
         nodes = tuple(
             Node(name, *self._runs.usage(name), labels=host.labels)
             for name, host in sorted(hosts.items())
             if host.present is None and self._spell(name, now) is None
         )
-        free: dict[str, int] = {}
-        known = self._groups.get(group)
-        for node in nodes if known is not None else ():
-            used = dict(node.used)
-            for kind, amount in known.resources if known is not None else ():
-                free[kind] = max(free.get(kind, 0), amount - used.get(kind, 0))
-        return Slice(slice_id, group, State.READY, nodes=nodes), free
+        if group is None or not nodes:
+            return None
+        used = [dict(node.used) for node in nodes]
+        free = tuple([(kind, amount - min(one.get(kind, 0) for one in used)) for kind, amount in group.resources])
+        return Slice(slice_id, group.name, State.READY, nodes=nodes), free
 
     def _begin(self, item: Placed, slice_id: str) -> None:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
@@ -403,11 +420,12 @@ class SimulatedWorkload:
 
     def _count(self, name: str, needs: Amounts, more: int) -> None:
         """Change how many tasks of a job wait."""
+        self._demands = None
         demand = self._waiting.get(name) or replace(self._jobs[name].demand, bundles=(), since=self._jobs[name].arrives)
-        counts: Counter[Amounts] = Counter()
-        for bundle in (*demand.bundles, Bundle(needs, more)):
-            counts[bundle.needs] += bundle.count
-        bundles = tuple(Bundle(kind, count) for kind, count in counts.items() if count)
+        counts = {needs: more}
+        for bundle in demand.bundles:
+            counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
+        bundles = tuple([Bundle(kind, count) for kind, count in counts.items() if count])
         if bundles:
             self._waiting[name] = replace(demand, bundles=bundles)
         else:
@@ -435,16 +453,6 @@ class SimulatedWorkload:
                 self._idle_since[run.node] = now
             self._touch(run.node)
             self._count(run.job, run.needs, run.count)
-
-
-def _least(demands: Iterable[Demand]) -> Amounts:
-    """What every waiting task needs at the least: where that is not free, none of them can start."""
-    least: dict[str, int] | None = None
-    for demand in demands:
-        for bundle in demand.bundles:
-            needs = dict(bundle.needs)
-            least = needs if least is None else {k: min(some, needs[k]) for k, some in least.items() if k in needs}
-    return tuple((least or {}).items())
 
 
 _SPELLS: tuple[FaultKind, ...] = ("heartbeat-lost", "unwell")

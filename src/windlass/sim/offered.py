@@ -1,0 +1,47 @@
+"""Slices that offer room to work, by how much: a thousand that have the same free are asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from windlass.core.snapshot import Amounts, Demand, Slice
+
+
+class Offered:
+    """Every slice with the most of each resource that is free on one of its nodes."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, Amounts] = {}
+        self._by_free: dict[Amounts, dict[str, Slice]] = {}
+
+    def put(self, slice_id: str, offer: tuple[Slice, Amounts] | None) -> None:
+        """What a slice offers from now on; None: nothing."""
+        before = self._free.pop(slice_id, None)
+        if before is not None:
+            del self._by_free[before][slice_id]
+            if not self._by_free[before]:
+                del self._by_free[before]
+        if offer is not None:
+            item, free = offer
+            self._free[slice_id] = free
+            self._by_free.setdefault(free, {})[slice_id] = item
+
+    def with_room(self, demands: Iterable[Demand]) -> Iterator[Slice]:
+        """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
+        least = _least(demands)
+        for free, slices in self._by_free.items():
+            has = dict(free)
+            for kind, some in least:
+                if has.get(kind, 0) < some:
+                    break
+            else:
+                yield from slices.values()
+
+
+def _least(demands: Iterable[Demand]) -> Amounts:
+    """What every waiting task needs at the least: where that is not free, none of them can start."""
+    least: dict[str, int] | None = None
+    for needs in {bundle.needs for demand in demands for bundle in demand.bundles}:
+        some = dict(needs)
+        least = some if least is None else {kind: min(n, some[kind]) for kind, n in least.items() if kind in some}
+    return tuple((least or {}).items())

@@ -1,0 +1,194 @@
+"""A pass goes by what has changed; what it brings along is what it would find if it looked at everything again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from windlass.control import reckoning
+from windlass.control.checking import Garbage, Lists, Views
+from windlass.control.differing import difference
+from windlass.control.policy import Settings
+from windlass.control.records import Book, SliceRecord
+from windlass.control.roll import Roll
+from windlass.control.sighting import Sighted, sighted_after
+from windlass.core.lifecycle import State
+from windlass.core.reasons import Code, Reason
+from windlass.core.snapshot import Bundle, Demand, Node
+from windlass.providers.protocol import Host, Instance
+from windlass.sim.arbitrary import arbitrary_script
+from windlass.sim.engine import Engine, simulate
+from windlass.workloads.protocol import WorkloadView, WorkNode
+
+WHY = Reason(Code.DEMAND, "for a test")
+
+
+def a_record(name: str, state: State = State.READY, tasks: int = 1, **more: Any) -> SliceRecord:
+    nodes = (Node(f"{name}/0", tasks=tasks),) if state == State.READY else ()
+    return SliceRecord(name, more.pop("group", "gpu"), "cloud", state, 0, WHY, WHY, 7, nodes=nodes, **more)
+
+
+def an_instance(name: str, **more: Any) -> Instance:
+    return Instance(name, "gpu", "running", (Host(f"{name}/0"),), **more)
+
+
+# -- the roll ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"state": State.BOOTING},
+        {"tasks": 0},
+        {"fence": 1},
+        {"quarantine": "odd"},
+        {"absent_since": 1.0},
+        {"unwell_since": 1.0},
+        {"leaving": WHY},
+        {"marked_until": 9.0},
+    ],
+    ids=str,
+)
+def test_a_slice_for_which_a_clock_runs_or_a_call_is_due_is_astir(what: dict[str, Any]) -> None:
+    book = Book().with_records(a_record("a"), a_record("b", **what))
+    assert list(book.roll.astir) == ["b"]
+    assert book.roll.at_work["gpu"].slices == 1
+
+
+def test_the_cost_of_slices_at_work_is_a_sum_for_each_group() -> None:
+    half = replace(a_record("b"), nodes=(Node("b/0", tasks=1), Node("b/1")))
+    roll = Book().with_records(a_record("a"), half, a_record("c", group="tpu")).roll
+    assert (roll.at_work["gpu"].price, roll.at_work["gpu"].work) == (14, 7 + 3)
+    assert (roll.at_work["tpu"].price, roll.at_work["tpu"].work) == (7, 7)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_roll_that_is_brought_along_is_the_one_that_is_called_anew(seed: int) -> None:
+    dice, book = Random(seed), Book()
+    assert book.roll.astir == {}
+    for _ in range(60):
+        names = dice.sample([f"s-{number}" for number in range(12)], dice.randint(0, 4))
+        states = (State.READY, State.READY, State.BOOTING, State.DRAINING)
+        records = {
+            name: a_record(name, dice.choice(states), dice.randint(0, 2), group=dice.choice("ab")) for name in names
+        }
+        over = [name for name in book.slices if name not in records and dice.random() < 0.2]
+        book = book.after(records, over)
+        assert book.roll == Roll.of(book.slices.values())
+
+
+def test_a_book_that_nothing_was_done_to_is_the_same_book() -> None:
+    book = Book().with_records(a_record("a"))
+    assert book.after({}, luck=book.luck, gone=book.gone) is book
+
+
+# -- what shows ----------------------------------------------------------------------------------------------------
+
+
+def test_a_list_that_shows_the_same_again_is_the_same_table_with_the_same_instances() -> None:
+    lists = Lists()
+    first = lists([an_instance("a"), an_instance("b")])
+    again = lists([an_instance("b"), an_instance("a")])
+    assert again is first
+
+
+def test_of_a_list_only_what_has_changed_is_another_object() -> None:
+    lists = Lists()
+    a, b = an_instance("a"), an_instance("b")
+    first = lists((a, b))
+    second = lists((a, an_instance("c"), replace(b, state="ending")))
+    assert (second["a"] is a, second["b"].state, second["c"].slice_id) == (True, "ending", "c")
+    assert dict(lists((a,))) == {"a": a}
+    assert dict(first) == {"a": a, "b": b}, "what was handed out is not changed"
+
+
+@pytest.mark.parametrize("again", [lambda a: a, lambda a: replace(a, zone="z"), lambda a: an_instance("a")])
+def test_a_list_that_shows_a_slice_twice_is_garbage_whatever_it_showed_before(again: Any) -> None:
+    lists, a = Lists(), an_instance("a")
+    lists((a, an_instance("b")))
+    for _ in range(2):
+        with pytest.raises(Garbage, match="shows a twice"):
+            lists((a, an_instance("b"), again(a)))
+    assert set(lists((a,))) == {"a"}
+
+
+def test_a_demand_that_makes_no_sense_is_told_at_every_look_and_left_out() -> None:
+    views, good = Views(), Demand("good", (Bundle((("gpu", 1),)),))
+    bad = Demand("bad", (Bundle((("gpu", 1.5),)),))  # type: ignore[arg-type]
+    assert views(WorkloadView((good,))).mistakes == ()
+    for _ in range(3):
+        work = views(WorkloadView((good, bad)))
+        assert list(work.demand) == ["good"]
+        [mistake] = work.mistakes
+        assert mistake.startswith("demand bad makes no sense")
+    assert views(WorkloadView((good,))).mistakes == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_shown_the_tables_are_those_of_a_first_look(seed: int) -> None:
+    dice, views = Random(seed), Views()
+    nodes = [WorkNode(f"n-{number}", f"s-{number % 3}", tasks=number % 2) for number in range(8)]
+    sighted = Sighted()
+    assert sighted.nodes_of == {}
+    for _ in range(40):
+        for place, node in enumerate(nodes):
+            if dice.random() < 0.2:
+                nodes[place] = replace(node, tasks=dice.randint(0, 2), slice_id=f"s-{dice.randint(0, 3)}")
+        some = tuple(dice.sample(nodes, dice.randint(0, len(nodes))))
+        shown = some if dice.random() < 0.5 else tuple(replace(node) for node in some)
+        work = views(WorkloadView(nodes=shown))
+        assert dict(work.node) == {node.id: node for node in shown}
+        assert work.view.nodes == shown
+        following = _seen(sighted, work)
+        assert {name: set(map(id, many)) for name, many in following.nodes_of.items()} == {
+            name: set(map(id, many)) for name, many in Sighted(node=work.node).nodes_of.items()
+        }
+        assert following.touched_since(sighted) == _by_hand(sighted.node, work.node)
+        sighted = following
+
+
+def _seen(before: Sighted, work: Any) -> Sighted:
+    return sighted_after(before, {"cloud": {}}, work, {}, None, Settings(()))
+
+
+def _by_hand(before: Any, after: Any) -> set[str]:
+    found = set()
+    for name in {*before, *after}:
+        if before.get(name) is not after.get(name):
+            found |= {one.slice_id for one in (before.get(name), after.get(name)) if one is not None}
+    return found
+
+
+def test_two_tables_differ_in_what_is_new_another_or_gone() -> None:
+    one, other = object(), object()
+    before = {"same": one, "other": one, "gone": one}
+    after = {"same": one, "other": other, "new": other}
+    found = difference(before, after)
+    assert (sorted(found.changed), found.gone) == (["new", "other"], ["gone"])
+    assert difference(before, before) == ([], [])
+
+
+# -- the whole pass ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(600, 620))
+def test_a_pass_that_looks_at_everything_decides_and_writes_the_same(seed: int, monkeypatch: Any) -> None:
+    quick = simulate(arbitrary_script(seed, hours=0.5), thorough=False)
+    monkeypatch.setattr(reckoning, "_touched", lambda *_: None)
+    assert simulate(arbitrary_script(seed, hours=0.5), thorough=False).digest == quick.digest
+
+
+@pytest.mark.parametrize("seed", range(620, 630))
+def test_through_faults_and_restarts_all_that_is_brought_along_is_right(seed: int) -> None:
+    def look(engine: Engine) -> None:
+        for leader in engine.leaders:
+            chronicle = leader.controller.chronicle
+            assert chronicle.book.roll == Roll.of(chronicle.book.slices.values())
+            assert {name: set(map(id, many)) for name, many in chronicle.sighted.nodes_of.items()} == {
+                name: set(map(id, many)) for name, many in Sighted(node=chronicle.sighted.node).nodes_of.items()
+            }
+
+    assert simulate(arbitrary_script(seed, hours=0.5), thorough=False, watch=look).breaches == ()
