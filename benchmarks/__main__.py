@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import against_ray, cost_bound, document, growth, karpenter_mix, loop, plot, pool, simulating, traces
+from . import against_ray, cost_bound, document, growth, karpenter_mix, loop, plot, pool, simulating, spot, traces
 from .table import as_text, of_checks
 
 MODULES = {
-    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, loop, simulating, traces, pool)
+    module.NAME: module
+    for module in (growth, karpenter_mix, cost_bound, against_ray, loop, simulating, traces, spot, pool)
 }
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .karpenter_mix import PUBLISHED
+from .spot import FIRM, SPOT
 
 BLUE, ORANGE, GREY = "#2563eb", "#ea580c", "#6b7280"
 COLOURS = {"best-fit": BLUE, "cheapest": ORANGE, "fewest": ORANGE}
@@ -24,6 +25,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "loop": _loop,
         "simulating": _simulating,
         "traces": _traces,
+        "spot": _spot,
         "pool": _pool,
     }
     written = []
@@ -177,4 +179,21 @@ def _pool(rows: list[dict[str, Any]]) -> Any:
     axes.barh([row["who"] for row in rows], [row["seconds"] for row in rows], color=colours)
     axes.set(xscale="log", xlabel=f"seconds for {rows[0]['tasks']:,} tasks that do nothing")
     axes.invert_yaxis()
+    return figure
+
+
+def _spot(rows: list[dict[str, Any]]) -> Any:
+    """Dollars with spot machines, as a share of those without, for jobs of each length."""
+    figure, ((axes,),) = _figure(1, width=7)
+    lengths = list(dict.fromkeys(row["longest"] for row in rows))
+    firm, spot = ([row for row in rows if row["who"] == who] for who in (FIRM, SPOT))
+    shares = [100 * one["dollars"] / other["dollars"] for one, other in zip(spot, firm, strict=True)]
+    bars = axes.bar([f"at most {length}" for length in lengths], shares, color=BLUE, width=0.5)
+    lost = [
+        f"{share:.0f} %\n{100 * row['lost']:.1f} % of the work lost" for share, row in zip(shares, spot, strict=True)
+    ]
+    axes.bar_label(bars, lost, fontsize=8)
+    axes.axhline(100, color="black", linewidth=0.8)
+    axes.set(ylabel="% of the cost on demand", ylim=(0, 1.25 * max(100, *shares)))
+    axes.set_title("Spot and on demand, by the length of jobs", fontsize=10)
     return figure

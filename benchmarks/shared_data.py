@@ -36,6 +36,8 @@ class MachineType:
     model: str
     price: int
     """Nanodollars per hour."""
+    spot_price: int | None = None
+    """The same for a spot machine; None: it is not sold as one."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def catalogue() -> tuple[MachineType, ...]:
                 gpus=int(devices),
                 model=row["openb_model"] or row["acc_model"],
                 price=parse_money(row["od_usd_h"]),
+                spot_price=parse_money(row["spot_usd_h"]) if row["spot_usd_h"] else None,
             )
         )
     return tuple(found)

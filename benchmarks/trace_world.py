@@ -65,7 +65,7 @@ def world_of(name: str, jobs: Iterable[Job], kinds: Iterable[MachineType], left_
     groups = listed(jobs, kinds)
     config = json.dumps(
         {
-            "groups": {_name(kind): _group(kind) for kind in groups},
+            "groups": {group_name(kind): _group(kind) for kind in groups},
             "providers": {"cloud": {"type": "simulated"}},
             "workload": {"type": "simulated"},
         }
@@ -112,7 +112,7 @@ def _tolerating(job: Job) -> Job:
     return replace(job, demand=replace(job.demand, tolerates=(Toleration(TAINT, "Exists"),)))
 
 
-def _name(kind: MachineType) -> str:
+def group_name(kind: MachineType) -> str:
     """Without the characters that mean something in the path of a setting."""
     return kind.name.replace("+", "-").replace(".", "-")
 

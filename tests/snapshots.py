@@ -159,6 +159,7 @@ def snapshots(
         max_hourly_cost=draw(st.none() | st.integers(0, 20).map(lambda dimes: dimes * NANO // 10)) if limited else None,
         max_launching=draw(st.none() | st.integers(0, 3)) if limited else None,
         choose=strategy,  # type: ignore[arg-type]
+        apart=draw(st.sampled_from((None, None, Fraction(0), Fraction(1, 2)))) if strategy == "cheapest" else None,
     )
     return Snapshot(
         groups=tuple(kinds),

@@ -268,6 +268,7 @@ def _scenario() -> Iterator[str]:
             ("`count`, `tasks`", f"{scenario.MOST_TASKS:,}"),
             ("tasks of one gang", f"{scenario.MOST_GANG:,}"),
             ("`effort`", f"{scenario.MOST_EFFORT:,}"),
+            ("`apart`", f"{scenario.MOST_APART:,}"),
             ("`rank`, `max_nodes`, `max_launching`", f"{scenario.MOST:,}"),
             ("`priority`, up and down", f"{scenario.MOST * 10:,}"),
             ("an amount, in thousandths or bytes", f"2^{quantities.LARGEST.bit_length() - 1}"),

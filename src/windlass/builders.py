@@ -186,6 +186,7 @@ def snapshot(
     max_launching: int | None = None,
     choose: str | None = None,
     effort: int | None = None,
+    apart: float | None = None,
 ) -> Snapshot:
     """All of it together, checked as a scenario file is; ``ScenarioError`` names every mistake."""
     cluster = _given(
@@ -194,6 +195,7 @@ def snapshot(
         max_launching=max_launching,
         choose=choose,
         effort=effort,
+        apart=apart,
     )
     return read_plain(
         {

@@ -14,14 +14,14 @@ from benchmarks.table import Table, as_markdown, as_text, of_checks, seconds
 from benchmarks.targets import at_least, at_most, below
 
 import windlass
-from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, shared_data, traces
+from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, shared_data, spot, traces
 from windlass.core.invariants import broken_laws
 from windlass.core.snapshot import Choose
 
 STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 
 MODULES: dict[str, ModuleType] = {
-    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, traces)
+    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, traces, spot)
 }
 
 
@@ -201,7 +201,7 @@ def test_the_peers_are_compared_on_real_jobs_and_it_can_be_shown(monkeypatch):
     monkeypatch.setitem(traces.WINDOWS, "quick", few)
     result = traces.measure("quick")
     text = shown(result)
-    assert all(who in text for who in (traces.DEFAULT, traces.FIXED, *traces.PEERS, "offline bound"))
+    assert all(who in text for who in (traces.DEFAULT, *traces.APART, traces.FIXED, *traces.PEERS, "offline bound"))
     assert all(row["finished"] == 6 and row["ratio"] >= 1 and not row["breaches"] for row in result["rows"])
 
 
@@ -238,3 +238,28 @@ def test_a_peer_that_takes_too_long_is_ended_and_larger_inputs_are_not_tried():
 def test_without_ray_the_comparison_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(against_ray, "ray_missing", lambda: "Ray is not installed: pip install 'windlass[bench]'")
     assert "pip install" in against_ray.measure()["skipped"]
+
+
+# -- spot --------------------------------------------------------------------------------------------------------------
+
+
+NO_SPOT = shared_data.missing((spot.JOBS, spot.STOCK))
+
+
+@pytest.mark.skipif(NO_SPOT is not None, reason=str(NO_SPOT))
+def test_spot_machines_are_half_of_those_that_can_be_bought(monkeypatch):
+    monkeypatch.setitem(spot.INPUTS, "quick", 4)
+    result = spot.measure("quick")
+    text = shown(result)
+    assert all(who in text for who in (spot.FIRM, spot.SPOT))
+    assert all(check["reached"] for check in result["checks"])
+    groups = [sold.group for sold in spot.with_spot(spot.world_for(3600, 40)).groups]
+    firm = {one.name: one for one in groups if not one.preemptible}
+    cheaper = {one.name.removesuffix("-spot"): one for one in groups if one.preemptible}
+    assert firm.keys() == cheaper.keys()
+    assert all((cheaper[name].price or 0) < (one.price or 0) for name, one in firm.items())
+
+
+def test_without_a_recording_it_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("WINDLASS_DATA", str(tmp_path))
+    assert "WINDLASS_DATA" in spot.measure()["skipped"]

@@ -14,11 +14,12 @@ from windlass.core.reasons import seconds
 from windlass.sim.bound import offline_bound
 from windlass.sim.drawing import Point, frontier, page
 from windlass.sim.measuring import Measures
+from windlass.sim.stock import Recording
 from windlass.sim.traces import TraceError, read_trace
 from windlass.sim.tracing import run_trace
 
 from .output import content, write
-from .simulate_trace import progress
+from .simulate_trace import SPOT, mistakes_told, progress
 
 SCHEMA = "windlass.comparison/v1"
 
@@ -30,6 +31,7 @@ SCHEMA = "windlass.comparison/v1"
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first so many jobs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same run.")
+@SPOT
 @click.option("--picture", metavar="FILE.html", help="Draw cost against wait.")
 @click.option("--json", "as_json", is_flag=True, help="The numbers as JSON.")
 def command(
@@ -39,6 +41,7 @@ def command(
     files: tuple[str, ...],
     limit: int | None,
     seed: int,
+    recordings: tuple[Recording, ...],
     picture: str | None,
     as_json: bool,
 ) -> None:
@@ -66,8 +69,8 @@ def command(
         sys.exit(1)
     found: dict[str, Measures] = {}
     for name, config in configs.items():
-        with progress(enabled=not as_json) as came_to:
-            found[name] = run_trace(config.settings, trace, seed=seed, came_to=came_to)[1]
+        with progress(enabled=not as_json) as came_to, mistakes_told():
+            found[name] = run_trace(config.settings, trace, seed=seed, recordings=recordings, came_to=came_to)[1]
     bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
     if picture:
         points = [Point(name, one.dollars, one.wait_p95, name == "as configured") for name, one in found.items()]

@@ -17,6 +17,7 @@ from windlass.core.reasons import plural, seconds
 from windlass.sim.drawing import curves, page
 from windlass.sim.faults import Fault
 from windlass.sim.measuring import Measures
+from windlass.sim.stock import Recording, StockError, read_recordings
 from windlass.sim.traces import Trace, TraceError, read_trace
 from windlass.sim.tracing import run_trace
 
@@ -28,6 +29,29 @@ BAR_EVERY = 0.2
 """Seconds between two moves of the bar."""
 
 
+def read_spot(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Recording, ...]:
+    """Recordings from a file, of those rows that are wanted."""
+    if text is None:
+        return ()
+    file, *wanted = text.split(",")
+    if wrong := [one for one in wanted if "=" not in one]:
+        raise click.BadParameter(f"{wrong[0]} is not COLUMN=VALUE")
+    pairs = (one.partition("=") for one in wanted)
+    try:
+        return read_recordings(Path(file), {column: value for column, _, value in pairs})
+    except StockError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+SPOT = click.option(
+    "--spot",
+    "recordings",
+    callback=read_spot,
+    metavar="FILE[,COLUMN=VALUE]...",
+    help="How many machines of preemptible groups could be had over time, .csv or .csv.gz.  [default: always enough]",
+)
+
+
 @click.command("trace", epilog="Exit status: 0 every promise was kept, 1 a file is wrong or a promise was broken.")
 @click.argument("file", metavar="CONFIG")
 @click.option("--trace", "trace_file", required=True, metavar="FILE", help="A trace of jobs, .csv or .csv.gz.")
@@ -35,6 +59,7 @@ BAR_EVERY = 0.2
 @click.option(
     "--faults", "storm", callback=read_storm, metavar="NAME|FILE", help="What goes wrong: a storm.  [default: nothing]"
 )
+@SPOT
 @click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a setting: gpu.max=8.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first so many jobs.")
 @click.option("--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time.")
@@ -44,6 +69,7 @@ def command(
     trace_file: str,
     seed: int,
     storm: tuple[Fault, ...] | None,
+    recordings: tuple[Recording, ...],
     changes: tuple[str, ...],
     limit: int | None,
     picture: str | None,
@@ -52,7 +78,8 @@ def command(
     """Run the jobs of a trace on the machines of CONFIG, and tell what it cost and how long work waited.
 
     The controller is the one of windlass run; the cloud and the work are simulated, whatever CONFIG names. Machines
-    boot in the boot_seconds of their group.
+    boot in the boot_seconds of their group. With --spot, launches of preemptible groups are refused and their machines
+    taken back as in a recording with the columns zone, start_s, length_s and available.
 
     \b
     Example:
@@ -60,8 +87,10 @@ def command(
     """
     config, trace = _read(file, trace_file, changes, limit)
     began = time.perf_counter()
-    with progress(enabled=not as_json) as came_to:
-        gauge, found = run_trace(config.settings, trace, seed=seed, faults=storm or (), came_to=came_to)
+    with progress(enabled=not as_json) as came_to, mistakes_told():
+        gauge, found = run_trace(
+            config.settings, trace, seed=seed, faults=storm or (), recordings=recordings, came_to=came_to
+        )
     took = time.perf_counter() - began
     if picture:
         facts = list(_facts(found, trace, took))
@@ -85,6 +114,16 @@ def _read(file: str, trace_file: str, changes: tuple[str, ...], limit: int | Non
     except TraceError as error:
         click.echo(str(error), err=True)
     sys.exit(1)
+
+
+@contextmanager
+def mistakes_told() -> Iterator[None]:
+    """A group whose zone is not recorded ends the command with a message."""
+    try:
+        yield
+    except StockError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
 
 
 @contextmanager
@@ -117,7 +156,8 @@ def _facts(found: Measures, trace: Trace, took: float) -> Iterator[tuple[str, st
     waits = (found.wait_p50, found.wait_p95, found.wait_max)
     yield "wait p50 / p95 / max", " / ".join(seconds(round(wait, 1)) for wait in waits)
     yield "launches", f"{found.launches:,}"
-    yield "lost to preemption", plural(found.lost_to_preemption, "task")
+    lost = f", which had run {found.lost_hours:,.1f} task-hours" if found.lost_to_preemption else ""
+    yield "lost to preemption", plural(found.lost_to_preemption, "task") + lost
     yield "killed by us", plural(found.killed_by_us, "task")
     yield "decisions", f"{found.decisions:,} in {found.passes:,} passes"
     yield "promises", f"{len(found.breaches)} broken" if found.breaches else "all kept"

@@ -8,6 +8,8 @@ The law:
 3. If that breaks a limit of the whole cluster (nodes, money, launches) or leaves tasks although they fit somewhere, the
    hardest are served first (``_hardest_first``): no purchase ever costs the first shape left a place.
 
+4. With ``apart``, tasks get slices of their own where that costs hardly more (``parting``).
+
 At equal cost: fewer unmet preferences, fewer slices, lower ranks, names. A pure function: no clock, no chance; effort
 is counted in rounds.
 """
@@ -22,8 +24,9 @@ import numpy as np
 from .covering import Coverer, Lot
 from .exact import PAIRS, exact_mix, pairs
 from .market import Batch, Market
+from .parting import holds, parted
 from .patterns import Catalogue, Knapsacks
-from .room import Bools, Floats, Ints
+from .room import Floats
 
 FEW_LOTS: Final = 40
 DOUBT: Final = 1.02
@@ -32,7 +35,7 @@ costs some milliseconds, and one slice too many in ten is the largest error that
 
 
 def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
-    """The slices to buy, cheapest for all of ``market.counts`` together.
+    """The slices to buy, cheapest for all of ``market.counts`` together, and parted where the market says so.
 
     ``effort`` is the number of rounds of the covering search (0: one greedy cover); the answer never gets dearer with
     more of it. Small markets are solved exactly whatever it is.
@@ -40,13 +43,17 @@ def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
     catalogue = Catalogue.of(market)
     if not len(catalogue.shapes):
         return ()
+    return _batches(market, catalogue, parted(market, catalogue, _cheapest_lots(market, catalogue, effort)))
+
+
+def _cheapest_lots(market: Market, catalogue: Catalogue, effort: int) -> tuple[Lot, ...]:
     found: list[tuple[Lot, ...]] = []
     if pairs(catalogue.counts) <= PAIRS:
         mix, proven = exact_mix(market, catalogue)
         if mix is not None:
             found.append(tuple(Lot(group, 1, fill) for group, fill in mix))
             if proven:
-                return _batches(market, catalogue, found[0])
+                return found[0]
     coverer = Coverer(catalogue)
     cover = coverer.best(effort)
     lots = _settled(market, catalogue, cover.lots)
@@ -58,7 +65,7 @@ def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
         plain = _settled(market, catalogue, _hardest_first(market, catalogue, coverer.worth))
         if not found or _served(plain) == _served(found[0]):
             found.append(plain)
-    return _batches(market, catalogue, min(found, key=lambda lots: _cost(catalogue, lots)))
+    return min(found, key=lambda lots: _cost(catalogue, lots))
 
 
 def _cost(catalogue: Catalogue, lots: tuple[Lot, ...]) -> int:
@@ -112,11 +119,11 @@ def _moved(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple
     for kind, needs in enumerate(catalogue.plain):
         better &= (fills @ needs)[:, None] <= catalogue.size[:, kind] * catalogue.hosts
     lot_rows, groups = np.nonzero(better)
-    holds = _holds(catalogue, groups, fills[lot_rows])
+    holding = holds(catalogue, groups, fills[lot_rows])
     room = catalogue.headroom.copy()
     np.subtract.at(room, own, [lot.slices for lot in lots])
     options: dict[int, list[int]] = {}
-    for row, group in zip(lot_rows[holds].tolist(), groups[holds].tolist(), strict=True):
+    for row, group in zip(lot_rows[holding].tolist(), groups[holding].tolist(), strict=True):
         options.setdefault(row, []).append(group)
     result = []
     for row, lot in enumerate(lots):
@@ -132,15 +139,6 @@ def _moved(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple
         if slices:
             result.append(Lot(lot.group, slices, lot.fill))
     return tuple(result)
-
-
-def _holds(catalogue: Catalogue, groups: Ints, fills: Ints) -> Bools:
-    """Whether a slice of each group holds the fill beside it; a fill that only a clever packing fits may be denied."""
-    if not len(groups):
-        return np.zeros(0, np.bool_)
-    knapsacks = Knapsacks(catalogue)
-    packed = knapsacks.fill(groups, knapsacks.dominant[groups], fills, in_order=True)
-    return np.asarray((packed == fills).all(axis=1))
 
 
 # -- under limits --------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ of batches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -44,6 +45,10 @@ class Market:
     """Nanodollars per hour that may still be committed, over all groups."""
     launches_left: int
     """Slices that may still be bought, over all groups."""
+    apart: Fraction | None = None
+    """``cheapest``: the share that slices may cost more which can be given back one by one; None: nothing is parted."""
+    single: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """[shape]: whether its tasks end one by one; given with ``apart``."""
 
     def after(self, batches: Iterable[Batch]) -> Market:
         """What can still be bought, and for what, once these batches are."""

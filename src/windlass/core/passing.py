@@ -77,6 +77,8 @@ def _lost(draft: Draft, purchase: Purchase, other: int, keys: dict[int, tuple[fl
     winner, loser = draft.groups[purchase.group], draft.groups[other]
     if draft.strategy == "cheapest":
         prices = f"{format_money(loser.price or 0)}/h a slice, {format_money(winner.price or 0)}/h for {winner.name}"
+        if draft.snapshot.cluster.apart is not None and sum(count for _, count in purchase.tasks) == 1:
+            return Reason(Code.DEARER, f"a task alone would cost more with it ({prices})")
         return Reason(Code.DEARER, f"all that is left would cost more with it ({prices})")
     if draft.strategy == "rank":
         ranks = f"rank {loser.rank}, {winner.name} has rank {winner.rank}"

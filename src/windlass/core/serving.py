@@ -8,6 +8,7 @@ slice serves many shapes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -71,6 +72,9 @@ def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, off
         [shapes[index].count - served[index].count for index in short],
         [shapes[index].selector for index in short],
     )
+    if draft.snapshot.cluster.apart is not None:
+        single = [_ends_singly(draft, shapes[index]) for index in short]
+        market = replace(market, apart=draft.snapshot.cluster.apart, single=np.array(single, np.bool_))
     for choice in draft.choose(market):
         batch = choice.batch
         owner = shapes[short[choice.shape]].members[0][0]
@@ -83,3 +87,8 @@ def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, off
         if offer:
             tasks = [(market.needs[index], int(batch.fill[index])) for index in filled]
             draft.offer(purchase, draft.offers, tasks=tasks)
+
+
+def _ends_singly(draft: Draft, shape: Shape) -> bool:
+    """Whether none of its tasks is of a gang, which was taken loosely: those end together."""
+    return not any((demand := draft.demand_named(name)) and demand.gang for name, _ in shape.members)

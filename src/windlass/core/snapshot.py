@@ -234,6 +234,8 @@ class Cluster:
     """None: ``cheapest`` if every group has a price, else ``best-fit``."""
     effort: int = 1
     """How many rounds of work ``cheapest`` puts into a better mix."""
+    apart: Fraction | None = None
+    """``cheapest``: the share that slices of their own may cost more for tasks that could share one."""
 
 
 @dataclass(frozen=True, slots=True)

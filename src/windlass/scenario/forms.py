@@ -16,6 +16,8 @@ MOST_SLICES: Final = 1_000_000
 MOST_TASKS: Final = 10_000_000
 MOST_GANG: Final = 100_000
 MOST_EFFORT: Final = 1000
+MOST_APART: Final = 10
+"""Times: beyond that it is no longer a matter of price."""
 MOST: Final = 10**9
 """For numbers that are only compared: ranks, priorities, nodes of the cluster."""
 
@@ -47,6 +49,13 @@ CLUSTER: Final = Form(
         ),
         "effort": Key(
             "1", "`cheapest` only: rounds of work for a cheaper mix. Never seconds: same input, same plan.", "rounds"
+        ),
+        "apart": Key(
+            "tasks share slices for the least gain",
+            (
+                "`cheapest` only: single tasks get slices of their own, which can be given back one by one, as long as "
+                "these cost at most this share more per hour than the one that they would share. 0: at equal cost."
+            ),
         ),
     },
 )

@@ -32,6 +32,7 @@ from .forms import (
     GROUP,
     LOW_UTILIZATION,
     MOST,
+    MOST_APART,
     MOST_DEVICES,
     MOST_EFFORT,
     MOST_HOSTS,
@@ -68,7 +69,16 @@ class GroupReader(Reader):
             max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
             choose=cast("Choose | None", self.choice((*at, "choose"), fields.get("choose"), STRATEGIES, None)),
             effort=self.integer((*at, "effort"), fields.get("effort"), 1, low=1, high=MOST_EFFORT),
+            apart=self._apart((*at, "apart"), fields.get("apart")),
         )
+
+    def _apart(self, at: Path, value: object) -> Fraction | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_APART:
+            self.wrong(at, f"must be a share from 0 to {MOST_APART}, such as 0.4, is {shown(value)}")
+            return None
+        return Fraction(str(value))
 
     def groups(self, named: object, cluster: Cluster, form: Form = GROUP) -> dict[str, Group]:
         """The groups by name; those with mistakes of their own are remembered as ``doubtful``."""

@@ -42,6 +42,9 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
     """A script for a seed."""
     dice = Random(f"windlass-{seed}")
     settings = _settings(dice)
+    # By dice of its own, so that the worlds of all seeds are what they were before there was such a key.
+    apart = Random(f"apart-{seed}").choice((None, Fraction(0), Fraction(1, 2)))
+    settings = replace(settings, cluster=replace(settings.cluster, apart=apart))
     groups = [sold.group for sold in settings.groups]
     return Script(
         settings=settings,

@@ -234,6 +234,19 @@ class SimulatedProvider:
             if machine.zone == zone:
                 self.preempt(slice_id, notice)
 
+    def restock(self, zone: str, machines: int) -> None:
+        """From now on so many machines of each kind with a stock can be had in a zone; of what is there beyond that,
+        the cloud takes back some by chance."""
+        for name, kind in self._kinds.items():
+            if kind.stock is None or zone not in kind.stock:
+                continue
+            self._kinds[name] = replace(kind, stock={**kind.stock, zone: machines})
+            here = [one for one in self._counted if self._machines[one].kind == name]
+            here = sorted(one for one in here if self._machines[one].zone == zone)
+            here.sort(key=lambda one: self._storm.chance.wait(1.0, "restock", one))
+            for one in here[machines:]:
+                self.preempt(one)
+
     def delete_by_hand(self, slice_id: str) -> None:
         """Somebody ends a machine in the cloud's console."""
         self._uncount(self._machines.pop(slice_id))

@@ -144,6 +144,7 @@ class Engine:
         self.later: list[tuple[float, Callable[[], None]]] = []
         """What is put right again, and when."""
         self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
+        self.restocked_at = EPOCH
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
@@ -168,6 +169,7 @@ class Engine:
         now = self.now()
         for cloud in self.clouds.values():
             cloud.step()
+        self._restock(now)
         self.workload.step()
         for due in [one for one in self.later if one[0] <= now]:
             self.later.remove(due)
@@ -176,6 +178,14 @@ class Engine:
             _, fault = self.blue.pop(0)
             self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
             strike(self, fault)
+
+    def _restock(self, now: float) -> None:
+        """Let the stock follow the recordings; what falls and rises between two steps is passed over."""
+        for one in self.script.recordings:
+            if one.next_change(self.restocked_at - EPOCH) <= now - EPOCH:
+                for cloud in self.clouds.values():
+                    cloud.restock(one.zone, one.at(now - EPOCH))
+        self.restocked_at = now
 
     # -- controllers --------------------------------------------------------------------------------------------------
 
@@ -345,6 +355,7 @@ class Engine:
         now, instants = self.now(), [self.faults_end if self.now() < self.faults_end else inf]
         instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
         instants += [at for at, _ in (*self.blue[:1], *self.later)]
+        instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
         interval = self.settings.policy.evaluation_interval
         for leader in self.leaders:
             controller = leader.controller

@@ -153,6 +153,8 @@ class Measures(Spent):
     launches: int
     lost_to_preemption: int
     """Tasks that the cloud ended."""
+    lost_hours: float
+    """How long they had run by then: task-hours that had to be run anew."""
     evicted: int
     """Tasks that were ended before their time because the policy allows it."""
     killed_by_us: int
@@ -166,6 +168,7 @@ class Measures(Spent):
 def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
     """The numbers of a run that has come to its end."""
     work, accounts = engine.workload, gauge.chronicle.account.values()
+    lost = [one for one in work.interrupted if one.how != "evicted"]
     arrivals = {job.id: job.arrives + EPOCH for job in jobs}
     waits = sorted(at - arrivals[name] for name, at in work.all_started.items() if name in arrivals)
     return Measures(
@@ -180,7 +183,8 @@ def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Mea
         jobs=len(arrivals),
         finished=len(work.finished.keys() & arrivals.keys()),
         launches=len(gauge.launched),
-        lost_to_preemption=sum(one.run.count for one in work.interrupted if one.how != "evicted"),
+        lost_to_preemption=sum(one.run.count for one in lost),
+        lost_hours=sum(one.run.count * (one.at - one.run.started) for one in lost) / 3600,
         evicted=sum(one.run.count for one in work.interrupted if one.how == "evicted"),
         killed_by_us=sum(breach.invariant == "S1" for breach in run.breaches),
         passes=run.passes,

@@ -12,6 +12,7 @@ from windlass.providers.protocol import Offering
 from .faults import Fault
 from .jobs import Job
 from .machines import MachineKind
+from .stock import Recording
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Script:
     """After so long the faults stop; the run goes on until all is quiet."""
     quota: int | None = None
     """Slices that each provider's account may have."""
+    recordings: tuple[Recording, ...] = ()
+    """What the stock of kinds that can be preempted follows, in the zones in which they are sold."""
 
     def all_kinds(self) -> tuple[MachineKind, ...]:
         named = {kind.offering.name for kind in self.kinds}

@@ -15,6 +15,7 @@ from .forgetful import ForgetfulJournal
 from .machines import MachineKind
 from .measuring import Gauge, Measures, measures
 from .script import Script
+from .stock import Recording, stocked
 from .traces import Trace
 
 CURVE = 2000
@@ -29,13 +30,23 @@ def run_trace(
     *,
     seed: int = 0,
     faults: tuple[Fault, ...] = (),
+    recordings: tuple[Recording, ...] = (),
     came_to: Callable[[float], None] = lambda _: None,
     controller: Callable[..., Controller] = Controller,
 ) -> tuple[Gauge, Measures]:
-    """How it looked over time, and what it came to. ``came_to`` is told the share of the arrivals that is over;
-    ``controller`` makes the controller, another one to compare ours with."""
+    """How it looked over time, and what it came to. The stock of groups that can be preempted follows ``recordings``;
+    ``came_to`` is told the share of the arrivals that is over; ``controller`` makes the controller, another one to
+    compare ours with."""
     span = max((job.arrives for job in trace.jobs), default=0.0)
-    script = Script(settings, jobs=trace.jobs, faults=faults, kinds=_kinds(settings), seed=seed, hours=span / 3600)
+    script = Script(
+        settings,
+        jobs=trace.jobs,
+        faults=faults,
+        kinds=_kinds(settings, recordings),
+        seed=seed,
+        hours=span / 3600,
+        recordings=recordings,
+    )
     gauge = Gauge(max(1.0, span / CURVE))
 
     def watch(engine: Engine) -> None:
@@ -56,7 +67,11 @@ def run_trace(
     return gauge, measures(engine, run, gauge, trace.jobs)
 
 
-def _kinds(settings: Settings) -> tuple[MachineKind, ...]:
-    """What the made-up cloud sells: each group, which boots in the time that it says."""
-    boots = {sold.group.name: float(sold.group.boot_seconds) for sold in settings.groups}
-    return tuple(replace(kind, boot=boots[kind.offering.name], join=0.0) for kind in Script(settings).all_kinds())
+def _kinds(settings: Settings, recordings: tuple[Recording, ...]) -> tuple[MachineKind, ...]:
+    """What the made-up cloud sells: each group, in its zone, which boots in the time that it says."""
+    found = []
+    for kind in Script(settings).all_kinds():
+        sold = settings.by_name[kind.offering.name]
+        there = stocked(kind, recordings, sold.settings.get("zone"))
+        found.append(replace(there, boot=float(sold.group.boot_seconds), join=0.0))
+    return tuple(found)
