@@ -10,7 +10,7 @@ import pytest
 
 from windlass.control import reckoning
 from windlass.control.checking import Garbage, Lists, Views
-from windlass.control.differing import difference
+from windlass.control.differing import difference, noted
 from windlass.control.policy import Settings
 from windlass.control.records import Book, SliceRecord
 from windlass.control.roll import Roll
@@ -168,7 +168,23 @@ def test_two_tables_differ_in_what_is_new_another_or_gone() -> None:
     after = {"same": one, "other": other, "new": other}
     found = difference(before, after)
     assert (sorted(found.changed), found.gone) == (["new", "other"], ["gone"])
-    assert difference(before, before) == ([], [])
+    assert difference(before, before) == ((), ())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_several_steps_have_done_to_a_table_is_what_a_look_at_both_ends_shows(seed: int) -> None:
+    dice = Random(seed)
+    first = table = {f"s-{number}": object() for number in range(20)}
+    for _ in range(dice.randint(1, 12)):
+        touched = dice.sample([f"s-{number}" for number in range(25)], 4)
+        news = {name: dice.choice((object(), first.get(name) or object())) for name in touched[:3]}
+        after = {**table, **news}
+        over = [name for name in touched[3:] if after.pop(name, None) is not None]
+        noted(table, after, list(news), over)
+        table = after
+    found = difference(first, table)
+    assert set(found.changed) == {name for name, one in table.items() if first.get(name) is not one}
+    assert set(found.gone) == first.keys() - table.keys()
 
 
 # -- the whole pass ------------------------------------------------------------------------------------------------

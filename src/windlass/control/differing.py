@@ -1,38 +1,61 @@
-"""What is different between two tables that share most of their entries. Nothing is compared but identity: who makes a
-table hands on the very objects that have not changed, and never changes it afterwards."""
+"""What is different between two tables that share most of their entries.
+
+Nothing is compared but identity: who makes a table hands on the very objects that have not changed, and never changes
+it afterwards. Whoever makes one table from another may also say what it changed: then nobody has to look for it, and
+what many steps have done to a table in one pass is found by what they touched, however large it is.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
+
+Table = Mapping[str, Any]
 
 
 class Difference(NamedTuple):
     """Subjects, in no order."""
 
-    changed: list[str]
+    changed: Collection[str]
     """New, or with another value."""
-    gone: list[str]
+    gone: Collection[str]
 
 
-NONE: Final = Difference([], [])
-_LATELY: Final[deque[tuple[Mapping[str, Any], Mapping[str, Any], Difference]]] = deque(maxlen=4)
-"""In one pass several steps ask the same: what is new of the nodes, of the instances, of the slices."""
+NONE: Final = Difference((), ())
+_LATELY: Final[deque[tuple[Table, Table, Difference]]] = deque(maxlen=16)
+"""From which table to which, the newest last: more than there are in one pass, and no more than that."""
 
 
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
+def noted(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:
+    """The second table was made from the first by touching no other subjects than these."""
+    _LATELY.append((before, after, Difference(changed, gone)))
+
+
+def difference(before: Table, after: Table) -> Difference:
     """What was done to the first table to make the second."""
     if before is after:
         return NONE
-    for old, new, known in _LATELY:
-        if old is before and new is after:
-            return known
-    was = before.get
-    changed = [subject for subject, value in after.items() if was(subject) is not value]
-    stayed = len(after) - sum([subject not in before for subject in changed])
-    gone = [subject for subject in before if subject not in after] if stayed < len(before) else []
-    found = Difference(changed, gone)
-    if len(after) > 30:  # else it is looked up no faster than it is found
-        _LATELY.append((before, after, found))
-    return found
+    touched = _touched(before, after)
+    if touched is None:
+        was = before.get
+        changed = [subject for subject, value in after.items() if was(subject) is not value]
+        stayed = len(after) - sum([subject not in before for subject in changed])
+        gone = [subject for subject in before if subject not in after] if stayed < len(before) else []
+        noted(before, after, changed, gone)
+    else:
+        changed = [one for one in touched if one in after and before.get(one) is not after[one]]
+        gone = [one for one in touched if one not in after and one in before]
+    return Difference(changed, gone)
+
+
+def _touched(before: Table, after: Table) -> set[str] | None:
+    """All that was touched on the way from one table to the other; None: nobody knows the way."""
+    found: set[str] = set()
+    for old, new, news in reversed(_LATELY):
+        if new is after:
+            found.update(news.changed, news.gone)
+            if old is before:
+                return found
+            after = old
+    return None

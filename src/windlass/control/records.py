@@ -16,6 +16,7 @@ from windlass.core.reasons import Code, Reason
 from windlass.core.snapshot import Node, Slice
 from windlass.workloads.protocol import WorkNode
 
+from .differing import noted
 from .roll import Roll
 
 
@@ -188,6 +189,7 @@ class Book:
             slices = {**slices, **records}
             for name in over:
                 slices.pop(name, None)
+            noted(self.slices, slices, records, over)
         following = Book(
             slices,
             self.luck if luck is None else luck,

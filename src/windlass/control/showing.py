@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
+from .differing import noted
+
 T = TypeVar("T")
 
 
@@ -55,11 +57,13 @@ class Showing(Generic[T]):
         gone = [name for name in map(self._name, over) if name not in news]
         if len(answer) != len(self.table) - len(gone) + sum([name not in self.table for name in news]):
             return None  # one shows twice
-        if not gone and all(self.table.get(name) is one for name, one in news.items()):
+        changed = [name for name, one in news.items() if self.table.get(name) is not one]
+        if not gone and not changed:
             return self.table
         found = {**self.table, **news}
         for name in gone:
             del found[name]
+        noted(self.table, found, changed, gone)
         return found
 
     def _one_by_one(
