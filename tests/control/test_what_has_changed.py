@@ -78,6 +78,7 @@ def test_a_roll_that_is_brought_along_is_the_one_that_is_called_anew(seed: int) 
         over = [name for name in book.slices if name not in records and dice.random() < 0.2]
         book = book.after(records, over)
         assert book.roll == Roll.of(book.slices.values())
+        assert book.planned_with == Book(book.slices).planned_with
 
 
 def test_a_book_that_nothing_was_done_to_is_the_same_book() -> None:

@@ -29,7 +29,7 @@ def snapshot_of(
     held = frozenset([record.id for record in book.roll.astir.values() if record.quarantine])
     return Snapshot(
         groups=tuple([_as_it_is(sold.group, book, settings, held, now) for sold in settings.groups]),
-        slices=tuple([record.planned_with for record in book.slices.values()]),
+        slices=tuple(book.planned_with.values()),
         demands=tuple(demands),
         requests=tuple(requests),
         cluster=_ceilings(book, settings),

@@ -173,6 +173,11 @@ class Book:
         """Who is astir and who is at work."""
         return Roll.of(self.slices.values())
 
+    @cached_property
+    def planned_with(self) -> Mapping[str, Slice]:
+        """What the planner sees of each slice."""
+        return {name: record.planned_with for name, record in self.slices.items()}
+
     def after(
         self,
         records: Mapping[str, SliceRecord],
@@ -199,8 +204,16 @@ class Book:
         same = slices is self.slices
         if same and following.luck is self.luck and following.gone is self.gone and following.frozen is self.frozen:
             return self
-        if "roll" in self.__dict__:  # brought along rather than called anew
+        # What was worked out already is brought along rather than worked out anew.
+        if "roll" in self.__dict__:
             following.__dict__["roll"] = self.roll if same else self.roll.after(self.slices, records, over)
+        if "planned_with" in self.__dict__:
+            planned = self.planned_with
+            if not same:
+                planned = {**planned, **{name: record.planned_with for name, record in records.items()}}
+                for name in over:
+                    planned.pop(name, None)
+            following.__dict__["planned_with"] = planned
         return following
 
     def with_records(self, *records: SliceRecord) -> Book:
