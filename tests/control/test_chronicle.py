@@ -26,6 +26,7 @@ from windlass.core.lifecycle import State
 from windlass.core.planner import plan
 from windlass.core.reasons import Code, Reason
 from windlass.core.snapshot import Demand, Group, Slice, Snapshot
+from windlass.journal import Entry, JournalVersion
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkNode
 
@@ -158,3 +159,21 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
 
     with mock.patch.object(loop, "SAVE_AFTER", 10):
         asyncio.run(story())
+
+
+@pytest.mark.parametrize("saved_before", [False, True])
+def test_a_controller_that_has_no_word_for_what_a_newer_one_wrote_refuses_and_leaves_the_lease(
+    saved_before: bool,
+) -> None:
+    world = World()
+    journal = world.journal()
+    lease = journal.acquire("newer", 30.0, world.time)
+    assert lease is not None
+    slept: dict[str, Any] = {"state": "HIBERNATING", "group": "gpu", "id": "s-1"}
+    last = journal.append([Entry("slice", "s-1", 1.0, {"is": slept})], epoch=lease.epoch)
+    if saved_before:
+        journal.save_state(last, {"at": 1.0, "tables": {"slice": {"s-1": slept}}}, epoch=lease.epoch)
+    journal.release(lease)
+    with pytest.raises(JournalVersion, match=r"slice s-1 at record 1 .*HIBERNATING.*a newer one has written it"):
+        world.controller()
+    assert (journal.last_seq(), journal.lease()) == (last, None)

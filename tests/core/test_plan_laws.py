@@ -27,7 +27,11 @@ STRATEGIES = ("best-fit", "rank", "cheapest")
 @given(snapshots())
 @settings(max_examples=300)
 def test_every_plan_obeys_the_laws(snapshot: Snapshot) -> None:
-    assert list(broken_laws(snapshot, plan(snapshot))) == []
+    made = plan(snapshot)
+    assert list(broken_laws(snapshot, made)) == []
+    moved = {one.slice for one in (*made.cancel, *made.drain, *made.uncordon, *made.mark, *made.unmark)}
+    assert [one.slice for one in made.keep] == sorted(item.id for item in snapshot.slices if item.id not in moved)
+    assert all(one.reason.why for one in made.keep)
 
 
 @given(snapshots(), st.randoms(use_true_random=False))
@@ -48,6 +52,32 @@ def test_the_order_of_the_input_changes_nothing(snapshot: Snapshot, rng: random.
 @given(snapshots())
 def test_the_same_snapshot_gives_the_same_plan_byte_for_byte(snapshot: Snapshot) -> None:
     assert json.dumps(plan(snapshot).to_dict()) == json.dumps(plan(snapshot).to_dict())
+
+
+@given(snapshots())
+def test_what_stays_is_told_with_and_without_what_is_simply_at_work(snapshot: Snapshot) -> None:
+    made = plan(snapshot)
+    assert list(made.stays) == [one for one in made.keep if one.reason.code != Code.BUSY]
+
+
+def test_plans_that_keep_other_slices_busy_are_different() -> None:
+    def made(tasks: int) -> Plan:
+        busy = Slice("s-1", "g", State.READY, 0, nodes=(Node("n-1", tasks=tasks),))
+        return plan(Snapshot((Group("g", (("cpu", 4000),), 1),), (busy,)))
+
+    assert made(1) == made(1)
+    assert made(1) != made(2)
+    assert made(1).stays == made(2).stays == ()
+
+
+@given(snapshots(), st.integers(2, 12))
+def test_groups_that_were_planned_with_before_change_nothing(snapshot: Snapshot, others: int) -> None:
+    """What is remembered of groups only saves time: a plan after plans with other prices is the same as before."""
+    first = json.dumps(plan(snapshot).to_dict())
+    for price in range(others):
+        dearer = tuple(replace(group, price=(group.price or 0) + price) for group in snapshot.groups)
+        plan(replace(snapshot, groups=dearer))
+    assert json.dumps(plan(snapshot).to_dict()) == first
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -188,3 +188,13 @@ def test_passes_that_would_see_nothing_new_may_be_left_out_and_everything_goes_t
     assert some.workload.all_started == every.workload.all_started
     assert (short.finished, short.actions, short.bill) == (full.finished, full.actions, full.bill)
     assert full.breaches == short.breaches == ()
+
+
+def test_while_the_last_work_runs_for_days_nobody_looks_whether_all_is_quiet():
+    story = script(job("a", 2, duration=300.0), job("b", 2, 60, duration=5 * 86400.0), hours=0.5)
+    every, some = (Engine(story, leaping=leaping, lease=10**9) for leaping in (False, True))
+    full, short = every.run(), some.run()
+    assert (full.breaches, short.breaches) == ((), ())
+    assert short.passes < full.passes - 50
+    assert (short.finished, short.actions, short.bill) == (full.finished, full.actions, full.bill)
+    assert short.seconds == full.seconds

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.small import GPU, broken, job, script, settings
+from tests.sim.small import GPU, QUICK, broken, job, script, settings
 from windlass.control import loop, reckoning
 from windlass.control.chronicle import Chronicle, recovered
 from windlass.control.loop import Controller, Pass
+from windlass.control.policy import Settings, SoldGroup
 from windlass.control.records import SliceRecord
 from windlass.core.lifecycle import State
 from windlass.core.planner import plan
 from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Gang
+from windlass.core.snapshot import Cluster, Gang
 from windlass.sim.engine import simulate
 from windlass.sim.faults import Fault
 from windlass.sim.workload import SimulatedWorkload
@@ -65,6 +66,32 @@ class EndsWithoutACertificate(Planted):
 class Forgets(Planted):
     def tamper(self) -> None:
         rewrite(self, lambda record: None if record.state == State.READY else record)
+
+
+class Overlooks(Planted):
+    """Takes nothing over that it did not buy."""
+
+    def tamper(self) -> None:
+        rewrite(self, lambda record: record if record.asked_at is not None or record.attempts else None)
+
+
+class BuysTwice(Controller):
+    """Asks every provider for each slice."""
+
+    def start(self) -> None:
+        everyone = list(self.providers.values())
+
+        class All:
+            def __init__(self, provider) -> None:
+                self.list, self.terminate = provider.list, provider.terminate
+                self.offerings, self.close = provider.offerings, provider.close
+
+            async def launch(self, order, epoch) -> None:
+                for provider in everyone:
+                    await provider.launch(order, epoch)
+
+        self.providers = {name: All(provider) for name, provider in self.providers.items()}
+        super().start()
 
 
 class LosesIdleClocks(Planted):
@@ -166,6 +193,28 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
     honest = plan
     monkeypatch.setattr(reckoning, "plan", greedy)
     assert "S3" in broken(simulate(script(job("a", 12)), stop_at_breach=False))
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [(Cluster(max_nodes=1), "the limit is 1"), (Cluster(max_hourly_cost=3 * 10**9), "the ceiling is")],
+)
+def test_a_controller_that_ignores_a_limit_of_the_cluster_is_caught(monkeypatch, limit, told):
+    honest = plan
+    monkeypatch.setattr(reckoning, "plan", lambda snapshot: honest(replace(snapshot, cluster=Cluster())))
+    run = simulate(script(settings=settings(cluster=limit)), stop_at_breach=False)
+    assert any(breach.invariant == "S3" and told in breach.text for breach in run.breaches)
+
+
+def test_a_controller_that_overlooks_what_the_list_shows_is_caught():
+    run = simulate(script(faults=(Fault("hand-created", 4.0),)), controller=Overlooks, stop_at_breach=False)
+    assert any(breach.invariant == "S4" and "in no record for" in breach.text for breach in run.breaches)
+
+
+def test_a_controller_that_buys_a_slice_from_two_providers_is_caught():
+    two = Settings((SoldGroup(GPU, "cloud"), SoldGroup(replace(GPU, name="other"), "sky")), Cluster(), QUICK)
+    run = simulate(script(settings=two), controller=BuysTwice, stop_at_breach=False)
+    assert any(breach.invariant == "S5" and "is there 2 times" in breach.text for breach in run.breaches)
 
 
 def test_a_plan_that_depends_on_the_order_of_its_input_is_caught(monkeypatch):

@@ -29,7 +29,7 @@ from windlass.workloads.protocol import Workload
 
 from .folding import Refused
 from .policy import Policy, Settings, SoldGroup
-from .records import Book, SliceRecord
+from .records import Book, Gone, SliceRecord
 
 Key = tuple[str, str, int]
 """What is done, to which slice, under which fence or attempt: the same key is never under way twice."""
@@ -59,11 +59,17 @@ class Actuator:
     _done: set[Key] = field(default_factory=set)
     _not_before: dict[Key, float] = field(default_factory=dict)
     _tried: dict[Key, int] = field(default_factory=dict)
+    _gone: Mapping[str, Gone] = field(default_factory=dict)
+    _forgets: dict[Key, Call] = field(default_factory=dict)
+    """The calls for the slices that are gone: these are many, and seldom others."""
 
     def start(self, book: Book, settings: Settings) -> None:
         """Start every call that the book asks for and that is not under way or done."""
         now, policy = self.now(), settings.policy
         wanted = dict(self._calls(book, settings, now))
+        if book.gone is not self._gone:
+            self._gone, self._forgets = book.gone, {("forget", name, 0): self._forget(name) for name in book.gone}
+        wanted |= self._forgets
         self._done &= wanted.keys()
         self._not_before = {key: when for key, when in self._not_before.items() if key in wanted}
         self._tried = {key: times for key, times in self._tried.items() if key in wanted}
@@ -72,6 +78,11 @@ class Actuator:
             if now >= self._not_before.get(key, now):
                 call = self._carry_out(key, wanted[key], policy)
                 self._under_way[key] = asyncio.create_task(call, name=" ".join(map(str, key)))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any call is under way."""
+        return bool(self._under_way)
 
     @property
     def launching(self) -> frozenset[str]:
@@ -106,8 +117,6 @@ class Actuator:
         for record in book.roll.astir.values():
             if not record.quarantine:
                 yield from self._calls_for(record, settings, now)
-        for name in book.gone:
-            yield ("forget", name, 0), lambda name=name: self.workload.forget([name])  # type: ignore[misc]
 
     def _calls_for(self, record: SliceRecord, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
         name, fence = record.id, record.fence
@@ -129,7 +138,7 @@ class Actuator:
                 yield ("uncordon", name, fence), lambda: self.workload.uncordon(name, fence)
             case State.TERMINATING:
                 if record.dead:
-                    yield ("forget", name, fence), lambda: self.workload.forget([name])
+                    yield ("forget", name, fence), self._forget(name)
                 if record.dead or record.certified:
                     provider = self.providers[record.provider]
                     yield ("terminate", name, int(record.since)), lambda: provider.terminate(name, self.epoch)
@@ -137,6 +146,9 @@ class Actuator:
                     yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case _:
                 return
+
+    def _forget(self, name: str) -> Call:
+        return lambda: self.workload.forget([name])
 
     async def _launch(self, record: SliceRecord, sold: SoldGroup) -> None:
         group = sold.group

@@ -15,7 +15,7 @@ from typing import Any, Final
 from windlass.core.plan import Plan, Waiting
 from windlass.core.reasons import Reason
 from windlass.core.snapshot import Demand
-from windlass.journal import Entry, Journal, Record
+from windlass.journal import Entry, Journal, JournalVersion, Record
 from windlass.providers.protocol import Instance
 from windlass.version import __version__
 from windlass.workloads.protocol import Acknowledgement, WorkNode
@@ -243,7 +243,7 @@ def with_nodes(chronicle: Chronicle) -> Chronicle:
 
 
 class Reader:
-    """Adds up records to a chronicle."""
+    """Adds up records to a chronicle. ``JournalVersion``: one of them says what this version has no word for."""
 
     def __init__(self, start: tuple[int, Mapping[str, Any]] | None = None) -> None:
         self.seq, self.at = 0, 0.0
@@ -253,16 +253,25 @@ class Reader:
             self.at = state["at"]
             for kind, table in state["tables"].items():
                 if kind in KINDS:
-                    self.tables[kind] = {subject: from_plain(KINDS[kind], data) for subject, data in table.items()}
+                    self.tables[kind] = {subject: self._value(kind, subject, data) for subject, data in table.items()}
 
     def add(self, record: Record) -> None:
         self.seq, self.at = record.seq, max(self.at, record.at)
         if record.kind not in KINDS:
             return
         if IS in record.data:
-            self.tables[record.kind][record.subject] = from_plain(KINDS[record.kind], record.data[IS])
+            self.tables[record.kind][record.subject] = self._value(record.kind, record.subject, record.data[IS])
         else:
             self.tables[record.kind].pop(record.subject, None)
+
+    def _value(self, kind: str, subject: str, data: Any) -> Any:
+        try:
+            return from_plain(KINDS[kind], data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise JournalVersion(
+                f"Windlass {__version__} cannot read what the journal says of {kind} {subject} at record {self.seq} "
+                f"({error}): a newer one has written it. Install that one again, or give this one a journal of its own."
+            ) from error
 
     def chronicle(self) -> Chronicle:
         tables = self.tables

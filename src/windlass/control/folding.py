@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from windlass.core.lifecycle import ENDED, ENDING, State
 from windlass.core.quantities import ACCELERATORS
@@ -80,7 +81,7 @@ class _Folding:
         book = self.book
         for refusal in sorted(refused, key=lambda one: one.slice_id):
             self._refuse(refusal)
-        for name in sorted(book.slices if touched is None else {*book.roll.astir, *touched}):
+        for name in sorted(book.slices if touched is None else {*touched, *self.changed, *self._due()}):
             record = self.changed.get(name) or book.slices.get(name)
             if record is None:
                 continue
@@ -97,6 +98,20 @@ class _Folding:
         unknown += [] if self.workload_known else [WORKLOAD]
         luck = {**book.luck, **self.luck} if self.luck else None
         return Fold(book.after(self.changed, luck=luck, gone=self.gone), tuple(self.moves), tuple(unknown))
+
+    def _due(self) -> list[str]:
+        """Slices that something may come of although they show as they did: a clock runs for them, or a word is
+        awaited. The others wait for news until the limit of their state."""
+        booting, joining = self.now - self.policy.boot_timeout, self.now - self.policy.initializing_timeout
+        waits_since = {State.BOOTING: booting, State.INITIALIZING: joining, State.READY: -inf, State.QUEUED: -inf}
+        return [
+            name
+            for name, one in self.book.roll.astir.items()
+            if one.since <= waits_since.get(one.state, inf)
+            or one.absent_since is not None
+            or one.unwell_since is not None
+            or one.leaving is not None
+        ]
 
     def _listed(self, name: str) -> Instance | None:
         """What shows of a slice in the list of a provider that has answered."""

@@ -15,7 +15,7 @@ from itertools import count
 from windlass.core.lifecycle import State
 from windlass.core.plan import Plan
 from windlass.core.snapshot import Snapshot
-from windlass.journal import Entry, Journal
+from windlass.journal import Entry, Journal, JournalVersion
 from windlass.providers.protocol import Provider
 from windlass.version import __version__
 from windlass.workloads.protocol import Workload
@@ -88,7 +88,11 @@ class Controller:
         """Take the lease and read the chronicle; ``NotLeading`` while another controller leads."""
         began = self.steady()
         self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
-        self.chronicle = with_nodes(recovered(self.journal))
+        try:
+            self.chronicle = with_nodes(recovered(self.journal))
+        except JournalVersion:
+            self.leading.release()  # for one that can read it
+            raise
         self._observer.known(self.chronicle.sighted)
         self._looked_at = (self.chronicle.at, began)
         self._marked = False

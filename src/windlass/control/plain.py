@@ -45,7 +45,7 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _value_of(value: Enum) -> Any:
-    return value.value
+    return value._value_  # the same, without a look for a property
 
 
 def _record_writer(kind: type) -> Callable[[Any], Any]:
@@ -121,7 +121,7 @@ def _optional(kinds: list[Any]) -> Callable[[Any], Any]:
     """One type or None; several only where all of them are written as they are, such as a whole number or a float."""
     plain = all(one in (int, float, str, bool, Any) or get_origin(one) is Literal for one in kinds)
     read = _as_it_is if plain else _reader(kinds[0])
-    return lambda data: None if data is None else read(data)
+    return _as_it_is if read is _as_it_is else lambda data: None if data is None else read(data)
 
 
 def _tuple(inner: tuple[Any, ...]) -> Callable[[Any], Any]:
@@ -137,4 +137,15 @@ def _tuple(inner: tuple[Any, ...]) -> Callable[[Any], Any]:
 def _record(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
     readers = {name: _reader(hints[name]) for name, _ in _kept(kind)}
-    return lambda data: kind(**{name: readers[name](one) for name, one in data.items() if name in readers})
+    turned = [(name, read) for name, read in readers.items() if read is not _as_it_is]
+
+    def read(data: Any) -> Any:
+        found = dict(data)
+        for name, turn in turned:
+            if name in found:
+                found[name] = turn(found[name])
+        if not found.keys() <= readers.keys():
+            found = {name: one for name, one in found.items() if name in readers}
+        return kind(**found)
+
+    return read

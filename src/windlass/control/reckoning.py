@@ -132,16 +132,16 @@ def _asked(book: Book, given: Given) -> tuple[Book, Collection[str]]:
 def _kept(before: Chronicle, after: Chronicle, now: float, *, news: bool) -> tuple[Chronicle, tuple[Entry, ...]]:
     """The chronicle without what has ended and with its time charged, and the entries of what changed."""
     changes = entries_between(before, after, now)
-    kept = replace(after, book=forgotten(after.book, now))
-    if kept.book is not after.book:
-        changes += entries_of("slice", after.book.slices, kept.book.slices, now)
-        changes += entries_of("gone", after.book.gone, kept.book.gone, now)
+    book = forgotten(after.book, now)
+    if book is not after.book:
+        changes += entries_of("slice", after.book.slices, book.slices, now)
+        changes += entries_of("gone", after.book.gone, book.gone, now)
     if not changes and not news:
         return before, ()
     # Time is charged to what was the case until now, and only when something changes: in between nothing does.
-    account = opened(charged(before.account, before.book, before.stay, now), kept.book, now)
-    changes += entries_of("account", kept.account, account, now)
-    return replace(kept, account=account, at=now), tuple(changes)
+    account = opened(charged(before.account, before.book, before.stay, now), book, now)
+    changes += entries_of("account", before.account, account, now)
+    return replace(after, book=book, account=account, at=now), tuple(changes)
 
 
 def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[Entry, ...]:

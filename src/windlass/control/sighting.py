@@ -7,9 +7,9 @@ so whoever comes later finds what is new without looking at the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from windlass.core.snapshot import Demand
 from windlass.providers.protocol import Instance
@@ -97,20 +97,19 @@ def sighted_after(
     settings: Settings,
 ) -> Sighted:
     """What is remembered of a look. ``troubles``: of sources and of outside calls; ``was``: the settings before."""
-    changes: dict[str, Any] = {}
-    if work is not None:
-        changes |= {"demand": work.demand, "request": work.request, "node": work.node}
-        changes["word"] = _same(before.word, work.word)
+    shows: Viewed | Sighted = before if work is None else work
     silent = [name for name, many in instances.items() if many is None]
     unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if work is not None else [WORKLOAD])
     instance, seller = _listed(before, instances, was, settings)
-    after = replace(
-        before,
-        **changes,
+    after = Sighted(
+        demand=shows.demand,
+        request=shows.request,
+        node=shows.node,
+        word=_same(before.word, shows.word),
         instance=instance,
-        seller=_same(before.seller, seller),
         trouble=_same(before.trouble, troubles),
         unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
+        seller=_same(before.seller, seller),
     )
     if "nodes_of" in before.__dict__:  # brought along rather than grouped anew
         same = after.node is before.node

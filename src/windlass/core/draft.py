@@ -156,6 +156,8 @@ class Draft:
             nodes -= sum(group.hosts * count for group, count in zip(self.groups, live, strict=True))
         if money is not None:
             money -= sum((group.price or 0) * count for group, count in zip(self.groups, live, strict=True))
+        if nodes is None and money is None and all(len(leaving) <= more for more in room):
+            return
         for position in leaving:
             group = self.group_of(position)
             if group is None:

@@ -45,15 +45,19 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _every_slice_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     lists = {
         name: [change.slice for change in getattr(plan, name)]
-        for name in ("cancel", "drain", "uncordon", "mark", "unmark", "keep")
+        for name in ("cancel", "drain", "uncordon", "mark", "unmark", "stays")
     }
-    listed = sorted(chain(*lists.values()))
-    if listed != sorted([item.id for item in snapshot.slices]):
-        yield f"not every slice is in exactly one list: {listed}"
     for name, slices in lists.items():
         if slices != sorted(slices):
             yield f"{name} is not sorted by slice"
-    changed = {slice_id for name, slices in lists.items() if name != "keep" for slice_id in slices}
+    listed = list(chain(*lists.values()))
+    told = set(listed)
+    untold = [item for item in snapshot.slices if item.id not in told]
+    if len(told) != len(listed) or len(untold) + len(told) != len(snapshot.slices):
+        yield f"not every slice is in exactly one list: {sorted(listed)}"
+    # What a plan says nothing about stays because it is at work.
+    yield from (f"{one.id} stays without a reason" for one in untold if not one.busy or one.state != State.READY)
+    changed = told.difference(lists["stays"])
     if not changed:
         return
     state = {item.id: item.state for item in snapshot.slices if item.id in changed}
@@ -205,7 +209,7 @@ def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
     for_a_gang = Code.GANG_HELD
-    held = [change for change in plan.keep if change.reason.code is for_a_gang]
+    held = [change for change in plan.stays if change.reason.code is for_a_gang]
     if not held:
         return
     forming = {
@@ -221,7 +225,7 @@ def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]
 def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     questions = (
         ("stops", (*plan.cancel, *plan.drain, *plan.mark), WHY_SLICE_STOPS),
-        ("stays", plan.keep, WHY_SLICE_STAYS),
+        ("stays", plan.stays, WHY_SLICE_STAYS),
         ("comes back", plan.uncordon, _COMING_BACK),
         ("is unmarked", plan.unmark, WHY_SLICE_STAYS | _COMING_BACK),
     )

@@ -19,7 +19,7 @@ from operator import attrgetter
 import numpy as np
 
 from .eligibility import Eligibility
-from .lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
+from .lifecycle import ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
 from .lineup import lineup_of
 from .offers import READY_TIER, Rows, tier_of
 from .room import Ints, Room, amounts_matrix
@@ -43,6 +43,8 @@ class Layout:
                 self.at_work[index[name]] = count
         self.others = [place for place, name in enumerate(works_in) if name not in index]
         """The places of all other slices, in order."""
+        for place in self.others:
+            works_in[place] = None  # also those of a group that is gone
         self.positions: dict[tuple[int | None, State], list[int]] = {}
         """The same by group and state; those of no group under None."""
         for place in self.others:
@@ -100,29 +102,39 @@ class Layout:
     def rows(self) -> Rows:
         """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
         loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), self.slices))
-        group_of = np.fromiter((self._index.get(item.group, -1) for item in self.slices), np.int64, len(loads))
+        numbers: dict[str | None, int] = {None: -1}
+        numbers.update(self._index)
+        group_of = np.fromiter(map(numbers.__getitem__, self._works_in), np.int64, len(loads))
         tier_at = np.full(len(loads), READY_TIER, np.int64)
-        for place in self.others:
-            group, tier = self.group_of(place), tier_of(self.slices[place])
-            if group is None or tier is None:
-                loads[place] = ()
+        for (group, state), places in self.positions.items():
+            if group is None or state in ENDING:
+                for place in places:
+                    loads[place] = ()
                 continue
-            tier_at[place] = tier
-            if self.slices[place].state in IN_FLIGHT:
-                loads[place] = ((),) * self.groups[group].hosts
-        each = np.fromiter(map(len, loads), np.int64, len(loads))
+            group_of[places] = group
+            marked = state == State.READY  # only then are slices of one state not equally near
+            tiers = [tier_of(self.slices[place]) or READY_TIER for place in (places if marked else places[:1])]
+            tier_at[places] = tiers
+            if state in IN_FLIGHT:
+                empty: tuple[Amounts, ...] = ((),) * self.groups[group].hosts
+                for place in places:
+                    loads[place] = empty
+        # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
+        keys = list(map(id, loads))
+        found = dict(zip(keys, loads, strict=True))
+        number = {key: index for index, key in enumerate(found)}
+        which = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
+        size = np.array([len(one) for one in found.values()], np.int64)
+        each = size[which]
         position = np.repeat(np.arange(len(loads)), each)
+        before, ahead = size.cumsum() - size, each.cumsum() - each
+        usage = (before[which] - ahead)[position] + np.arange(len(position))
         group_at = group_of[position]
         profile = self.profile_index[group_at]
         self._own_profiles(profile, group_at)
-        # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
-        used = list(chain.from_iterable(loads))
-        keys = list(map(id, used))
-        found = dict(zip(keys, used, strict=True))
-        number = {key: index for index, key in enumerate(found)}
-        usage = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
         kinds, total = self.lineup.kinds, self.lineup.totals[group_at]
-        amounts = [{name: amount for name, amount in load if name in kinds.column} for load in found.values()]
+        used = chain.from_iterable(found.values())
+        amounts = [{name: amount for name, amount in load if name in kinds.column} for load in used]
         room = Room(kinds, total, np.maximum(total - amounts_matrix(amounts, kinds)[usage], 0))
         return Rows(group_at, position, tier_at[position], profile, room)
 

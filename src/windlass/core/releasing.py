@@ -19,7 +19,7 @@ from .plan import Change, Waiting
 from .quantities import ACCELERATORS
 from .reasons import IMPOSSIBLE, Code, Reason, plural, seconds
 from .room import Ints
-from .snapshot import Seconds, UtilizationTarget
+from .snapshot import ScaleDown, Seconds, UtilizationTarget
 
 
 class Release:
@@ -28,9 +28,12 @@ class Release:
     def __init__(self, draft: Draft, waiting: dict[str, Waiting]) -> None:
         self.draft = draft
         placed = draft.placed()
-        self.placed = frozenset(np.flatnonzero(placed).tolist())
+        self.placed = frozenset(placed.nonzero()[0].tolist())
         self.live = [self._live(group) for group in range(len(draft.groups))]
-        self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
+        self.free = [0] * len(draft.groups)
+        """Counted only where a rule asks for it."""
+        if any(kind.spare or _asks_for_free(kind.scale_down) for kind in draft.groups):
+            self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
         self.launching = [count > 0 for count in draft.ledger.new]
         self.wanted = self._wanted(waiting)
         self.held, self.was_held = self._held(waiting)
@@ -117,6 +120,10 @@ class Release:
         return [p for p in self.draft.layout.with_work(group, State.READY) if p not in self.draft.released]
 
 
+def _asks_for_free(rules: ScaleDown | None) -> bool:
+    return rules is not None and (rules.utilization is not None or rules.consolidate)
+
+
 def release_surplus(release: Release) -> None:
     """Launches that no demand, floor or request needs any more: queued ones first, the highest id first."""
     draft = release.draft
@@ -137,14 +144,15 @@ def release_idle(release: Release) -> None:
             continue
         ready = draft.layout.of(group, State.READY)
         idle = [p for p in ready if not (draft.busy(p) or p in release.placed or p in draft.released)]
-        idle.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))
-        for position in idle:
-            since = draft.slices[position].idle_since(draft.now)
-            span = draft.now - since
+        too_soon: dict[Seconds, Reason] = {}
+        for since, backwards in sorted((draft.slices[p].idle_since(draft.now), -p) for p in idle):
+            position, span = -backwards, draft.now - since
             if span < timeout:
-                rest = seconds(timeout - span)
-                why = f"idle {seconds(span)}, limit {seconds(timeout)}: {rest} to go"
-                release.stays[position] = Reason(Code.NOT_IDLE_LONG_ENOUGH, why)
+                if since not in too_soon:
+                    rest = seconds(timeout - span)
+                    why = f"idle {seconds(span)}, limit {seconds(timeout)}: {rest} to go"
+                    too_soon[since] = Reason(Code.NOT_IDLE_LONG_ENOUGH, why)
+                release.stays[position] = too_soon[since]
             elif not release.is_pinned(position):
                 release.release(position, _idle_reason(release, position, since, timeout))
 

@@ -31,9 +31,9 @@ def amounts(values: Mapping[str, int]) -> Amounts:
 
 
 @lru_cache(maxsize=4096)
-def _same(load: Amounts) -> Amounts:
+def _same(loads: tuple[Amounts, ...]) -> tuple[Amounts, ...]:
     """One object for all that are equal to it."""
-    return load
+    return loads
 
 
 class Gang(StrEnum):
@@ -174,7 +174,7 @@ class Slice:
     @cached_property
     def loads(self) -> tuple[Amounts, ...]:
         """What each of these uses; equal loads are, as a rule, one object."""
-        return tuple(_same(node.used) for node in self.offering_nodes)
+        return _same(tuple([node.used for node in self.offering_nodes]))
 
     def idle_since(self, now: Seconds) -> Seconds:
         """Since when nothing runs on any of its nodes (meaningless while one is busy)."""

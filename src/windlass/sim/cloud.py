@@ -145,7 +145,7 @@ class SimulatedProvider:
         if self._met("list-stale", ""):
             return self._last_list
         if self._whole_list is None:
-            self._whole_list = tuple([one for _, one in sorted(self._shown.items())])
+            self._whole_list = tuple([self._shown[name] for name in sorted(self._shown)])
         self._last_list = self._whole_list
         if "page-lost" in self._storm.by_kind:
             return tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
@@ -179,7 +179,7 @@ class SimulatedProvider:
         about it has changed."""
         self.step()
         if self._hosts is None:
-            self._hosts = tuple([host for _, hosts in sorted(self._joined.items()) for host in hosts])
+            self._hosts = tuple([host for name in sorted(self._joined) for host in self._joined[name]])
         return self._hosts
 
     def living(self) -> dict[str, Machine]:

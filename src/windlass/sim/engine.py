@@ -304,8 +304,9 @@ class Engine:
             trouble = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
         took = self.now() - begun
-        for _ in range(3):  # calls begin, come back, and are noted
-            await asyncio.sleep(0)
+        if self.storm.faults or leader.controller.actuator.is_busy:
+            for _ in range(3):  # calls begin, come back, and are noted
+                await asyncio.sleep(0)
         if leader.lifeline.dead and leader in self.leaders:
             await self._drop(leader, killed=True)
         self.passes += 1
@@ -346,6 +347,7 @@ class Engine:
                 return
             self.workload.step()
             if not self.workload.is_as_seen():
+                self.last_action = self.now()
                 return
 
     def _next_instant(self) -> float:
@@ -368,7 +370,9 @@ class Engine:
         if self.woken:
             self.woken = False
             instants.append(now)
-        if now >= self.faults_end:
+        # While work runs that will end there is no need to see whether all is quiet.
+        busy = self.leaping and self.workload.is_busy and self.workload.next_event() is not None
+        if now >= self.faults_end and not busy:
             instants.append(max(now, self.last_action + QUIET))
         return min(instants)
 

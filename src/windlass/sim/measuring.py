@@ -36,42 +36,59 @@ class Sample:
     """Dollars per hour."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one slice adds to the capacity: nodes with work, what the others do, and the price of it all."""
+
+    busy: int
+    otherwise: str
+    others: int
+    price: int
+
+
 class Capacity:
-    """Nodes by what they do, kept up with what changes."""
+    """Nodes by what they do, and what they cost, kept up with what changes."""
 
     def __init__(self) -> None:
         self.nodes = dict.fromkeys(CAPACITY, 0)
+        self.cost = 0
+        """Nanodollars per hour."""
         self._slices: Mapping[str, SliceRecord] = {}
         self._settings: Settings | None = None
-        self._parts: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._parts: dict[str, _Part] = {}
 
     def follow(self, followed: Followed, settings: Settings) -> list[str]:
         """Come up to the slices of a book; the names of those that have changed."""
         if settings is not self._settings:  # a group may have another number of hosts now
             self._settings, self._slices = settings, {}
-            self._parts, self.nodes = {}, dict.fromkeys(CAPACITY, 0)
+            self._parts, self.nodes, self.cost = {}, dict.fromkeys(CAPACITY, 0), 0
         slices = followed.slices
         changed, gone = followed.since(self._slices)
         for name in (*changed, *gone):
-            for kind, count in self._parts.pop(name, ()):
-                self.nodes[kind] -= count
+            if (part := self._parts.pop(name, None)) is not None:
+                self._count(part, -1)
         for name in changed:
-            self._parts[name] = _parts(slices[name], settings)
-            for kind, count in self._parts[name]:
-                self.nodes[kind] += count
+            if (part := _part(slices[name], settings)) is not None:
+                self._parts[name] = part
+                self._count(part, 1)
         self._slices = slices
         return changed
 
+    def _count(self, part: _Part, more: int) -> None:
+        self.nodes["busy"] += more * part.busy
+        self.nodes[part.otherwise] += more * part.others
+        self.cost += more * part.price
 
-def _parts(record: SliceRecord, settings: Settings) -> tuple[tuple[str, int], ...]:
-    """What the nodes of one slice do."""
+
+def _part(record: SliceRecord, settings: Settings) -> _Part | None:
+    """What one slice adds; None: it costs nothing."""
     if record.state not in COSTLY:
-        return ()
+        return None
     sold, busy = settings.by_name.get(record.group), record.busy_nodes
     hosts = sold.group.hosts if sold is not None else max(1, len(record.nodes))
     if record.state in IN_FLIGHT:
-        return (("booting", hosts),)
-    return (("busy", busy), ("idle" if record.state == State.READY else "leaving", hosts - busy))
+        return _Part(0, "booting", hosts, record.price)
+    return _Part(busy, "idle" if record.state == State.READY else "leaving", hosts - busy, record.price)
 
 
 @dataclass
@@ -104,11 +121,9 @@ class Gauge:
             self.samples.append(self._sample(engine, now))
 
     def _sample(self, engine: Engine, now: float) -> Sample:
-        records = self.chronicle.book.slices.values()
-        cost = sum(record.price for record in records if record.state in COSTLY)
         waiting = sum(demand.count for demand in engine.workload.waiting)
-        running = sum(run.count for run in engine.workload.runs)
-        return Sample(now, waiting, running, dict(self._capacity.nodes), cost / 10**9)
+        nodes, cost = dict(self._capacity.nodes), self._capacity.cost / 10**9
+        return Sample(now, waiting, engine.workload.running, nodes, cost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from windlass.core.gangs import serve_whole
 from windlass.core.layout import Layout
 from windlass.core.lifecycle import State
 from windlass.core.offers import Offers
+from windlass.core.quantities import ACCELERATORS, DEVICE
 from windlass.core.reasons import Code
 from windlass.core.room import Ints, Need
-from windlass.core.shapes import Selector, Shape, bundles_in_order, levels, selector_of
-from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Seconds, Slice, Snapshot
+from windlass.core.shapes import Selector, bundles_in_order, levels, selector_of
+from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Seconds, Slice, Snapshot, amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +63,35 @@ class Places:
         slices = sorted(slices, key=lambda item: item.id)
         valid = [demand for demand in demands if demand.mistake() is None and not _late(demand, now)]
         if valid and _are_alike(valid):
-            yield from self._placed_alike(slices, valid)
+            members, needs = sorted([(demand.id, demand.count) for demand in valid]), valid[0].bundles[0].needs
+            count = sum([count for _, count in members])
+            yield from _dealt(members, _Asked(self, slices).take(selector_of(valid[0]), needs, count), needs)
             return
-        rows = [node.id for item in slices for node in item.offering_nodes]
         draft = self._draft(slices, valid, now) if any(one.gang not in (None, Gang.ANY) for one in valid) else None
-        offers = self._offers(slices, valid) if draft is None else draft.offers
-        kinds, largest = self._lineup.kinds, self._lineup.largest
-        for level in levels(valid, kinds, largest):
+        table: _Asked | _Laid
+        if draft is None and not any(map(_takes_a_share, valid)):
+            table = _Asked(self, slices)
+        else:
+            offers = self._offers(slices, valid) if draft is None else draft.offers
+            table = _Laid(offers, [node.id for item in slices for node in item.offering_nodes])
+        for level in levels(valid, self._lineup.kinds, self._lineup.largest):
             for gang in level.gangs:
-                if draft is not None and gang.gang != Gang.ANY:
-                    yield from _together(draft, gang, rows)
+                if draft is not None and isinstance(table, _Laid) and gang.gang != Gang.ANY:
+                    yield from _together(draft, gang, table.rows)
                 else:
-                    bundles = bundles_in_order(gang, largest)
-                    tasks = [(Need.of(dict(bundle.needs), kinds), bundle) for bundle in bundles]
-                    yield from _anywhere(offers, gang, tasks, rows)
+                    yield from _anywhere(table, gang, bundles_in_order(gang, self._lineup.largest))
             for shape in level.shapes:
-                yield from _singly(offers, shape, rows)
+                yield from _dealt(shape.members, table.take(shape.selector, shape.needs, shape.count), shape.needs)
 
-    def _placed_alike(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Iterator[Placed]:
-        """Demands of one task or equal ones, as most of the time: each node can be asked by itself, and a node in the
-        same use as one that was asked before gives the same answer."""
-        selector, needs = selector_of(demands[0]), demands[0].bundles[0].needs
-        found = []
-        for item in slices:
-            for node in item.offering_nodes:
-                score = self._score(item.group, node, selector, needs)
-                if score is not None:
-                    found.append((score, node.id))
-        found.sort(key=_by_score)
-        members = iter(sorted([(demand.id, demand.count) for demand in demands]))
-        yield from _dealt(members, ((name, score.capacity) for score, name in found), needs)
-
-    def _score(self, group: str, node: Node, selector: Selector, needs: Amounts) -> Score | None:
-        """What the rule says about a task on a node; None: it does not fit there."""
+    def score(self, group: str, node: Node, used: Amounts, selector: Selector, needs: Amounts) -> Score | None:
+        """What the rule says about a task on a node on which so much is used; None: it does not fit there. A node in
+        the same use as one that was asked before gives the same answer."""
         labels = tuple(sorted(node.labels.items())) if selector[0] or selector[1] else ()
-        key = (group, node.used, labels, selector, needs)
+        key = (group, used, labels, selector, needs)
         if key not in self._scores:
             if len(self._scores) >= SCORES:
                 self._scores.clear()
-            self._scores[key] = self._asked(group, node, selector, needs)
+            self._scores[key] = self._asked(group, Node(node.id, used, labels=node.labels), selector, needs)
         return self._scores[key]
 
     def _asked(self, group: str, node: Node, selector: Selector, needs: Amounts) -> Score | None:
@@ -131,24 +123,82 @@ def _late(demand: Demand, now: Seconds) -> bool:
     return demand.gang is not None and demand.deadline is not None and now >= demand.deadline
 
 
-def _singly(offers: Offers, shape: Shape, rows: Sequence[str]) -> Iterator[Placed]:
-    """As many of some equal tasks as there is room for."""
-    taken = offers.place(shape.need, shape.selector, shape.count)
-    places = zip([rows[row] for row in taken.rows.tolist()], taken.counts.tolist(), strict=True)
-    yield from _dealt(iter(shape.members), places, shape.needs)
+class _Asked:
+    """Nodes that are asked one by one: for tasks that take no share of a device, since then what is free on a node
+    follows from how much is used there, in whatever order it was taken."""
+
+    def __init__(self, places: Places, slices: Iterable[Slice]) -> None:
+        self._places = places
+        self._nodes = [(item.group, node) for item in slices for node in item.offering_nodes]
+        self._used: dict[str, Amounts] = {}
+
+    def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
+        """Up to so many equal tasks, on nodes with so many each, the best first."""
+        found = []
+        for group, node in self._nodes:
+            used = self._used.get(node.id, node.used)
+            score = self._places.score(group, node, used, selector, needs)
+            if score is not None:
+                found.append((score, used, node.id))
+        found.sort(key=_by_score)
+        taken = []
+        for score, used, name in found:
+            some = min(score.capacity, count)
+            if not some:
+                break
+            taken.append((name, some))
+            self._used[name] = _with(used, needs, some)
+            count -= some
+        return taken
+
+    def mark(self) -> dict[str, Amounts]:
+        return dict(self._used)
+
+    def undo(self, mark: Any) -> None:
+        self._used = mark
 
 
-def _dealt(members: Iterator[tuple[str, int]], places: Iterable[tuple[str, int]], needs: Amounts) -> Iterator[Placed]:
+class _Laid:
+    """Nodes that are laid out as rows of a table, and asked all at once."""
+
+    def __init__(self, offers: Offers, rows: Sequence[str]) -> None:
+        self._offers, self.rows = offers, rows
+
+    def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
+        """Up to so many equal tasks, on nodes with so many each, the best first."""
+        taken = self._offers.place(Need.of(dict(needs), self._offers.room.kinds), selector, count)
+        return [(self.rows[row], some) for row, some in zip(taken.rows.tolist(), taken.counts.tolist(), strict=True)]
+
+    def mark(self) -> tuple[int, int]:
+        return self._offers.mark()
+
+    def undo(self, mark: Any) -> None:
+        self._offers.undo(mark)
+
+
+def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[Bundle]) -> list[Placed]:
+    """Each member where it fits, if all of them do."""
+    mark, found = table.mark(), []
+    for bundle in bundles:
+        taken = table.take(selector_of(gang), bundle.needs, bundle.count)
+        if sum([some for _, some in taken]) < bundle.count:
+            table.undo(mark)
+            return []
+        found += [Placed(gang.id, node, bundle.needs, some) for node, some in taken]
+    return found
+
+
+def _dealt(members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]], needs: Amounts) -> Iterator[Placed]:
     """Equal tasks of some demands on nodes that take so many each, one after the other."""
+    waiting = iter(members)
     name, left = "", 0
     for node, count in places:
         while count:
-            while not left:
-                if (member := next(members, None)) is None:
-                    return
-                name, left = member
+            if not left:
+                name, left = next(waiting)
             some = min(left, count)
-            yield Placed(name, node, needs, some)
+            if some:
+                yield Placed(name, node, needs, some)
             left, count = left - some, count - some
 
 
@@ -165,22 +215,21 @@ def _are_alike(demands: Sequence[Demand]) -> bool:
     )
 
 
-def _by_score(found: tuple[Score, str]) -> tuple[int, float]:
+def _takes_a_share(demand: Demand) -> bool:
+    return any(
+        name in ACCELERATORS and amount % DEVICE > 0 for bundle in demand.bundles for name, amount in bundle.needs
+    )
+
+
+def _with(used: Amounts, needs: Amounts, count: int) -> Amounts:
+    more = dict(used)
+    for name, amount in needs:
+        more[name] = more.get(name, 0) + amount * count
+    return amounts(more)
+
+
+def _by_score(found: tuple[Score, Amounts, str]) -> tuple[int, float]:
     return found[0].unmet, found[0].left
-
-
-def _anywhere(offers: Offers, gang: Demand, tasks: Iterable[tuple[Need, Bundle]], rows: Sequence[str]) -> list[Placed]:
-    """Each member where it fits, if all of them do."""
-    mark, found = offers.mark(), []
-    for need, bundle in tasks:
-        taken = offers.place(need, selector_of(gang), bundle.count)
-        if taken.total < bundle.count:
-            offers.undo(mark)
-            return []
-        pairs = zip(taken.rows.tolist(), taken.counts.tolist(), strict=True)
-        found += [Placed(gang.id, rows[row], bundle.needs, some) for row, some in pairs]
-    offers.room.forget()
-    return found
 
 
 def _together(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:

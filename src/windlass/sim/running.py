@@ -23,6 +23,8 @@ class Running:
         self._slice_tasks: dict[str, int] = {}
         self._used: dict[str, dict[str, int]] = {}
         self.started = 0
+        self.count = 0
+        """Tasks that run."""
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -53,6 +55,7 @@ class Running:
         return run
 
     def _count(self, run: Run, more: int) -> None:
+        self.count += more
         for tasks, name in ((self._tasks, run.node), (self._slice_tasks, run.slice_id)):
             tasks[name] = tasks.get(name, 0) + more
             if not tasks[name]:

@@ -260,6 +260,11 @@ class SimulatedWorkload:
         return len(self._runs) > 0
 
     @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return self._runs.count
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """Everything that runs."""
         return tuple(self._runs)
