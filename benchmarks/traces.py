@@ -25,9 +25,9 @@ which is 9.6 % less and not 10, and with ``apart: 0.4`` at 1.682, which is 13.2 
 openb begins come at once here; that is where ``apart`` has something to part.
 
 On this part of Philly 10 % cannot be had by anybody: its machines cost the same for each GPU whatever their size, and
-the bound is less than 2 % below Ray. The default loses to Ray there by ties. For two jobs of one GPU that come at once, one machine
-with two of them costs as much as two with one each; ``cheapest`` takes fewer machines, and half of it stays paid for
-when the first job ends. Ray takes the small ones, and so does ``apart: 0``.
+the bound is less than 2 % below Ray. The default loses to Ray there by ties. For two jobs of one GPU that come at once,
+one machine with two of them costs as much as two with one each; ``cheapest`` takes fewer machines, and half of it stays
+paid for when the first job ends. Ray takes the small ones, and so does ``apart: 0``.
 
 The wait says little here: nearly every 95th percentile is one boot. Ray's is some seconds longer because it looks every
 5 s, and only by that is it never better in both.
