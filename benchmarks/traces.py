@@ -79,7 +79,8 @@ EVICTING: dict[str, Callable[[], Peer]] = {
     "Karpenter, evicting": lambda: Karpenter(evicts=True),
     "Cluster Autoscaler, evicting": lambda: ClusterAutoscaler(evicts=True),
 }
-"""Not marked as the documentation advises for such jobs: they are moved, and start anew."""
+"""Not marked as the documentation advises for such jobs: they are moved, and start anew. When to do so is seen by how
+full nodes are."""
 FIXED = "fixed size"
 OTHERS = (*PEERS, *EVICTING, FIXED)
 SAVING = 10.0
@@ -121,7 +122,7 @@ def compared(place: World, only: Collection[str] = ()) -> Iterator[dict[str, Any
         if only and who not in only:
             continue
         began = time.process_time()
-        _, found = run_trace(settings, place.trace, controller=controller)
+        _, found = run_trace(settings, place.trace, controller=controller, leaping=who not in EVICTING)
         yield (
             {
                 **given,
