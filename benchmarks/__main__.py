@@ -15,12 +15,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import against_ray, cost_bound, document, growth, karpenter_mix, loop, plot, pool, simulating, spot, traces
+from . import (
+    against_ray,
+    cost_bound,
+    document,
+    growth,
+    karpenter_mix,
+    loop,
+    parts,
+    plot,
+    pool,
+    simulating,
+    spot,
+    traces,
+)
 from .table import as_text, of_checks
 
 MODULES = {
     module.NAME: module
-    for module in (growth, karpenter_mix, cost_bound, against_ray, loop, simulating, traces, spot, pool)
+    for module in (growth, karpenter_mix, cost_bound, against_ray, loop, simulating, traces, parts, spot, pool)
 }
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .karpenter_mix import PUBLISHED
+from .parts import WHO, by_part
 from .spot import FIRM, SPOT
 
 BLUE, ORANGE, GREY = "#2563eb", "#ea580c", "#6b7280"
@@ -25,6 +26,7 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "loop": _loop,
         "simulating": _simulating,
         "traces": _traces,
+        "parts": _parts,
         "spot": _spot,
         "pool": _pool,
     }
@@ -179,6 +181,20 @@ def _pool(rows: list[dict[str, Any]]) -> Any:
     axes.barh([row["who"] for row in rows], [row["seconds"] for row in rows], color=colours)
     axes.set(xscale="log", xlabel=f"seconds for {rows[0]['tasks']:,} tasks that do nothing")
     axes.invert_yaxis()
+    return figure
+
+
+def _parts(rows: list[dict[str, Any]]) -> Any:
+    """For each part the cost of each policy, as a multiple of the offline bound."""
+    figure, ((axes,),) = _figure(1, width=11)
+    parts = by_part(rows)
+    width = 0.8 / len(WHO)
+    for number, (who, colour) in enumerate(zip(WHO, (GREY, BLUE, "#93c5fd", ORANGE), strict=True)):
+        places = [index + number * width for index in range(len(parts))]
+        axes.bar(places, [part[who]["ratio"] for part in parts.values()], width, color=colour, label=who)
+    axes.set_xticks([index + 0.4 - width / 2 for index in range(len(parts))], list(parts), fontsize=8)
+    axes.set(ylabel="cost / offline bound")
+    axes.legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -14,14 +14,14 @@ from benchmarks.table import Table, as_markdown, as_text, of_checks, seconds
 from benchmarks.targets import at_least, at_most, below
 
 import windlass
-from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, shared_data, spot, traces
+from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, parts, shared_data, spot, traces
 from windlass.core.invariants import broken_laws
 from windlass.core.snapshot import Choose
 
 STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 
 MODULES: dict[str, ModuleType] = {
-    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, traces, spot)
+    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, traces, parts, spot)
 }
 
 
@@ -238,6 +238,15 @@ def test_a_peer_that_takes_too_long_is_ended_and_larger_inputs_are_not_tried():
 def test_without_ray_the_comparison_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(against_ray, "ray_missing", lambda: "Ray is not installed: pip install 'windlass[bench]'")
     assert "pip install" in against_ray.measure()["skipped"]
+
+
+@pytest.mark.skipif(shared_data.missing(traces.FILES) is not None, reason=str(shared_data.missing(traces.FILES)))
+def test_other_parts_are_compared_with_the_cheapest_peer(monkeypatch):
+    monkeypatch.setitem(parts.WINDOWS, "quick", ({"file": traces.FILES[1], "first_day": 60, "jobs": 5},))
+    result = parts.measure("quick")
+    assert "philly, day 60" in shown(result)
+    assert [row["who"] for row in result["rows"]] == [traces.DEFAULT, *traces.APART, parts.PEER]
+    assert all(check["reached"] for check in result["checks"][1:])
 
 
 # -- spot --------------------------------------------------------------------------------------------------------------

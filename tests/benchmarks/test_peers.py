@@ -298,7 +298,7 @@ def test_a_job_that_is_evicted_starts_anew_and_ends(peer):
     jobs = [job("wide", 0, 600, gpu=3), job("small", 300, 20_000)]
     place = world_of("moving", jobs, KINDS)
     settings = without_rules(place.settings("policy.allow_eviction=true", "policy.drain_timeout=1s"))
-    _, found = run_trace(settings, place.trace, controller=controller_of(lambda: peer(evicts=True)))
+    _, found = run_trace(settings, place.trace, controller=controller_of(lambda: peer(evicts=True)), leaping=False)
     assert found.breaches == ()
     assert found.finished == 2
     assert found.evicted == (1 if peer is Karpenter else 0)  # there is no other node that would take it

@@ -33,10 +33,11 @@ def run_trace(
     recordings: tuple[Recording, ...] = (),
     came_to: Callable[[float], None] = lambda _: None,
     controller: Callable[..., Controller] = Controller,
+    leaping: bool = True,
 ) -> tuple[Gauge, Measures]:
     """How it looked over time, and what it came to. The stock of groups that can be preempted follows ``recordings``;
     ``came_to`` is told the share of the arrivals that is over; ``controller`` makes the controller, another one to
-    compare ours with."""
+    compare ours with. One that goes by how full nodes are, whatever the settings say, must not be ``leaping``."""
     span = max((job.arrives for job in trace.jobs), default=0.0)
     script = Script(
         settings,
@@ -59,7 +60,7 @@ def run_trace(
         ForgetfulJournal(hashed=False),
         watch=watch,
         thorough=False,
-        leaping=True,
+        leaping=leaping,
         lease=FOR_EVER,
         cap=FOR_EVER,
     )
