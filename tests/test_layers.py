@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "src" / "windlass" / "core"
 
 PURE = {
-    *("__future__", "bisect", "collections", "dataclasses", "decimal", "difflib", "enum", "fractions", "functools"),
-    *("heapq", "itertools", "math", "numpy", "operator", "re", "types", "typing"),
+    *("__future__", "bisect", "collections", "contextlib", "dataclasses", "decimal", "difflib", "enum", "fractions"),
+    *("functools", "heapq", "itertools", "math", "numpy", "operator", "re", "types", "typing"),
 }
 """What a pure function may be made of: no clock, no chance, no files, no network, no threads."""
 

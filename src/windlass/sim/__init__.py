@@ -4,8 +4,8 @@
 Neither sleeps, looks at a clock or rolls a die by itself: the time comes from a callable, chance from one seed
 (`chance`), and what goes wrong from a list of faults (`faults`, with names for sets of them in `storms`). Work is
 placed by the planner's own rule of what fits (`placing`) on the room that is there (`offered`). How many machines a
-cloud has to sell may follow a recording (`stock`). What has not changed is shown as the very same object, so that a step
-costs by what happens in it, not by what exists; `following` tells the checker and the gauge what that was.
+cloud has to sell may follow a recording (`stock`). What has not changed is shown as the very same object, so that a
+step costs by what happens in it, not by what exists; `following` tells the checker and the gauge what that was.
 
 A `script` is all that a run follows from: settings, jobs, faults, a seed. `engine` runs it: an event loop on virtual
 time (`clock`), a journal in memory (`forgetful`) or a real one, a controller that may be killed before and after every
