@@ -65,6 +65,18 @@ def test_the_cost_of_slices_at_work_is_a_sum_for_each_group() -> None:
     assert (roll.at_work["tpu"].price, roll.at_work["tpu"].work) == (7, 7)
 
 
+def test_a_record_with_other_values_is_what_replace_makes_of_it() -> None:
+    record = a_record("a")
+    assert record.quiet
+    assert record.planned_with.state == State.READY
+    other = record.but(state=State.CORDONED, fence=3)
+    assert other == replace(record, state=State.CORDONED, fence=3)
+    assert (other.quiet, other.planned_with.state, other.nodes) == (False, State.CORDONED, record.nodes)
+    assert record.quiet
+    with pytest.raises(TypeError, match="no fields of a record: \\['fenec'\\]"):
+        record.but(fenec=3)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_roll_that_is_brought_along_is_the_one_that_is_called_anew(seed: int) -> None:
     dice, book = Random(seed), Book()

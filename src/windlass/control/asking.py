@@ -6,7 +6,6 @@ A queue per group, served in turn: a group whose calls hang or whose rate is spe
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from windlass.core.lifecycle import State
 from windlass.core.reasons import Code, Reason, plural
@@ -26,7 +25,7 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
     for record in _in_order(book, State.REQUESTING):
         due = record.since + policy.requesting_timeout * record.attempts / policy.tries
         if now >= due and record.attempts < policy.tries and record.id not in calling:
-            changed[record.id] = replace(record, attempts=record.attempts + 1)
+            changed[record.id] = record.but(attempts=record.attempts + 1)
         if record.id in calling or record.id in changed:
             busy[record.group] = busy.get(record.group, 0) + 1
     for group, records in _by_group(book).items():
@@ -46,7 +45,7 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
                 changed[record.id] = _requested(record, sold, now)
                 continue
             if record.reason.code != Code.RATE_LIMITED:
-                changed[record.id] = replace(record, reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
+                changed[record.id] = record.but(reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
     return book.after(changed, luck={**book.luck, **luck} if luck else None)
 
 
@@ -66,8 +65,7 @@ def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
     """Asked of whoever sells the group now: while it was queued, that may have become another."""
     why = Reason(Code.LAUNCHING, "its turn came: the provider is asked")
     following, _ = moved(record, State.REQUESTING, now, why)
-    return replace(
-        following,
+    return following.but(
         provider=sold.provider,
         price=sold.group.price or 0,
         attempts=record.attempts + 1,

@@ -196,7 +196,7 @@ def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
     for move in moves:
         earlier = last.get(move.slice_id)
         if earlier is not None and move.slice_id in book.slices:
-            record = replace(book.slices[move.slice_id], state=earlier.target, since=earlier.at, reason=earlier.reason)
+            record = book.slices[move.slice_id].but(state=earlier.target, since=earlier.at, reason=earlier.reason)
             yield Entry("slice", move.slice_id, earlier.at, {IS: to_plain(record)})
         last[move.slice_id] = move
 
@@ -228,17 +228,15 @@ def saved(chronicle: Chronicle) -> dict[str, Any]:
 def _unseen(chronicle: Chronicle) -> dict[str, Any]:
     """The nodes of slices of which some did not show last. A restart goes by what shows; one who reads on from this
     state what was decided after it must know what the controller still knew."""
-    shown = {name: one.nodes for name, one in with_nodes(chronicle).book.slices.items()}
-    here = {name: one.nodes for name, one in chronicle.book.slices.items() if one.nodes != shown[name]}
+    shown, astir = chronicle.sighted.nodes_of, chronicle.book.roll.astir  # who is not astir shows whole
+    here = {name: one.nodes for name, one in astir.items() if one.nodes != seen_nodes(shown.get(name, ()))}
     return {UNSEEN: {name: to_plain(nodes) for name, nodes in sorted(here.items())}} if here else {}
 
 
 def with_nodes(chronicle: Chronicle) -> Chronicle:
     """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
     nodes = chronicle.sighted.nodes_of
-    slices = {
-        name: replace(record, nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()
-    }
+    slices = {name: record.but(nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()}
     return replace(chronicle, book=replace(chronicle.book, slices=slices))
 
 

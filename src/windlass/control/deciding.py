@@ -155,7 +155,7 @@ class _Deciding:
     def mark(self, slice_id: str, until: float | None) -> None:
         record = self.record(slice_id)
         if record is not None:
-            self.changed[slice_id] = replace(record, marked_until=until)
+            self.changed[slice_id] = record.but(marked_until=until)
 
     def end_certified(self) -> None:
         """Drained slices that nobody called back, and of which the workload says that nothing runs there."""

@@ -100,14 +100,23 @@ class _Folding:
         return Fold(book.after(self.changed, luck=luck, gone=self.gone), tuple(self.moves), tuple(unknown))
 
     def _due(self) -> list[str]:
-        """Slices that something may come of although they show as they did: a clock runs for them, or a word is
-        awaited. The others wait for news until the limit of their state."""
-        booting, joining = self.now - self.policy.boot_timeout, self.now - self.policy.initializing_timeout
-        waits_since = {State.BOOTING: booting, State.INITIALIZING: joining, State.READY: -inf, State.QUEUED: -inf}
+        """Slices that something may come of although they show as they did: the limit of their state is over, or
+        another clock runs for them. The others wait for news."""
+        policy, now = self.policy, self.now
+        over = {
+            State.QUEUED: -inf,
+            State.REQUESTING: now - policy.requesting_timeout,
+            State.BOOTING: now - policy.boot_timeout,
+            State.INITIALIZING: now - policy.initializing_timeout,
+            State.READY: -inf,
+            State.CORDONED: now - policy.cordon_timeout,
+            State.DRAINING: now - policy.drain_timeout,
+            State.TERMINATING: now - policy.terminate_timeout,
+        }
         return [
             name
             for name, one in self.book.roll.astir.items()
-            if one.since <= waits_since.get(one.state, inf)
+            if one.since <= over.get(one.state, inf)
             or one.absent_since is not None
             or one.unwell_since is not None
             or one.leaving is not None
@@ -158,9 +167,9 @@ class _Folding:
                 return record
             self.moves.append(move)
             if record.state == State.LOST:
-                record = replace(record, dead=True)
+                record = record.but(dead=True)
             elif record.state == State.READY:
-                record = replace(record, dead=False, joined_at=record.joined_at or self.now)
+                record = record.but(dead=False, joined_at=record.joined_at or self.now)
         return record
 
     def _certified(self, record: SliceRecord) -> SliceRecord:
@@ -174,7 +183,7 @@ class _Folding:
         certificate = record.fence if waits and self._running(record) == 0 else None
         if record.state in ENDING - {State.TERMINATING}:
             certificate = record.certificate
-        return record if certificate == record.certificate else replace(record, certificate=certificate)
+        return record if certificate == record.certificate else record.but(certificate=certificate)
 
     # -- luck ---------------------------------------------------------------------------------------------------------
 
@@ -301,7 +310,7 @@ def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: 
         leaving = _must_leave(record, sight, policy, now)
         if leaving is not None:
             changes["leaving"] = leaving
-    return replace(record, **changes) if changes else record  # type: ignore[arg-type]
+    return record.but(**changes) if changes else record
 
 
 def _nodes(record: SliceRecord, sight: _Sight) -> tuple[Node, ...]:

@@ -7,7 +7,7 @@ asked for what and when. The leader hears it at its next pass.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from windlass.core.lifecycle import ENDING, RECALLABLE, State
@@ -67,10 +67,10 @@ def obeyed(book: Book, orders: Iterable[Order], now: float) -> Book:
                 book = book.after({}, frozen=frozen)
             case "drain" if record is not None and record.state not in ENDING:
                 leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
-                book = book.with_records(replace(record, leaving=leaving))
+                book = book.with_records(record.but(leaving=leaving))
             case "undrain" if record is not None and record.leaving is not None and record.state not in ENDING:
                 if record.leaving.code == Code.MANUAL:
-                    book = book.with_records(_called_back(replace(record, leaving=None), order.by, now))
+                    book = book.with_records(_called_back(record.but(leaving=None), order.by, now))
             case _:
                 continue
     return book

@@ -116,7 +116,9 @@ def _touched(before: Chronicle, given: Given) -> Collection[str] | None:
     usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
     if not usual or before.sighted.unknown or given.sighted.unknown:
         return None
-    return given.sighted.touched_since(before.sighted)
+    # Who came into a state by the last decision has not been looked at in it: a word may be there already.
+    decided = [name for name, one in before.book.roll.astir.items() if one.since >= before.at]
+    return given.sighted.touched_since(before.sighted).union(decided)
 
 
 def _asked(book: Book, given: Given) -> tuple[Book, Collection[str]]:

@@ -7,9 +7,9 @@ record where it is and quarantines it, with the reason, so that one odd record n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from windlass.core.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.reasons import Code, Reason
@@ -66,6 +66,19 @@ class SliceRecord:
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
     """Its nodes as last seen in the workload; seen again after a restart, so not kept."""
 
+    def but(self, **changes: Any) -> SliceRecord:
+        """The record with some values changed: what ``replace`` does, in a fifth of its time. Records change in every
+        pass, by the hundred in a large cluster."""
+        if not changes.keys() <= _FIELDS:
+            raise TypeError(f"no fields of a record: {sorted(changes.keys() - _FIELDS)}")
+        following = object.__new__(SliceRecord)
+        values = following.__dict__
+        values.update(self.__dict__)
+        for name in _WORKED_OUT:
+            values.pop(name, None)
+        values.update(changes)
+        return following
+
     @property
     def certified(self) -> bool:
         """Whether the workload's word for the current fence is that nothing runs there."""
@@ -109,6 +122,9 @@ class SliceRecord:
         marked = self.marked_until if self.state == State.READY else None
         return Slice(self.id, self.group, state, self.since, marked, self.nodes)
 
+
+_FIELDS: Final = frozenset(one.name for one in fields(SliceRecord))
+_WORKED_OUT: Final = tuple(name for name, value in vars(SliceRecord).items() if isinstance(value, cached_property))
 
 SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
 """Why a slice is drained that could as well stay. To end its work for that would be to pay twice, and where the work
@@ -236,7 +252,7 @@ def by_clock(book: Book, jump: float) -> Book:
             times |= {"since": record.since, "asked_at": record.asked_at}
         moved_on = {key: at + jump for key, at in times.items() if at is not None}
         if moved_on:
-            changed[name] = replace(record, **moved_on)  # type: ignore[arg-type]
+            changed[name] = record.but(**moved_on)
     return book.after(changed)
 
 
@@ -256,15 +272,15 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
     """The record in its next state; quarantined where it is if the table has no such edge."""
     if not is_legal(record.state, target):
         why = f"{record.state} cannot become {target}: {reason.why}"
-        return replace(record, quarantine=record.quarantine or why), None
-    following = replace(record, state=target, since=at, reason=reason)
+        return record.but(quarantine=record.quarantine or why), None
+    changes: dict[str, Any] = {"state": target, "since": at, "reason": reason}
     if target == State.READY:
-        following = replace(following, marked_until=None)
+        changes["marked_until"] = None
     elif target == State.TERMINATING and not record.certified:
         # Whatever the workload has placed there, or will when a host joins after all, must be told of the end first.
-        following = replace(following, fence=record.fence + 1, certificate=None, absent_since=None)
+        changes |= {"fence": record.fence + 1, "certificate": None, "absent_since": None}
     elif target == State.TERMINATING:
-        following = replace(following, absent_since=None)
+        changes["absent_since"] = None
     elif target == State.CORDONED:
-        following = replace(following, fence=record.fence + 1, certificate=None)
-    return following, Moved(record.id, record.state, target, at, reason)
+        changes |= {"fence": record.fence + 1, "certificate": None}
+    return record.but(**changes), Moved(record.id, record.state, target, at, reason)

@@ -63,10 +63,10 @@ class Sighted:
         return _regrouped({}, {}, self.node)
 
     def touched_since(self, before: Sighted) -> set[str]:
-        """Slices of which another instance or another node shows than before."""
-        instances = difference(before.instance, self.instance)
+        """Slices of which another instance, another node or another word shows than before."""
+        instances, words = difference(before.instance, self.instance), difference(before.word, self.word)
         nodes = difference(before.node, self.node)
-        found = {*instances.changed, *instances.gone}
+        found = {*instances.changed, *instances.gone, *words.changed, *words.gone}
         for name in nodes.changed:
             found.add(self.node[name].slice_id)
             if name in before.node:
