@@ -327,12 +327,12 @@ def test_a_look_has_its_limit_though_the_pass_that_began_it_was_given_up(world: 
         await world.ticks(controller, 1)
         world.clouds["shaky"].listing = hang
         given_up = asyncio.create_task(controller.tick())
-        asyncio.get_running_loop().call_soon(given_up.cancel)  # after it has begun to look, before any look has
+        asyncio.get_running_loop().call_soon(given_up.cancel)  # when its looks have just begun
         await asyncio.wait([given_up])
         assert given_up.cancelled()
         await asyncio.sleep(6)
         world.clouds["shaky"].listing = None
-        await world.ticks(controller, 2)
+        await world.ticks(controller, 2, 10)
         assert trouble(controller) == {}
 
     leap(story())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from windlass.core.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
@@ -39,15 +39,13 @@ class _Source(Generic[T]):
     """When the look began that gave the answer."""
     trouble: str = ""
     task: asyncio.Task[None] | None = None
-    _time: asyncio.Timeout | None = None
-    """How long the look under way may take."""
-    _until: float | None = None
+    _time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    """How long the last look may take."""
 
     def begin(self) -> bool:
         """Whether a look has just begun; not while an older one is under way."""
         if self.is_looking:
             return False
-        self._time = self._until = None
         self.task = asyncio.create_task(self._look())
         return True
 
@@ -58,14 +56,12 @@ class _Source(Generic[T]):
     def bound(self, begun: float) -> None:
         """Give the look under way its time limit, from when it began. A timer for each one that answers at once would
         cost more than the answer."""
-        self._until = begun + self.limit()
-        if self._time is not None:
-            self._time.reschedule(self._until)
+        self._time.reschedule(begun + self.limit())
 
     async def _look(self) -> None:
         asked_at, limit = self.steady(), self.limit()
         try:
-            async with asyncio.timeout_at(self._until) as self._time:
+            async with asyncio.timeout(None) as self._time:
                 found = self.check(await self.look())
         except TimeoutError:
             self.trouble = f"gave no answer within {seconds(limit)}"
@@ -135,12 +131,13 @@ class Observer:
 
     async def look(self) -> Look:
         """What shows now, without waiting for what is slow."""
-        fresh = [source for source in (self._workload, *self._providers.values()) if source.begin()]
+        sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
+        fresh = [source for source in sources if source.begin()]
         if fresh:
             self._waited_for, begun = True, asyncio.get_running_loop().time()
             try:
                 await asyncio.sleep(0)  # many answer at once, and need no waiting
-            finally:  # also when this one is given up, the looks go on
+            finally:  # when this one is given up the looks go on; all of them have begun by now
                 slow = [source for source in fresh if source.is_looking]
                 for source in slow:
                     source.bound(begun)
