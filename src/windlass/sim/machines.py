@@ -116,7 +116,7 @@ class Machine:
         return f"{self.order.slice_id}/{number}"
 
     def live_hosts(self, now: float) -> list[LiveHost]:
-        if not self.alive(now) or self.away[0] <= now < self.away[1]:
+        if now < self.up or not self.alive(now) or self.away[0] <= now < self.away[1]:
             return []
         labels = {**self.order.labels, **({"zone": self.zone} if self.zone else {})}
         return [

@@ -30,9 +30,9 @@ class Offered:
         """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
         least = _least(demands)
         for free, slices in self._by_free.items():
-            has = dict(free)
+            has = dict(free).get
             for kind, some in least:
-                if has.get(kind, 0) < some:
+                if has(kind, 0) < some:
                     break
             else:
                 yield from slices.values()

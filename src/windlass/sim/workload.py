@@ -210,10 +210,11 @@ class SimulatedWorkload:
         # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
         # behind a long step would make the one promise that counts look kept.
         self._meet_hosts(now)
-        for run in self._runs.over(now):
-            self._idle_since[run.node] = run.ends
-            self._touch(run.node)
-            self._end(run)
+        if self._runs.first_end <= now:
+            for run in self._runs.over(now):
+                self._idle_since[run.node] = run.ends
+                self._touch(run.node)
+                self._end(run)
         while self._turns and self._turns[0][0] <= now:
             self._touch(heappop(self._turns)[1])
         while self._coming and self._coming[0][0] <= now:
@@ -228,14 +229,16 @@ class SimulatedWorkload:
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
-        now = self._now()
-        instants = (
+        now, first = self._now(), inf
+        for at in (
             self._runs.next_end() or inf,
             self._coming[0][0] if self._coming else inf,
             self._turns[0][0] if self._turns else inf,
-            *(cordon.acknowledged_from for cordon in self._cordons.values()),
-        )
-        return min((at for at in instants if now < at < inf), default=None)
+            *[cordon.acknowledged_from for cordon in self._cordons.values()],
+        ):
+            if now < at < first:
+                first = at
+        return first if first < inf else None
 
     def is_as_seen(self) -> bool:
         """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
@@ -257,7 +260,7 @@ class SimulatedWorkload:
     @property
     def is_busy(self) -> bool:
         """Whether anything runs."""
-        return len(self._runs) > 0
+        return self._runs.count > 0
 
     @property
     def running(self) -> int:
@@ -276,6 +279,8 @@ class SimulatedWorkload:
 
     def gangs_that_changed(self) -> list[tuple[Job, int]]:
         """Gangs of which members began or ended since this was last asked, and how many run."""
+        if not self._stirred:
+            return []
         gangs = [job for name in self._stirred if (job := self._jobs[name]).demand.gang]
         self._stirred.clear()
         return [(job, sum(self._runs[key].count for key in self._runs.of_job(job.id))) for job in gangs]
@@ -303,7 +308,7 @@ class SimulatedWorkload:
             return
         self._last_hosts = hosts
         there = {host.id: host for host in hosts if host.slice_id not in self._forgotten}
-        left = [name for name in self._joined if name not in there]
+        left = [name for name in self._joined if name not in there] if self._joined.keys() - there.keys() else []
         for name in left:
             host = self._joined.pop(name)
             self._slices[host.slice_id].pop(name)
@@ -396,14 +401,16 @@ class SimulatedWorkload:
         hosts = self._slices[slice_id]
         now, group = self._now(), self._groups.get(next(iter(hosts.values())).group)
         nodes = tuple(
-            Node(name, *self._runs.usage(name), labels=host.labels)
-            for name, host in sorted(hosts.items())
-            if host.present is None and self._spell(name, now) is None
+            [
+                Node(name, *self._runs.usage(name), labels=host.labels)
+                for name, host in (sorted(hosts.items()) if len(hosts) > 1 else hosts.items())
+                if host.present is None and self._spell(name, now) is None
+            ]
         )
         if group is None or not nodes:
             return None
         used = [dict(node.used) for node in nodes]
-        free = tuple([(kind, amount - min(one.get(kind, 0) for one in used)) for kind, amount in group.resources])
+        free = tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
         return Slice(slice_id, group.name, State.READY, nodes=nodes), free
 
     def _begin(self, item: Placed, slice_id: str) -> None:
@@ -426,7 +433,10 @@ class SimulatedWorkload:
     def _count(self, name: str, needs: Amounts, more: int) -> None:
         """Change how many tasks of a job wait."""
         self._demands = None
-        demand = self._waiting.get(name) or replace(self._jobs[name].demand, bundles=(), since=self._jobs[name].arrives)
+        demand = self._waiting.get(name)
+        if demand is None:
+            job = self._jobs[name]
+            demand = replace(job.demand, bundles=(), since=job.arrives)
         counts = {needs: more}
         for bundle in demand.bundles:
             counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
