@@ -301,10 +301,9 @@ class SimulatedProvider:
 
     def _changed(self, machine: Machine) -> None:
         """Its future is another one, and perhaps its present."""
-        now = self._now()
-        for at in machine.instants():
-            if now < at < inf:
-                heappush(self._agenda, (at, machine.order.slice_id))
+        now, name = self._now(), machine.order.slice_id
+        for at in {at for at in machine.instants() if now < at < inf}:
+            heappush(self._agenda, (at, name))
         self._look_at(machine, now)
 
     def _is_due(self) -> bool:

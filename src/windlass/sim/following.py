@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from windlass.control.accounts import UNBILLED
 from windlass.control.chronicle import Chronicle
@@ -25,16 +25,14 @@ def differences(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[list[s
     return difference(before, after)
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(NamedTuple):
     """A ready slice on which nothing runs, as its record has it."""
 
     since: float
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bill:
+class _Bill(NamedTuple):
     """What a slice costs from an instant on, in whole microseconds."""
 
     group: str

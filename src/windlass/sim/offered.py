@@ -18,8 +18,9 @@ class Offered:
         """What a slice offers from now on; None: nothing."""
         before = self._free.pop(slice_id, None)
         if before is not None:
-            del self._by_free[before][slice_id]
-            if not self._by_free[before]:
+            alike = self._by_free[before]
+            del alike[slice_id]
+            if not alike:
                 del self._by_free[before]
         if offer is not None:
             item, free = offer

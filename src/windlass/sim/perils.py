@@ -38,7 +38,9 @@ class Lifeline:
     def point(self, name: str) -> None:
         if not self.dead:
             self._points += 1
-            self.dead = self._storm().strikes("killed", self._now(), self._number, self._points) is not None
+            storm = self._storm()
+            if "killed" in storm.by_kind:
+                self.dead = storm.strikes("killed", self._now(), self._number, self._points) is not None
         if self.dead:
             raise Killed(name)
 
@@ -138,11 +140,12 @@ class PerilousJournal(Perilous):
         if now < self.full_until:
             raise JournalFull("there is no room on the disk")
         self._writes += 1
-        if self._storm().strikes("torn-record", now, epoch, self._writes):
+        storm = self._storm()
+        if storm.strikes("torn-record", now, epoch, self._writes):
             self._lifeline.dead = True
-            entries = Torn(entries, self._storm().chance.pick(len(entries), "torn-record", epoch, self._writes))
-        lost = self._storm().strikes("journal-lost", now, epoch, self._writes)
-        if lost and self._storm().chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
+            entries = Torn(entries, storm.chance.pick(len(entries), "torn-record", epoch, self._writes))
+        lost = storm.strikes("journal-lost", now, epoch, self._writes)
+        if lost and storm.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
             raise JournalUnavailable("the database went away before it was written")
         last: int = self._inner.append(entries, epoch=epoch)
         self._log.whole = last

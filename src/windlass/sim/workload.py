@@ -131,7 +131,7 @@ class SimulatedWorkload:
             demands=self._queue(),
             requests=self.requests,
             nodes=self._view(),
-            acknowledged=tuple(self._words(now)),
+            acknowledged=tuple(self._words(now)) if self._cordons else (),
         )
         return distorted(view, self._storm, now, looks) if self._storm.faults else view
 
@@ -330,6 +330,8 @@ class SimulatedWorkload:
 
     def _fall_ill(self, host: LiveHost, now: float) -> None:
         """Whether and when a node will be out of sight or unwell for a while."""
+        if not self._storm.faults:
+            return
         for kind in _SPELLS:
             spell = self._storm.strikes(kind, now, host.id, now, group=host.group)
             if spell is not None:
@@ -340,7 +342,7 @@ class SimulatedWorkload:
                 return
 
     def _spell(self, node: str, now: float) -> FaultKind | None:
-        spell = self._spells.get(node)
+        spell = self._spells.get(node) if self._spells else None
         return spell.kind if spell is not None and spell.begins <= now < spell.ends else None
 
     def _touch(self, node: str, slice_id: str | None = None) -> None:
@@ -417,11 +419,12 @@ class SimulatedWorkload:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
         occasion = () if job.demand.gang else (item.node, self._runs.started)
         length = storm.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
-        where = () if job.demand.gang else (item.node,)
-        if storm.strikes("slow-node", now, *(where or (job.id, now))):
-            length *= SLOW
-        if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
-            length += never.seconds
+        if storm.faults:
+            where = () if job.demand.gang else (item.node,)
+            if storm.strikes("slow-node", now, *(where or (job.id, now))):
+                length *= SLOW
+            if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
+                length += never.seconds
         self._run(Run(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
         self._count(job.id, item.needs, -item.count)
 
