@@ -310,6 +310,8 @@ class Engine:
         if self.storm.faults or leader.controller.actuator.is_busy:
             for _ in range(3):  # calls begin, come back, and are noted
                 await asyncio.sleep(0)
+                if not self.storm.faults and not leader.controller.actuator.is_busy:
+                    break
         if leader.lifeline.dead and leader in self.leaders:
             await self._drop(leader, killed=True)
         self.passes += 1
@@ -375,7 +377,9 @@ class Engine:
             due = controller.next_deadline()
             # Without faults every change is an event: then there is no need to look by the clock.
             looks = self.storm.faults and self.by_clock
-            instants += [now + controller.leading.renews_in, now + interval.max if looks else inf]
+            instants.append(now + controller.leading.renews_in)
+            if looks:
+                instants.append(now + interval.max)
             if due is not None:
                 instants.append(due - leader.offset)
         if not self.leaders:

@@ -29,6 +29,8 @@ class Offered:
 
     def with_room(self, demands: Iterable[Demand]) -> Iterator[Slice]:
         """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
+        if not self._by_free:
+            return
         least = _least(demands)
         for free, slices in self._by_free.items():
             has = dict(free).get

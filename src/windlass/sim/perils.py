@@ -50,13 +50,17 @@ class Perilous:
 
     def __init__(self, inner: Any, lifeline: Lifeline) -> None:
         self._inner, self._lifeline = inner, lifeline
+        self._waits: dict[str, bool] = {}
+        """Whether a call is one that waits, by its name: it takes longer to find out than to make it."""
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
         if name not in CALLS:
             return method
         lifeline = self._lifeline
-        if iscoroutinefunction(method):
+        if name not in self._waits:
+            self._waits[name] = iscoroutinefunction(method)
+        if self._waits[name]:
 
             async def call(*args: Any, **more: Any) -> Any:
                 lifeline.point(f"before {name}")

@@ -143,11 +143,13 @@ class SimulatedWorkload:
 
     def _words(self, now: float) -> list[Acknowledgement]:
         words = []
+        doubling = "ack-doubled" in self._storm.by_kind
         for slice_id, cordon in sorted(self._cordons.items()):
             if cordon.acknowledged_from <= now:
                 word = Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
-                doubled = self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch)
-                words += [word, word] if doubled else [word]
+                words.append(word)
+                if doubling and self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch):
+                    words.append(word)
         return words
 
     async def changed(self) -> None:
@@ -229,13 +231,15 @@ class SimulatedWorkload:
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
-        now, first = self._now(), inf
-        for at in (
-            self._runs.next_end() or inf,
-            self._coming[0][0] if self._coming else inf,
-            self._turns[0][0] if self._turns else inf,
-            *[cordon.acknowledged_from for cordon in self._cordons.values()],
-        ):
+        now, instants = self._now(), [self._runs.next_end() or inf]
+        if self._coming:
+            instants.append(self._coming[0][0])
+        if self._turns:
+            instants.append(self._turns[0][0])
+        if self._cordons:
+            instants += [cordon.acknowledged_from for cordon in self._cordons.values()]
+        first = inf
+        for at in instants:
             if now < at < first:
                 first = at
         return first if first < inf else None
@@ -392,10 +396,11 @@ class SimulatedWorkload:
         for name in self._stale_offers:
             self._offers.put(name, self._offer(name) if name in self._slices else None)
         self._stale_offers.clear()
-        slices = [offer for offer in self._offers.with_room(self._queue()) if offer.id not in self._cordons]
+        queue = self._queue()
+        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in self._cordons]
         if not slices:
             return
-        for item in self._places.placed(slices, self._queue(), self._now()):
+        for item in self._places.placed(slices, queue, self._now()):
             self._begin(item, self._joined[item.node].slice_id)
 
     def _offer(self, slice_id: str) -> tuple[Slice, Amounts] | None:
