@@ -319,3 +319,20 @@ def test_a_source_that_is_slow_but_within_its_limit_is_waited_for_once_and_then_
         assert trouble(controller) == {}
 
     leap(story())
+
+
+def test_a_look_has_its_limit_though_the_pass_that_began_it_was_given_up(world: World) -> None:
+    async def story() -> None:
+        controller = world.controller()
+        await world.ticks(controller, 1)
+        world.clouds["shaky"].listing = hang
+        given_up = asyncio.create_task(controller.tick())
+        asyncio.get_running_loop().call_soon(given_up.cancel)  # when its looks have just begun
+        await asyncio.wait([given_up])
+        assert given_up.cancelled()
+        await asyncio.sleep(6)
+        world.clouds["shaky"].listing = None
+        await world.ticks(controller, 2, 10)
+        assert trouble(controller) == {}
+
+    leap(story())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from windlass.core.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
@@ -39,18 +39,29 @@ class _Source(Generic[T]):
     """When the look began that gave the answer."""
     trouble: str = ""
     task: asyncio.Task[None] | None = None
+    _time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    """How long the last look may take."""
 
-    def begin(self) -> asyncio.Task[None] | None:
-        """A look that has just begun; None while an older one is under way."""
-        if self.task is not None and not self.task.done():
-            return None
+    def begin(self) -> bool:
+        """Whether a look has just begun; not while an older one is under way."""
+        if self.is_looking:
+            return False
         self.task = asyncio.create_task(self._look())
-        return self.task
+        return True
+
+    @property
+    def is_looking(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def bound(self, begun: float) -> None:
+        """Give the look under way its time limit, from when it began. A timer for each one that answers at once would
+        cost more than the answer."""
+        self._time.reschedule(begun + self.limit())
 
     async def _look(self) -> None:
         asked_at, limit = self.steady(), self.limit()
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(None) as self._time:
                 found = self.check(await self.look())
         except TimeoutError:
             self.trouble = f"gave no answer within {seconds(limit)}"
@@ -120,13 +131,18 @@ class Observer:
 
     async def look(self) -> Look:
         """What shows now, without waiting for what is slow."""
-        begun = [self._workload.begin(), *(source.begin() for source in self._providers.values())]
-        fresh = [task for task in begun if task is not None]
+        sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
+        fresh = [source for source in sources if source.begin()]
         if fresh:
-            self._waited_for = True
-            await asyncio.sleep(0)  # many answer at once, and need no waiting
-            if slow := [task for task in fresh if not task.done()]:
-                await asyncio.wait(slow, timeout=PATIENCE)
+            self._waited_for, begun = True, asyncio.get_running_loop().time()
+            try:
+                await asyncio.sleep(0)  # many answer at once, and need no waiting
+            finally:  # when this one is given up the looks go on; all of them have begun by now
+                slow = [source for source in fresh if source.is_looking]
+                for source in slow:
+                    source.bound(begun)
+            if slow:
+                await asyncio.wait([source.task for source in slow if source.task is not None], timeout=PATIENCE)
             self._waited_for = False
         work = self._workload.known()
         instances = {name: source.known() for name, source in sorted(self._providers.items())}

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 from windlass.control.accounts import charged
 from windlass.control.chronicle import Chronicle
@@ -51,8 +52,7 @@ class Breach:
         return f"{self.invariant} at {self.at:.3f}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One pass, as the checker sees it."""
 
     now: float
@@ -239,6 +239,8 @@ class Checker:
             for name, twin in cloud.twins.items():
                 if self._now() - twin.listed_from > TWINS:
                     yield "S5", f"there are two machines for {name}"
+        if not came and not self._doubled:
+            return
         self._doubled = {name for name in (*self._doubled, *came) if len(self._machines_of(name)) > 1}
         for name in sorted(self._doubled):
             yield "S5", f"{name} is there {len(self._machines_of(name))} times"
@@ -256,10 +258,12 @@ class Checker:
         now, book = step.now, step.after.book
         for cloud in self.clouds.values():
             self._shown.update(cloud.shown_lately())
-        self._shown = {name for name in self._shown if name not in book.slices and self._is_shown(name)}
+        if self._shown:
+            self._shown = {name for name in self._shown if name not in book.slices and self._is_shown(name)}
         if step.made is None or step.made.fold.unknown:
             self._unrecorded = dict.fromkeys(self._unrecorded, now)  # nobody can know what is not shown
-        self._unrecorded = {name: self._unrecorded.get(name, now) for name in sorted(self._shown)}
+        if self._shown or self._unrecorded:
+            self._unrecorded = {name: self._unrecorded.get(name, now) for name in sorted(self._shown)}
         for name, since in self._unrecorded.items():
             if now - since > ADOPTION and step.made is not None:
                 yield "S4", f"{name} is at the provider and in no record for {now - since:.0f} s"
@@ -277,6 +281,8 @@ class Checker:
         self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
     ) -> Iterator[tuple[str, str]]:
         """S2, S10, S13: legal, explained, and never a slice that must stay."""
+        if not moves:
+            return
         groups = step.settings.by_name
         for old, new in moves:
             if old is not None and not _in_one_pass(old, new):
@@ -370,6 +376,8 @@ class Checker:
         if any(account.upto != instant for account in accounts.values()):
             accounts = charged(accounts, step.after.book, step.after.stay, step.after.at)
         totals = {group: account.total for group, account in accounts.items()}
+        if totals == wanted:
+            return
         for group in sorted({*wanted, *totals}):
             total, cost = totals.get(group, 0), wanted.get(group, 0)
             if total != cost:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
 
 from windlass.providers.protocol import (
@@ -76,6 +77,8 @@ class SimulatedProvider:
         self._occasion: dict[tuple[str, str], int] = {}
         self._shown: dict[str, Instance] = {}
         self._joined: dict[str, list[LiveHost]] = {}
+        self._shown_in_order = self._joined_in_order = True
+        """Whether both are by name: what goes or changes leaves the others where they are."""
         self._whole_list: tuple[Instance, ...] | None = ()
         self._hosts: tuple[LiveHost, ...] | None = ()
         self._last_list: tuple[Instance, ...] = ()
@@ -145,7 +148,8 @@ class SimulatedProvider:
         if self._met("list-stale", ""):
             return self._last_list
         if self._whole_list is None:
-            self._whole_list = tuple([self._shown[name] for name in sorted(self._shown)])
+            self._shown = self._shown if self._shown_in_order else dict(sorted(self._shown.items()))
+            self._whole_list, self._shown_in_order = tuple(self._shown.values()), True
         self._last_list = self._whole_list
         if "page-lost" in self._storm.by_kind:
             return tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
@@ -179,7 +183,8 @@ class SimulatedProvider:
         about it has changed."""
         self.step()
         if self._hosts is None:
-            self._hosts = tuple([host for name in sorted(self._joined) for host in self._joined[name]])
+            self._joined = self._joined if self._joined_in_order else dict(sorted(self._joined.items()))
+            self._hosts, self._joined_in_order = tuple(chain.from_iterable(self._joined.values())), True
         return self._hosts
 
     def living(self) -> dict[str, Machine]:
@@ -296,10 +301,9 @@ class SimulatedProvider:
 
     def _changed(self, machine: Machine) -> None:
         """Its future is another one, and perhaps its present."""
-        now = self._now()
-        for at in machine.instants():
-            if now < at < inf:
-                heappush(self._agenda, (at, machine.order.slice_id))
+        now, name = self._now(), machine.order.slice_id
+        for at in {at for at in machine.instants() if now < at < inf}:
+            heappush(self._agenda, (at, name))
         self._look_at(machine, now)
 
     def _is_due(self) -> bool:
@@ -327,11 +331,14 @@ class SimulatedProvider:
             instance = machine.instance(now)
             if name not in self._shown:
                 self._showed.append(name)
+                self._shown_in_order = False
             if self._shown.get(name) != instance:
                 self._shown[name] = instance
                 self._whole_list = None
         hosts = machine.live_hosts(now)
-        if self._joined.get(name, []) != hosts:
+        before = self._joined.get(name)
+        if (before or []) != hosts:
+            self._joined_in_order = self._joined_in_order and before is not None
             self._joined[name] = hosts
             self._hosts = None
 
@@ -363,6 +370,8 @@ class SimulatedProvider:
     def _end_twins(self) -> None:
         """A tag stands for one machine. Only the provider can tell two of them apart, for the slice's id is all that a
         controller has: so it is the provider who ends the younger, as soon as it sees it."""
+        if not self.twins:
+            return
         now = self._now()
         for name, twin in list(self.twins.items()):
             if twin.listed_from <= now:

@@ -24,7 +24,7 @@ from windlass.journal import Journal, JournalError, JournalUnavailable, JournalV
 from .blue import strike
 from .chance import Chance
 from .checking import Breach, Checker, Step
-from .clock import EPOCH, virtually
+from .clock import EPOCH, VirtualLoop, virtually
 from .cloud import SimulatedProvider
 from .ending import at_the_end
 from .faults import Storm
@@ -109,8 +109,9 @@ class Engine:
     # -- the world ----------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        script, self._loop = self.script, asyncio.get_running_loop()
-        clock = self._loop.time
+        script, loop = self.script, asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop, clock = loop, loop.time
         self._loop.set_exception_handler(_quiet_about_the_dead)
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
@@ -148,6 +149,7 @@ class Engine:
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
+        self._use_looked_at = self.settings, _looks_at_use(self.settings)
 
     def now(self) -> float:
         """The true time."""
@@ -171,9 +173,10 @@ class Engine:
             cloud.step()
         self._restock(now)
         self.workload.step()
-        for due in [one for one in self.later if one[0] <= now]:
-            self.later.remove(due)
-            due[1]()
+        if self.later:
+            for due in [one for one in self.later if one[0] <= now]:
+                self.later.remove(due)
+                due[1]()
         while self.blue and self.blue[0][0] <= now:
             _, fault = self.blue.pop(0)
             self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
@@ -307,6 +310,8 @@ class Engine:
         if self.storm.faults or leader.controller.actuator.is_busy:
             for _ in range(3):  # calls begin, come back, and are noted
                 await asyncio.sleep(0)
+                if not self.storm.faults and not leader.controller.actuator.is_busy:
+                    break
         if leader.lifeline.dead and leader in self.leaders:
             await self._drop(leader, killed=True)
         self.passes += 1
@@ -317,9 +322,10 @@ class Engine:
     def _look(self, leader: Leader, before: Chronicle, made: Pass | None, took: float, trouble: str) -> None:
         clock_is_off = leader.offset != 0
         self.clock_was_off = self.clock_was_off or clock_is_off
+        now = self.now()
         step = Step(
-            now=self.now(),
-            clock=self.now() + leader.offset,
+            now=now,
+            clock=now + leader.offset,
             settings=leader.controller.settings,
             before=before,
             after=leader.controller.chronicle,
@@ -331,7 +337,7 @@ class Engine:
         )
         moved = self.checker.look(step)
         if moved:
-            self.last_action = self.now()
+            self.last_action = now
 
     def is_quiet(self, now: float) -> bool:
         return now - self.last_action >= QUIET and bool(self.leaders)
@@ -339,10 +345,16 @@ class Engine:
     async def _sleep(self) -> None:
         """Until the next instant at which something can happen that the controller would want to know."""
         due, least = self._next_instant(), self.settings.policy.evaluation_interval.min
-        leaping = self.leaping and not self.storm.faults and not _looks_at_use(self.settings)
+        leaping = self.leaping and not self.storm.faults and not self._looks_at_use()
+        # In a world without faults nothing hangs: while no call is under way the engine is alone on its loop.
+        alone = leaping and not self.script.faults and not any(one.controller.actuator.is_busy for one in self.leaders)
         while True:
             event = self.workload.next_event() or inf
-            await asyncio.sleep(max(least, min(due, event) - self.now()))
+            pause = max(least, min(due, event) - self.now())
+            if alone:
+                self._loop.leap(pause)
+            else:
+                await asyncio.sleep(pause)
             if not leaping or self.now() >= due or self.woken:
                 return
             self.workload.step()
@@ -352,17 +364,22 @@ class Engine:
 
     def _next_instant(self) -> float:
         """When something is due that is not the work's own doing."""
-        now, instants = self.now(), [self.faults_end if self.now() < self.faults_end else inf]
+        now = self.now()
+        instants = [self.faults_end if now < self.faults_end else inf]
         instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
-        instants += [at for at, _ in (*self.blue[:1], *self.later)]
-        instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
+        if self.blue or self.later:
+            instants += [at for at, _ in (*self.blue[:1], *self.later)]
+        if self.script.recordings:
+            instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
         interval = self.settings.policy.evaluation_interval
         for leader in self.leaders:
             controller = leader.controller
             due = controller.next_deadline()
             # Without faults every change is an event: then there is no need to look by the clock.
             looks = self.storm.faults and self.by_clock
-            instants += [now + controller.leading.renews_in, now + interval.max if looks else inf]
+            instants.append(now + controller.leading.renews_in)
+            if looks:
+                instants.append(now + interval.max)
             if due is not None:
                 instants.append(due - leader.offset)
         if not self.leaders:
@@ -371,10 +388,19 @@ class Engine:
             self.woken = False
             instants.append(now)
         # While work runs that will end there is no need to see whether all is quiet.
-        busy = self.leaping and self.workload.is_busy and self.workload.next_event() is not None
-        if now >= self.faults_end and not busy:
+        if now >= self.faults_end and not (
+            self.leaping and self.workload.is_busy and self.workload.next_event() is not None
+        ):
             instants.append(max(now, self.last_action + QUIET))
         return min(instants)
+
+    def _looks_at_use(self) -> bool:
+        """Whether any rule of the settings goes by how full the nodes are."""
+        settings, known = self._use_looked_at
+        if settings is not self.settings:
+            known = _looks_at_use(self.settings)
+            self._use_looked_at = self.settings, known
+        return known
 
     def _result(self) -> Run:
         store = self.store

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from windlass.control.accounts import UNBILLED
 from windlass.control.chronicle import Chronicle
+from windlass.control.differing import difference
 from windlass.control.records import SliceRecord
 from windlass.core.lifecycle import OFFERING, State
 
@@ -21,25 +22,17 @@ T = TypeVar("T")
 
 def differences(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[list[str], list[str]]:
     """The names whose value is another object than before, new ones included, and the names that are gone."""
-    if before is after:
-        return [], []
-    old = before.get
-    changed = [name for name, value in after.items() if old(name) is not value]
-    new = sum(name not in before for name in changed)
-    gone = [] if len(before) + new == len(after) else [name for name in before if name not in after]
-    return changed, gone
+    return difference(before, after)
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(NamedTuple):
     """A ready slice on which nothing runs, as its record has it."""
 
     since: float
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bill:
+class _Bill(NamedTuple):
     """What a slice costs from an instant on, in whole microseconds."""
 
     group: str

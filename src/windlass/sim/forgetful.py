@@ -11,6 +11,7 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +23,10 @@ KEPT_KINDS = frozenset({"order"})
 
 _PLAIN = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
+_Kept = tuple[int, int, Entry]
+"""The number, the epoch and what was written: a record is made of them when somebody reads it, and few are read."""
+_SEQ = itemgetter(0)
+
 
 class ForgetfulJournal:
     """Lists and dictionaries behind the contract of a journal."""
@@ -30,8 +35,8 @@ class ForgetfulJournal:
         """``keep_all``: hold every record, for tests that read the whole story. ``hashed``: have a digest in the end;
         to work it out takes longer than to keep the records."""
         self._keep_all = keep_all
-        self._records: list[Record] = []
-        self._orders: list[Record] = []
+        self._records: list[_Kept] = []
+        self._orders: list[_Kept] = []
         self._last = 0
         self._epoch = 0
         self._lease: Lease | None = None
@@ -55,10 +60,10 @@ class ForgetfulJournal:
         entries = tuple(entries)  # whole, before any of it is kept: of one who dies over them nothing stays
         for entry in entries:
             self._last += 1
-            record = Record(self._last, written, entry.kind, entry.subject, entry.at, entry.data)
-            self._records.append(record)
+            kept = self._last, written, entry
+            self._records.append(kept)
             if entry.kind in KEPT_KINDS:
-                self._orders.append(record)
+                self._orders.append(kept)
         if self._hash is not None:
             told = [_PLAIN.encode([entry.kind, entry.subject, entry.at, entry.data]) for entry in entries]
             self._hash.update("".join(told).encode())
@@ -78,19 +83,19 @@ class ForgetfulJournal:
     ) -> Iterator[Record]:
         few = kinds is not None and KEPT_KINDS.issuperset(kinds)
         records = self._orders if few else self._records
-        found = records[bisect_right(records, after, key=lambda one: one.seq) :]
-        for record in reversed(found) if newest_first else found:
+        found = records[bisect_right(records, after, key=_SEQ) :] if records else []
+        for seq, epoch, entry in reversed(found) if newest_first else found:
             if (
-                (upto is None or record.seq <= upto)
-                and (kinds is None or record.kind in kinds)
-                and (subject is None or record.subject == subject)
-                and (since is None or record.at >= since)
-                and (until is None or record.at < until)
+                (upto is None or seq <= upto)
+                and (kinds is None or entry.kind in kinds)
+                and (subject is None or entry.subject == subject)
+                and (since is None or entry.at >= since)
+                and (until is None or entry.at < until)
             ):
                 if limit == 0:
                     return
                 limit = None if limit is None else limit - 1
-                yield record
+                yield Record(seq, epoch, entry.kind, entry.subject, entry.at, entry.data)
 
     def last_seq(self) -> int:
         return self._last
@@ -104,7 +109,7 @@ class ForgetfulJournal:
             self._fence(epoch)
         self._state = (seq, state)
         if not self._keep_all:
-            self._records = self._records[bisect_right(self._records, seq, key=lambda one: one.seq) :]
+            self._records = self._records[bisect_right(self._records, seq, key=_SEQ) :]
 
     def latest_state(self) -> tuple[int, Mapping[str, Any]] | None:
         return self._state
@@ -163,8 +168,8 @@ class ForgetfulJournal:
             size=0,
             records=len(self._records),
             last_seq=self._last,
-            oldest_seq=oldest.seq if oldest else None,
-            oldest_at=oldest.at if oldest else None,
+            oldest_seq=oldest[0] if oldest else None,
+            oldest_at=oldest[2].at if oldest else None,
             schema_version=1,
             epoch=self._epoch,
             holder=self._lease.holder if self._lease else None,

@@ -106,7 +106,7 @@ class Machine:
             slice_id=self.order.slice_id,
             group=self.order.group,
             state="ending" if ending else "running" if booted else "pending",
-            hosts=tuple(Host(self.host_id(number), running=booted and alive) for number in range(self.shown_hosts)),
+            hosts=tuple([Host(self.host_id(number), running=booted and alive) for number in range(self.shown_hosts)]),
             preempted_at=self.taken if warned and self.notice else None,
             zone=self.zone,
             price=self.price,
@@ -116,7 +116,7 @@ class Machine:
         return f"{self.order.slice_id}/{number}"
 
     def live_hosts(self, now: float) -> list[LiveHost]:
-        if not self.alive(now) or self.away[0] <= now < self.away[1]:
+        if now < self.up or not self.alive(now) or self.away[0] <= now < self.away[1]:
             return []
         labels = {**self.order.labels, **({"zone": self.zone} if self.zone else {})}
         return [
@@ -145,7 +145,7 @@ def made(order: LaunchOrder, kind: MachineKind, zone: str, now: float, storm: St
     chance, name, group = storm.chance, order.slice_id, order.group
 
     def met(what: FaultKind) -> Fault | None:
-        return storm.strikes(what, now, name, group=group, zone=zone)
+        return storm.strikes(what, now, name, group=group, zone=zone) if what in storm.by_kind else None
 
     boot = chance.around(kind.boot, kind.spread, "boot", name)
     if kind.boots:

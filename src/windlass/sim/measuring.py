@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.control.accounts import KINDS
 from windlass.control.chronicle import Chronicle
@@ -36,8 +36,7 @@ class Sample:
     """Dollars per hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """What one slice adds to the capacity: nodes with work, what the others do, and the price of it all."""
 
     busy: int
@@ -64,13 +63,18 @@ class Capacity:
             self._parts, self.nodes, self.cost = {}, dict.fromkeys(CAPACITY, 0), 0
         slices = followed.slices
         changed, gone = followed.since(self._slices)
-        for name in (*changed, *gone):
+        for name in gone:
             if (part := self._parts.pop(name, None)) is not None:
                 self._count(part, -1)
         for name in changed:
-            if (part := _part(slices[name], settings)) is not None:
+            old, part = self._parts.pop(name, None), _part(slices[name], settings)
+            if part is not None:
                 self._parts[name] = part
-                self._count(part, 1)
+            if part != old:
+                if old is not None:
+                    self._count(old, -1)
+                if part is not None:
+                    self._count(part, 1)
         self._slices = slices
         return changed
 

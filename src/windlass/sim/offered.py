@@ -18,8 +18,9 @@ class Offered:
         """What a slice offers from now on; None: nothing."""
         before = self._free.pop(slice_id, None)
         if before is not None:
-            del self._by_free[before][slice_id]
-            if not self._by_free[before]:
+            alike = self._by_free[before]
+            del alike[slice_id]
+            if not alike:
                 del self._by_free[before]
         if offer is not None:
             item, free = offer
@@ -28,11 +29,13 @@ class Offered:
 
     def with_room(self, demands: Iterable[Demand]) -> Iterator[Slice]:
         """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
+        if not self._by_free:
+            return
         least = _least(demands)
         for free, slices in self._by_free.items():
-            has = dict(free)
+            has = dict(free).get
             for kind, some in least:
-                if has.get(kind, 0) < some:
+                if has(kind, 0) < some:
                     break
             else:
                 yield from slices.values()

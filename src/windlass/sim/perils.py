@@ -38,7 +38,9 @@ class Lifeline:
     def point(self, name: str) -> None:
         if not self.dead:
             self._points += 1
-            self.dead = self._storm().strikes("killed", self._now(), self._number, self._points) is not None
+            storm = self._storm()
+            if "killed" in storm.by_kind:
+                self.dead = storm.strikes("killed", self._now(), self._number, self._points) is not None
         if self.dead:
             raise Killed(name)
 
@@ -48,13 +50,17 @@ class Perilous:
 
     def __init__(self, inner: Any, lifeline: Lifeline) -> None:
         self._inner, self._lifeline = inner, lifeline
+        self._waits: dict[str, bool] = {}
+        """Whether a call is one that waits, by its name: it takes longer to find out than to make it."""
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
         if name not in CALLS:
             return method
         lifeline = self._lifeline
-        if iscoroutinefunction(method):
+        if name not in self._waits:
+            self._waits[name] = iscoroutinefunction(method)
+        if self._waits[name]:
 
             async def call(*args: Any, **more: Any) -> Any:
                 lifeline.point(f"before {name}")
@@ -138,11 +144,12 @@ class PerilousJournal(Perilous):
         if now < self.full_until:
             raise JournalFull("there is no room on the disk")
         self._writes += 1
-        if self._storm().strikes("torn-record", now, epoch, self._writes):
+        storm = self._storm()
+        if storm.strikes("torn-record", now, epoch, self._writes):
             self._lifeline.dead = True
-            entries = Torn(entries, self._storm().chance.pick(len(entries), "torn-record", epoch, self._writes))
-        lost = self._storm().strikes("journal-lost", now, epoch, self._writes)
-        if lost and self._storm().chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
+            entries = Torn(entries, storm.chance.pick(len(entries), "torn-record", epoch, self._writes))
+        lost = storm.strikes("journal-lost", now, epoch, self._writes)
+        if lost and storm.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
             raise JournalUnavailable("the database went away before it was written")
         last: int = self._inner.append(entries, epoch=epoch)
         self._log.whole = last

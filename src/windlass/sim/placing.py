@@ -135,9 +135,16 @@ class _Asked:
     def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
         """Up to so many equal tasks, on nodes with so many each, the best first."""
         found = []
+        plain = not (selector[0] or selector[1])
+        known: dict[tuple[str, Amounts], Score | None] = {}
+        """Without conditions on labels, nodes in the same use are asked once."""
         for group, node in self._nodes:
             used = self._used.get(node.id, node.used)
-            score = self._places.score(group, node, used, selector, needs)
+            alike = group, used
+            if plain and alike in known:
+                score = known[alike]
+            else:
+                score = known[alike] = self._places.score(group, node, used, selector, needs)
             if score is not None:
                 found.append((score, used, node.id))
         found.sort(key=_by_score)

@@ -22,6 +22,8 @@ class Running:
         self._tasks: dict[str, int] = {}
         self._slice_tasks: dict[str, int] = {}
         self._used: dict[str, dict[str, int]] = {}
+        self._usage: dict[str, tuple[Amounts, int]] = {}
+        """The same for those that were asked for."""
         self.started = 0
         self.count = 0
         """Tasks that run."""
@@ -48,25 +50,36 @@ class Running:
     def pop(self, key: int) -> Run:
         run = self._runs.pop(key)
         for index, name in ((self._on_node, run.node), (self._of_job, run.job)):
-            del index[name][key]
-            if not index[name]:
+            keys = index[name]
+            del keys[key]
+            if not keys:
                 del index[name]
         self._count(run, -run.count)
         return run
 
     def _count(self, run: Run, more: int) -> None:
         self.count += more
+        self._usage.pop(run.node, None)
         for tasks, name in ((self._tasks, run.node), (self._slice_tasks, run.slice_id)):
-            tasks[name] = tasks.get(name, 0) + more
-            if not tasks[name]:
-                del tasks[name]
+            count = tasks.get(name, 0) + more
+            if count:
+                tasks[name] = count
+            else:
+                tasks.pop(name, None)
         used = self._used.setdefault(run.node, {})
         for name, amount in run.needs:
-            used[name] = used.get(name, 0) + amount * more
-            if not used[name]:
-                del used[name]
+            total = used.get(name, 0) + amount * more
+            if total:
+                used[name] = total
+            else:
+                used.pop(name, None)
         if not used:
             del self._used[run.node]
+
+    @property
+    def first_end(self) -> float:
+        """Nothing ends before this."""
+        return self._ends[0][0] if self._ends else inf
 
     def over(self, now: float) -> Iterator[Run]:
         """Take out, one by one, what has come to its end by now."""
@@ -97,4 +110,9 @@ class Running:
 
     def usage(self, node: str) -> tuple[Amounts, int]:
         """What is used on a node, and by how many tasks."""
-        return amounts(self._used.get(node, {})), self._tasks.get(node, 0)
+        usage = self._usage.get(node)
+        if usage is None:
+            usage = amounts(self._used.get(node, {})), self._tasks.get(node, 0)
+            if usage[1]:
+                self._usage[node] = usage
+        return usage

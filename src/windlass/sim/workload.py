@@ -131,7 +131,7 @@ class SimulatedWorkload:
             demands=self._queue(),
             requests=self.requests,
             nodes=self._view(),
-            acknowledged=tuple(self._words(now)),
+            acknowledged=tuple(self._words(now)) if self._cordons else (),
         )
         return distorted(view, self._storm, now, looks) if self._storm.faults else view
 
@@ -143,11 +143,13 @@ class SimulatedWorkload:
 
     def _words(self, now: float) -> list[Acknowledgement]:
         words = []
+        doubling = "ack-doubled" in self._storm.by_kind
         for slice_id, cordon in sorted(self._cordons.items()):
             if cordon.acknowledged_from <= now:
                 word = Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
-                doubled = self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch)
-                words += [word, word] if doubled else [word]
+                words.append(word)
+                if doubling and self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch):
+                    words.append(word)
         return words
 
     async def changed(self) -> None:
@@ -210,10 +212,11 @@ class SimulatedWorkload:
         # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
         # behind a long step would make the one promise that counts look kept.
         self._meet_hosts(now)
-        for run in self._runs.over(now):
-            self._idle_since[run.node] = run.ends
-            self._touch(run.node)
-            self._end(run)
+        if self._runs.first_end <= now:
+            for run in self._runs.over(now):
+                self._idle_since[run.node] = run.ends
+                self._touch(run.node)
+                self._end(run)
         while self._turns and self._turns[0][0] <= now:
             self._touch(heappop(self._turns)[1])
         while self._coming and self._coming[0][0] <= now:
@@ -228,14 +231,18 @@ class SimulatedWorkload:
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
-        now = self._now()
-        instants = (
-            self._runs.next_end() or inf,
-            self._coming[0][0] if self._coming else inf,
-            self._turns[0][0] if self._turns else inf,
-            *(cordon.acknowledged_from for cordon in self._cordons.values()),
-        )
-        return min((at for at in instants if now < at < inf), default=None)
+        now, instants = self._now(), [self._runs.next_end() or inf]
+        if self._coming:
+            instants.append(self._coming[0][0])
+        if self._turns:
+            instants.append(self._turns[0][0])
+        if self._cordons:
+            instants += [cordon.acknowledged_from for cordon in self._cordons.values()]
+        first = inf
+        for at in instants:
+            if now < at < first:
+                first = at
+        return first if first < inf else None
 
     def is_as_seen(self) -> bool:
         """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
@@ -257,7 +264,7 @@ class SimulatedWorkload:
     @property
     def is_busy(self) -> bool:
         """Whether anything runs."""
-        return len(self._runs) > 0
+        return self._runs.count > 0
 
     @property
     def running(self) -> int:
@@ -276,6 +283,8 @@ class SimulatedWorkload:
 
     def gangs_that_changed(self) -> list[tuple[Job, int]]:
         """Gangs of which members began or ended since this was last asked, and how many run."""
+        if not self._stirred:
+            return []
         gangs = [job for name in self._stirred if (job := self._jobs[name]).demand.gang]
         self._stirred.clear()
         return [(job, sum(self._runs[key].count for key in self._runs.of_job(job.id))) for job in gangs]
@@ -303,7 +312,7 @@ class SimulatedWorkload:
             return
         self._last_hosts = hosts
         there = {host.id: host for host in hosts if host.slice_id not in self._forgotten}
-        left = [name for name in self._joined if name not in there]
+        left = [name for name in self._joined if name not in there] if self._joined.keys() - there.keys() else []
         for name in left:
             host = self._joined.pop(name)
             self._slices[host.slice_id].pop(name)
@@ -325,6 +334,8 @@ class SimulatedWorkload:
 
     def _fall_ill(self, host: LiveHost, now: float) -> None:
         """Whether and when a node will be out of sight or unwell for a while."""
+        if not self._storm.faults:
+            return
         for kind in _SPELLS:
             spell = self._storm.strikes(kind, now, host.id, now, group=host.group)
             if spell is not None:
@@ -335,7 +346,7 @@ class SimulatedWorkload:
                 return
 
     def _spell(self, node: str, now: float) -> FaultKind | None:
-        spell = self._spells.get(node)
+        spell = self._spells.get(node) if self._spells else None
         return spell.kind if spell is not None and spell.begins <= now < spell.ends else None
 
     def _touch(self, node: str, slice_id: str | None = None) -> None:
@@ -385,10 +396,11 @@ class SimulatedWorkload:
         for name in self._stale_offers:
             self._offers.put(name, self._offer(name) if name in self._slices else None)
         self._stale_offers.clear()
-        slices = [offer for offer in self._offers.with_room(self._queue()) if offer.id not in self._cordons]
+        queue = self._queue()
+        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in self._cordons]
         if not slices:
             return
-        for item in self._places.placed(slices, self._queue(), self._now()):
+        for item in self._places.placed(slices, queue, self._now()):
             self._begin(item, self._joined[item.node].slice_id)
 
     def _offer(self, slice_id: str) -> tuple[Slice, Amounts] | None:
@@ -396,25 +408,28 @@ class SimulatedWorkload:
         hosts = self._slices[slice_id]
         now, group = self._now(), self._groups.get(next(iter(hosts.values())).group)
         nodes = tuple(
-            Node(name, *self._runs.usage(name), labels=host.labels)
-            for name, host in sorted(hosts.items())
-            if host.present is None and self._spell(name, now) is None
+            [
+                Node(name, *self._runs.usage(name), labels=host.labels)
+                for name, host in (sorted(hosts.items()) if len(hosts) > 1 else hosts.items())
+                if host.present is None and self._spell(name, now) is None
+            ]
         )
         if group is None or not nodes:
             return None
         used = [dict(node.used) for node in nodes]
-        free = tuple([(kind, amount - min(one.get(kind, 0) for one in used)) for kind, amount in group.resources])
+        free = tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
         return Slice(slice_id, group.name, State.READY, nodes=nodes), free
 
     def _begin(self, item: Placed, slice_id: str) -> None:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
         occasion = () if job.demand.gang else (item.node, self._runs.started)
         length = storm.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
-        where = () if job.demand.gang else (item.node,)
-        if storm.strikes("slow-node", now, *(where or (job.id, now))):
-            length *= SLOW
-        if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
-            length += never.seconds
+        if storm.faults:
+            where = () if job.demand.gang else (item.node,)
+            if storm.strikes("slow-node", now, *(where or (job.id, now))):
+                length *= SLOW
+            if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
+                length += never.seconds
         self._run(Run(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
         self._count(job.id, item.needs, -item.count)
 
@@ -426,7 +441,10 @@ class SimulatedWorkload:
     def _count(self, name: str, needs: Amounts, more: int) -> None:
         """Change how many tasks of a job wait."""
         self._demands = None
-        demand = self._waiting.get(name) or replace(self._jobs[name].demand, bundles=(), since=self._jobs[name].arrives)
+        demand = self._waiting.get(name)
+        if demand is None:
+            job = self._jobs[name]
+            demand = replace(job.demand, bundles=(), since=job.arrives)
         counts = {needs: more}
         for bundle in demand.bundles:
             counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
