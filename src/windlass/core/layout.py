@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, compress, count, repeat
+from operator import attrgetter, is_
 
 import numpy as np
 
@@ -38,20 +38,21 @@ class Layout:
         self._works_in = works_in = list(map(attrgetter("works_in"), self.slices))
         self.at_work = [0] * len(self.groups)
         """For each group how many of its slices are simply at work."""
-        for name, count in Counter(works_in).items():
+        names = Counter(works_in)
+        for name, many in names.items():
             if name in index:
-                self.at_work[index[name]] = count
-        self.others = [place for place, name in enumerate(works_in) if name not in index]
+                self.at_work[index[name]] = many
+        if gone := names.keys() - index.keys() - {None}:
+            self._works_in = works_in = [None if name in gone else name for name in works_in]
+        self.others = list(compress(count(), map(is_, works_in, repeat(None))))
         """The places of all other slices, in order."""
-        for place in self.others:
-            works_in[place] = None  # also those of a group that is gone
         self.positions: dict[tuple[int | None, State], list[int]] = {}
         """The same by group and state; those of no group under None."""
         for place in self.others:
             item = self.slices[place]
             self.positions.setdefault((index.get(item.group), item.state), []).append(place)
         self.counts: dict[tuple[int | None, State], int] = {
-            (group, State.READY): count for group, count in enumerate(self.at_work) if count
+            (group, State.READY): many for group, many in enumerate(self.at_work) if many
         }
         """How many slices of each group are in each state."""
         self.live = self.at_work.copy()
@@ -64,6 +65,8 @@ class Layout:
             if state in RECALLABLE:
                 leaving += places
         self.recallable = sorted(leaving)
+        self.strays = self.of(None, *State) if any(group is None for group, _ in self.positions) else []
+        """The places of all slices of no group."""
 
     def group_of(self, position: int) -> int | None:
         return self._index.get(self.slices[position].group)
