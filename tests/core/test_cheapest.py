@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from windlass.core.cheapest import cheapest_mix
 from windlass.core.covering import Coverer
+from windlass.core.exact import exact_mix
 from windlass.core.market import Batch, Market
 from windlass.core.patterns import Catalogue, Knapsacks
 from windlass.core.room import Kinds, Need, Room
+from windlass.core.single import one_slice
 
 KINDS = Kinds.of(["cpu", "gpu", "memory"])
 DOLLAR = 10**9
@@ -255,6 +257,53 @@ def test_no_more_of_the_first_shape_could_be_served_under_the_limits(market: Mar
     while most and brute_force(replace(alone, counts=np.minimum(alone.counts, most))) is None:
         most -= 1
     assert served(market, cheapest_mix(market, 1))[0] == most * fits_somewhere(market, 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(small_markets(), st.integers(1, 3), st.sampled_from([0, 1000, 2000]), st.booleans())
+def test_the_slice_that_is_plain_to_see_is_the_one_that_an_exact_search_finds(
+    market: Market, most: int, devices: int, equal_prices: bool
+) -> None:
+    market = replace(
+        market,
+        needs=tuple(Need.of({"cpu": 500 * (row + 1), "gpu": devices}, KINDS) for row in range(len(market.needs))),
+        counts=np.minimum(market.counts, most),
+        price=np.full_like(market.price, DOLLAR) if equal_prices else market.price,
+    )
+    batch = one_slice(market)
+    if batch is None:
+        return
+    catalogue = Catalogue.of(market)
+    mix, proven = exact_mix(market, catalogue)
+    assert mix is not None
+    assert proven
+    ((group, fill),) = mix
+    assert catalogue.groups[group] == batch.group
+    assert batch.slices == 1
+    assert catalogue.shapes.tolist() == np.flatnonzero(batch.fill).tolist()
+    assert fill.tolist() == batch.fill[catalogue.shapes].tolist()
+
+
+@pytest.mark.parametrize(
+    ("group", "task", "count"),
+    [
+        pytest.param({"cpu": 4000, "price": 0}, {"cpu": 1000}, 1, id="slices that cost nothing"),
+        pytest.param({"cpu": 4000, "price": DOLLAR, "hosts": 2}, {"cpu": 1000}, 1, id="several hosts"),
+        pytest.param({"gpu": 1000, "price": DOLLAR}, {"gpu": 300}, 2, id="shares of a device"),
+        pytest.param({"cpu": 4000, "price": DOLLAR}, {"cpu": 3000}, 2, id="more than one slice"),
+        pytest.param({"cpu": 4000, "price": DOLLAR}, {"cpu": 10}, 100, id="more tasks than are solved exactly"),
+        pytest.param({"cpu": 4000, "price": DOLLAR, "headroom": 0}, {"cpu": 1000}, 1, id="no headroom"),
+    ],
+)
+def test_what_is_not_plain_to_see_is_looked_at_closely(group: dict[str, int], task: dict[str, int], count: int) -> None:
+    assert one_slice(a_market([group], [(task, count)])) is None
+
+
+def test_one_task_takes_one_slice_of_the_cheapest_group_at_once() -> None:
+    groups = [{"cpu": 8000, "price": 2 * DOLLAR}, {"cpu": 4000, "price": DOLLAR}]
+    batch = one_slice(a_market(groups, [({"cpu": 1000}, 3)]))
+    assert batch is not None
+    assert as_lists((batch,)) == [(1, 1, [3])]
 
 
 def test_twenty_small_tasks_take_one_large_and_one_small_slice() -> None:

@@ -9,6 +9,8 @@ The law:
    hardest are served first (``_hardest_first``): no purchase ever costs the first shape left a place.
 
 4. With ``apart``, tasks get slices of their own where that costs hardly more (``parting``).
+5. Where all of it fits on one slice of a group that is as cheap as any, that slice is the answer, and nothing else is
+   looked at (``one_slice``): most purchases are for a task or two.
 
 At equal cost: fewer unmet preferences, fewer slices, lower ranks, names. A pure function: no clock, no chance; effort
 is counted in rounds.
@@ -27,6 +29,7 @@ from .market import Batch, Market
 from .parting import holds, parted
 from .patterns import Catalogue, Knapsacks
 from .room import Floats
+from .single import one_slice
 
 FEW_LOTS: Final = 40
 DOUBT: Final = 1.02
@@ -40,6 +43,8 @@ def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
     ``effort`` is the number of rounds of the covering search (0: one greedy cover); the answer never gets dearer with
     more of it. Small markets are solved exactly whatever it is.
     """
+    if (batch := one_slice(market)) is not None:
+        return (batch,)
     catalogue = Catalogue.of(market)
     if not len(catalogue.shapes):
         return ()

@@ -38,9 +38,10 @@ def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list
 
         batches = [batch for batch in cheapest_mix(market, effort) if batch.slices]
         mix = [Choice(batch, int(np.flatnonzero(batch.fill)[0]), {}) for batch in batches]
-        rest = market.after(batches)
+        if sum(int(batch.fill.sum()) * batch.slices for batch in batches) == int(market.counts.sum()):
+            return mix
         # Under a ceiling the mix may leave something that a group would still hold: that is bought slice by slice.
-        return mix + _slice_by_slice(rest, _by_price, sticky.copy()) if rest.counts.any() else mix
+        return mix + _slice_by_slice(market.after(batches), _by_price, sticky.copy())
     return _slice_by_slice(market, _best_fit if strategy == "best-fit" else _by_rank, sticky.copy())
 
 

@@ -18,7 +18,7 @@ from .choosing import Choice, choose
 from .eligibility import Eligibility
 from .layout import Layout
 from .ledger import Ledger
-from .lifecycle import OFFERING, State
+from .lifecycle import OFFERING
 from .market import Market, filled_slice
 from .offers import RECALL_TIER, Offers, Taken
 from .reasons import Code, Reason
@@ -119,8 +119,9 @@ class Draft:
 
     def open(self) -> None:
         """Count against the ceilings; from here on what is open now is offered."""
-        cancelled = Counter((self.group_of(p), self.slices[p].state) for p in self.released)
-        strays = [self.slices[p] for p in self.layout.of(None, *State)]
+        released = ((self.group_of(p), self.slices[p].state) for p in self.released)
+        cancelled = Counter(released) if self.released else {}
+        strays = [self.slices[p] for p in self.layout.strays]
         self.ledger = Ledger(self.snapshot.cluster, self.groups, self.layout.counts, cancelled, strays, self.now)
         self._closed = sorted({*self.released, *self._not_recallable()})
 

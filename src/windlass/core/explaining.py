@@ -18,9 +18,9 @@ from .offers import Offers
 from .plan import Waiting
 from .quantities import format_needs, format_quantity
 from .reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
-from .room import Need, Room
+from .room import Ints, Need, Room
 from .shapes import Selector, Shape, selector_of, total_needs
-from .snapshot import Amounts, Demand, Gang, Group, Seconds
+from .snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds
 
 SHOWN_GROUPS = 3
 """A sentence names so many groups; the table of groups has them all."""
@@ -113,7 +113,11 @@ class Explainer:
         """Why a gang, or a request, is not served whole."""
         draft = self.draft
         tasks = tasks_of(draft, demand)
-        reasons = {group.name: self._gang_in(index, demand, tasks, table) for index, group in enumerate(draft.groups)}
+        needs = (Need.of(dict(bundle.needs), draft.kinds) for bundle in demand.bundles)
+        fits = [(bundle, self.fresh.capacity(need)) for bundle, need in zip(demand.bundles, needs, strict=True)]
+        reasons = {
+            group.name: self._gang_in(index, demand, tasks, table, fits) for index, group in enumerate(draft.groups)
+        }
         if demand.deadline is not None and draft.now >= demand.deadline:
             late = seconds(draft.now - demand.deadline)
             reason = Reason(Code.GANG_FORMING, f"its deadline passed {late} ago: it is not served any more")
@@ -121,10 +125,12 @@ class Explainer:
         reason = _waiting_since(self.summary(reasons), demand.since, draft.now)
         return Waiting(demand.id, demand.count, reason, reasons)
 
-    def _gang_in(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> Reason:
+    def _gang_in(
+        self, index: int, demand: Demand, tasks: Tasks, table: Offers, fits: Sequence[tuple[Bundle, Ints]]
+    ) -> Reason:
         draft, group = self.draft, self.draft.groups[index]
-        for bundle in demand.bundles:
-            if not self.fresh.capacity(Need.of(dict(bundle.needs), draft.kinds))[index]:
+        for bundle, on_a_node in fits:
+            if not on_a_node[index]:
                 return too_small(group, bundle.needs)
         allowed, _ = draft.eligibility.answers(selector_of(demand))
         if not allowed[draft.profiles[index]]:

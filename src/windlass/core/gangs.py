@@ -60,7 +60,11 @@ class Try:
 
 def tasks_of(draft: Draft, demand: Demand) -> Tasks:
     """Its tasks as needs with counts, the hardest first."""
-    return [(Need.of(dict(b.needs), draft.kinds), b.count) for b in bundles_in_order(demand, draft.largest)]
+    known = draft.layout.tasks
+    if demand.bundles not in known:
+        bundles = bundles_in_order(demand, draft.largest)
+        known[demand.bundles] = tuple((Need.of(dict(one.needs), draft.kinds), one.count) for one in bundles)
+    return known[demand.bundles]
 
 
 def try_of(draft: Draft, table: Offers, demand: Demand, code: Code) -> Try:

@@ -12,9 +12,10 @@ are listed by group and state, so that a plan costs by what there is to decide a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, compress, count, repeat
+from operator import attrgetter, is_
 
 import numpy as np
 
@@ -22,8 +23,8 @@ from .eligibility import Eligibility
 from .lifecycle import ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
 from .lineup import lineup_of
 from .offers import READY_TIER, Rows, tier_of
-from .room import Ints, Room, amounts_matrix
-from .snapshot import Amounts, Node, Snapshot
+from .room import Ints, Kinds, Need, Room
+from .snapshot import Amounts, Bundle, Node, Snapshot
 
 
 class Layout:
@@ -38,20 +39,21 @@ class Layout:
         self._works_in = works_in = list(map(attrgetter("works_in"), self.slices))
         self.at_work = [0] * len(self.groups)
         """For each group how many of its slices are simply at work."""
-        for name, count in Counter(works_in).items():
+        names = Counter(works_in)
+        for name, many in names.items():
             if name in index:
-                self.at_work[index[name]] = count
-        self.others = [place for place, name in enumerate(works_in) if name not in index]
+                self.at_work[index[name]] = many
+        if gone := names.keys() - index.keys() - {None}:
+            self._works_in = works_in = [None if name in gone else name for name in works_in]
+        self.others = list(compress(count(), map(is_, works_in, repeat(None))))
         """The places of all other slices, in order."""
-        for place in self.others:
-            works_in[place] = None  # also those of a group that is gone
         self.positions: dict[tuple[int | None, State], list[int]] = {}
         """The same by group and state; those of no group under None."""
         for place in self.others:
             item = self.slices[place]
             self.positions.setdefault((index.get(item.group), item.state), []).append(place)
         self.counts: dict[tuple[int | None, State], int] = {
-            (group, State.READY): count for group, count in enumerate(self.at_work) if count
+            (group, State.READY): many for group, many in enumerate(self.at_work) if many
         }
         """How many slices of each group are in each state."""
         self.live = self.at_work.copy()
@@ -64,6 +66,10 @@ class Layout:
             if state in RECALLABLE:
                 leaving += places
         self.recallable = sorted(leaving)
+        self.strays = self.of(None, *State) if any(group is None for group, _ in self.positions) else []
+        """The places of all slices of no group."""
+        self.tasks: dict[tuple[Bundle, ...], tuple[tuple[Need, int], ...]] = {}
+        """The tasks of gangs, as far as somebody asked: each is tried more than once, and explained."""
 
     def group_of(self, position: int) -> int | None:
         return self._index.get(self.slices[position].group)
@@ -102,9 +108,7 @@ class Layout:
     def rows(self) -> Rows:
         """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
         loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), self.slices))
-        numbers: dict[str | None, int] = {None: -1}
-        numbers.update(self._index)
-        group_of = np.fromiter(map(numbers.__getitem__, self._works_in), np.int64, len(loads))
+        group_of = self._working_groups()
         tier_at = np.full(len(loads), READY_TIER, np.int64)
         for (group, state), places in self.positions.items():
             if group is None or state in ENDING:
@@ -122,21 +126,37 @@ class Layout:
         # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
         keys = list(map(id, loads))
         found = dict(zip(keys, loads, strict=True))
-        number = {key: index for index, key in enumerate(found)}
+        number = dict(zip(found, range(len(found)), strict=True))
         which = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
         size = np.array([len(one) for one in found.values()], np.int64)
         each = size[which]
-        position = np.repeat(np.arange(len(loads)), each)
-        before, ahead = size.cumsum() - size, each.cumsum() - each
-        usage = (before[which] - ahead)[position] + np.arange(len(position))
+        before = (size.cumsum() - size)[which]
+        position: Ints
+        if size.max(initial=0) > 1:
+            position = np.repeat(np.arange(len(loads)), each)
+            ahead = each.cumsum() - each
+            usage = np.arange(len(position), dtype=np.int64) + (before - ahead)[position]
+        else:
+            position = each.nonzero()[0]
+            usage = before[position]
         group_at = group_of[position]
         profile = self.profile_index[group_at]
         self._own_profiles(profile, group_at)
         kinds, total = self.lineup.kinds, self.lineup.totals[group_at]
-        used = chain.from_iterable(found.values())
-        amounts = [{name: amount for name, amount in load if name in kinds.column} for load in used]
-        room = Room(kinds, total, np.maximum(total - amounts_matrix(amounts, kinds)[usage], 0))
+        used = _used(chain.from_iterable(found.values()), kinds)
+        room = Room(kinds, total, np.maximum(total - used[usage], 0), self.lineup.fresh.present[group_at])
         return Rows(group_at, position, tier_at[position], profile, room)
+
+    def _working_groups(self) -> Ints:
+        """For each slice the group that it is simply at work in; -1: none."""
+        at_work = [group for group, many in enumerate(self.at_work) if many]
+        if len(at_work) > 1:
+            numbers: dict[str | None, int] = {None: -1}
+            numbers.update(self._index)
+            return np.fromiter(map(numbers.__getitem__, self._works_in), np.int64, len(self._works_in))
+        result = np.full(len(self._works_in), at_work[0] if at_work else -1, np.int64)
+        result[self.others] = -1
+        return result
 
     def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
         """The profiles of nodes with labels of their own, where somebody asks for labels at all."""
@@ -157,3 +177,15 @@ class Layout:
                 continue
             found += [None] * self.groups[group].hosts if item.state in IN_FLIGHT else item.offering_nodes
         return found
+
+
+def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
+    """A row for each load, a column for each kind; what no group has is left out."""
+    lines = []
+    for load in loads:
+        line = [0] * len(kinds.names)
+        for name, amount in load:
+            if name in kinds.column:
+                line[kinds.column[name]] = amount
+        lines.append(line)
+    return np.array(lines, np.int64).reshape(len(lines), len(kinds.names))

@@ -34,7 +34,7 @@ def lower_to_limits(draft: Draft) -> None:
 
 
 def _removed_groups(draft: Draft) -> None:
-    for position in draft.layout.of(None, *OFFERING):
+    for position in draft.layout.of(None, *OFFERING) if draft.layout.strays else ():
         why = f"its group {draft.slices[position].group} is not configured any more"
         draft.release(position, Reason(Code.GROUP_REMOVED, why))
 

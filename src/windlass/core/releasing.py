@@ -45,8 +45,11 @@ class Release:
 
     def _live(self, group: int) -> int:
         draft = self.draft
+        live = draft.live_count(group)
+        if not draft.layout.recallable:
+            return live
         leaving = draft.layout.of(group, *RECALLABLE)
-        return draft.live_count(group) + sum(p not in draft.recalled and p in self.placed for p in leaving)
+        return live + sum(p not in draft.recalled and p in self.placed for p in leaving)
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
         """For each group: whether demand waits that it could hold with its limits lifted."""

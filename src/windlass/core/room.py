@@ -86,11 +86,12 @@ class Room:
 
     __slots__ = ("_log", "free", "kinds", "parts", "present", "total", "whole")
 
-    def __init__(self, kinds: Kinds, total: Ints, free: Ints) -> None:
+    def __init__(self, kinds: Kinds, total: Ints, free: Ints, present: Ints | None = None) -> None:
+        """``present``: how many kinds each node has, at least 1; counted if it is not known."""
         self.kinds = kinds
         self.total = total
         self.free = free
-        self.present = np.maximum((total > 0).sum(axis=1), 1)
+        self.present = np.maximum((total > 0).sum(axis=1), 1) if present is None else present
         count, devices = total.shape[0], len(kinds.devices)
         self.whole = np.zeros((count, devices), np.int64)
         self.parts = np.zeros((count, devices, 0), np.int64)
@@ -219,15 +220,24 @@ class Room:
         if self._log is not None:
             self._log.append((rows, self.free[rows], self.whole[rows], self.parts[rows]))
         self._widen(other.parts.shape[2])
-        width = self.parts.shape[2] - other.parts.shape[2]
         self.free[rows], self.whole[rows] = other.free, other.whole
-        self.parts[rows] = np.pad(other.parts, ((0, 0), (0, 0), (width, 0)))
+        self._put_parts(rows, other.parts)
+
+    def _put_parts(self, rows: Ints | int, parts: Ints) -> None:
+        """Opened devices at the end of the rows, none before them."""
+        more = self.parts.shape[2] - parts.shape[-1]
+        if more:
+            self.parts[rows, :, :more] = 0
+        self.parts[rows, :, more:] = parts
 
     def _take_shares(self, index: int, amount: int, rows: Ints, counts: Ints) -> None:
         parts, opened = share_devices(self.parts[rows, index, :], np.full(len(rows), amount), counts)
         self.whole[rows, index] -= opened * DEVICE
         self._widen(parts.shape[1])
-        self.parts[rows, index, :] = at_end(parts, self.parts.shape[2])
+        more = self.parts.shape[2] - parts.shape[1]
+        if more:
+            self.parts[rows, index, :more] = 0
+        self.parts[rows, index, more:] = parts
 
     # -- undoing ----------------------------------------------------------------------------------------------------
 
@@ -244,7 +254,7 @@ class Room:
         while len(self._log) > entries:
             touched, free, whole, parts = self._log.pop()
             self.free[touched], self.whole[touched] = free, whole
-            self.parts[touched] = np.pad(parts, ((0, 0), (0, 0), (self.parts.shape[2] - parts.shape[2], 0)))
+            self._put_parts(touched, parts)
         self.truncate(rows)
 
     def forget(self) -> None:

@@ -9,7 +9,7 @@ The rule is: gang after gang, then shape after shape, task by task on what is th
   chosen: then more would be bought for nothing. So when a plan buys although there is stock, it is also made as if the
   stock were not bought yet, and the stock is then set against what that buys: with the demand of the tick before, this
   gives the slices of the tick before, and nothing is bought twice. And once more with the tightest node first, be it
-  ready or on its way.
+  ready or on its way. Neither is tried where fewer slices could not do anyway (``bounds``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .bounds import fewest_slices
 from .draft import Draft, Served, Way
 from .layout import Layout
 from .lifecycle import IN_FLIGHT, PROGRESS, State
@@ -59,7 +60,7 @@ def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
     best, way = _first_draft(layout, served, Way())
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of(position) is not None for position in best.released)
-    if not stock or above_limit:
+    if not stock or above_limit or _cannot_be_beaten(best):
         return best
     unbought = _as_if_unbought(layout, stock, served, opened)
     for other in (unbought, served(layout, replace(way, flat=True))):
@@ -90,6 +91,18 @@ def _worth(draft: Draft) -> tuple[list[int], int, int]:
         sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
         sum(draft.groups[one.group].hosts * one.slices for one in draft.purchases),
     )
+
+
+def _cannot_be_beaten(draft: Draft) -> bool:
+    """Whether nothing waits and every way buys as many slices, none of which is cheaper or has fewer hosts."""
+    if any(draft.unserved) or draft.waiting_requests:
+        return False
+    price, hosts = int(draft.price.min()), int(draft.hosts.min())
+    if any(draft.price[one.group] > price or draft.hosts[one.group] > hosts for one in draft.purchases):
+        return False
+    tasks = ((shape.need, shape.count) for shape, _ in draft.served_shapes)
+    fewest = fewest_slices(draft.layout.rows.room.free, draft.totals * draft.hosts[:, None], tasks)
+    return draft.ledger.bought <= fewest
 
 
 def _as_if_unbought(
