@@ -31,7 +31,7 @@ class Choice:
 
 def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list[Choice]:
     """Buy for all that is left, as far as the ceilings allow. ``sticky``: groups already chosen or in flight."""
-    if not len(market.counts) or not len(market.hosts):
+    if not len(market.counts) or not market.headroom.any():
         return []
     if strategy == "cheapest":
         from .cheapest import cheapest_mix  # a fifth of what the core costs to import, and only needed here
@@ -48,15 +48,18 @@ def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list
 def _slice_by_slice(
     market: Market, keys_of: Callable[[Market, Ints, Ints, int, Bools], dict[int, Key]], sticky: Bools
 ) -> list[Choice]:
-    counts = market.counts.copy()
     bought = np.zeros(len(market.hosts), np.int64)
+    allowed = allowance(market, bought)
+    if not allowed.any():
+        return []
+    counts = market.counts.copy()
     fills = np.zeros((len(market.hosts), len(counts)), np.int64)
     stale = np.ones(len(market.hosts), np.bool_)
     amounts = market.amounts()
     used = np.zeros((len(market.hosts), amounts.shape[1]), np.int64)
     fresh = Room.fresh(market.kinds, market.total)
     result: list[Choice] = []
-    allowed, shape, holds = allowance(market, bought), -1, np.zeros(0, np.bool_)
+    shape, holds = -1, np.zeros(0, np.bool_)
     while counts.any():
         hardest = int(np.argmax(counts > 0))
         if hardest != shape:

@@ -8,13 +8,14 @@ was at the last look was right then, and is right now: so a look costs by what h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 from windlass.control.accounts import charged
 from windlass.control.chronicle import Chronicle
+from windlass.control.differing import Difference
 from windlass.control.loop import Pass
 from windlass.control.policy import Settings
 from windlass.control.records import SliceRecord
@@ -149,7 +150,7 @@ class Checker:
             self._last = step.after
         return bool(moves or gone)
 
-    def _follow(self, chronicle: Chronicle, differing: tuple[list[str], list[str]] | None = None) -> None:
+    def _follow(self, chronicle: Chronicle, differing: Difference | None = None) -> None:
         """Come up to what a controller remembers. What is in no record any more may still be shown."""
         self._shown.update(self.followed.follow(chronicle, differing))
 
@@ -184,7 +185,7 @@ class Checker:
                 return "" if machine.away[0] <= self._now() else "we gave it up, and it was alive"
         return ""
 
-    def _limits_hold(self, came: list[str]) -> Iterator[tuple[str, str]]:
+    def _limits_hold(self, came: Collection[str]) -> Iterator[tuple[str, str]]:
         """S3: what is there never grows beyond a limit by our doing."""
         bought = [name for name in came if name not in self.unwanted and self._machines_of(name)]
         if not bought:
@@ -233,7 +234,7 @@ class Checker:
             self._limits.pop(0)
         return [settings for _, settings in self._limits]
 
-    def _one_of_each(self, came: list[str]) -> Iterator[tuple[str, str]]:
+    def _one_of_each(self, came: Collection[str]) -> Iterator[tuple[str, str]]:
         """S5: one machine for one id. A second one that the cloud made by itself does not live long."""
         for cloud in self.clouds.values():
             for name, twin in cloud.twins.items():
@@ -253,7 +254,7 @@ class Checker:
 
     # -- what is remembered -------------------------------------------------------------------------------------------
 
-    def _known(self, step: Step, gone: list[str]) -> Iterator[tuple[str, str]]:
+    def _known(self, step: Step, gone: Collection[str]) -> Iterator[tuple[str, str]]:
         """S4: what the provider shows has a record, and no record is forgotten before its machine is gone."""
         now, book = step.now, step.after.book
         for cloud in self.clouds.values():

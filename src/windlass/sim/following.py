@@ -7,20 +7,20 @@ by identity finds what is new, and everything else costs by that, not by how man
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from windlass.control.accounts import UNBILLED
 from windlass.control.chronicle import Chronicle
-from windlass.control.differing import difference
+from windlass.control.differing import NONE, Difference, difference
 from windlass.control.records import SliceRecord
 from windlass.core.lifecycle import OFFERING, State
 
 T = TypeVar("T")
 
 
-def differences(before: Mapping[str, T], after: Mapping[str, T]) -> tuple[list[str], list[str]]:
+def differences(before: Mapping[str, T], after: Mapping[str, T]) -> Difference:
     """The names whose value is another object than before, new ones included, and the names that are gone."""
     return difference(before, after)
 
@@ -50,7 +50,7 @@ class Followed:
     offering: Counter[str] = field(default_factory=Counter)
     """Slices from QUEUED to READY, by group."""
     _before: Mapping[str, SliceRecord] = field(default_factory=dict)
-    _differing: tuple[list[str], list[str]] = ([], [])
+    _differing: Difference = NONE
     """What was new when they were last followed, and from what on."""
     _billing: dict[str, _Bill] = field(default_factory=dict)
     _billed: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Followed:
     _since: Counter[str] = field(default_factory=Counter)
     """The same, each times the instant from which on it is billed."""
 
-    def follow(self, chronicle: Chronicle, differing: tuple[list[str], list[str]] | None = None) -> list[str]:
+    def follow(self, chronicle: Chronicle, differing: Difference | None = None) -> Collection[str]:
         """Come up to what is remembered now; the names that are gone. ``differing``: the differences, if they are
         known."""
         before, after = self.slices, chronicle.book.slices
@@ -73,7 +73,7 @@ class Followed:
         self._before, self.slices = before, after
         return gone
 
-    def since(self, slices: Mapping[str, SliceRecord]) -> tuple[list[str], list[str]]:
+    def since(self, slices: Mapping[str, SliceRecord]) -> Difference:
         """The differences between these slices and the ones that are followed now."""
         return self._differing if slices is self._before else differences(slices, self.slices)
 

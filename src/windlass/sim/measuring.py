@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -56,7 +56,7 @@ class Capacity:
         self._settings: Settings | None = None
         self._parts: dict[str, _Part] = {}
 
-    def follow(self, followed: Followed, settings: Settings) -> list[str]:
+    def follow(self, followed: Followed, settings: Settings) -> Collection[str]:
         """Come up to the slices of a book; the names of those that have changed."""
         if settings is not self._settings:  # a group may have another number of hosts now
             self._settings, self._slices = settings, {}
