@@ -50,7 +50,7 @@ class Actuator:
     may_act: Callable[[], bool]
     now: Callable[[], float]
     answered: Callable[[], None] = lambda: None
-    """Called when a call has come to its end, well or not."""
+    """Called when a call has come to its end, well or not, and something new may show because of it."""
     refused: list[Refused] = field(default_factory=list)
     overtaken: str = ""
     """What a provider said that knows a newer controller; empty while all is well."""
@@ -80,9 +80,9 @@ class Actuator:
                 self._under_way[key] = asyncio.create_task(call, name=" ".join(map(str, key)))
 
     @property
-    def is_busy(self) -> bool:
-        """Whether any call is under way."""
-        return bool(self._under_way)
+    def under_way(self) -> frozenset[str]:
+        """What kinds of calls are under way."""
+        return frozenset([key[0] for key in self._under_way])
 
     @property
     def launching(self) -> frozenset[str]:
@@ -186,7 +186,8 @@ class Actuator:
                 self._unlaunched(key, error)
         finally:
             del self._under_way[key]
-            self.answered()
+            if key not in self._forgets or key not in self._done:  # of what is gone there is nothing new to see
+                self.answered()
 
     def _unlaunched(self, key: Key, error: Exception) -> None:
         """A clear no is handed on at once; anything else may have bought, and is tried again with the same token."""

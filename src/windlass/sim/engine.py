@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from windlass.control.acting import Actuator
 from windlass.control.chronicle import Chronicle
 from windlass.control.leading import NotLeading
 from windlass.control.loop import Controller, Misfit, Pass
@@ -307,17 +308,29 @@ class Engine:
             trouble = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
         took = self.now() - begun
-        if self.storm.faults or leader.controller.actuator.is_busy:
-            for _ in range(3):  # calls begin, come back, and are noted
-                await asyncio.sleep(0)
-                if not self.storm.faults and not leader.controller.actuator.is_busy:
-                    break
+        await self._call(controller.actuator)
         if leader.lifeline.dead and leader in self.leaders:
             await self._drop(leader, killed=True)
         self.passes += 1
         if made is not None and made.fold.moves:
             self.last_action = self.now()
         self._look(leader, before, made, took, trouble)
+
+    async def _call(self, actuator: Actuator) -> None:
+        """Let calls begin, come back, and be noted."""
+        calls, woken = actuator.under_way, self.woken
+        if not calls and not self.storm.faults:
+            return
+        for _ in range(3):
+            await asyncio.sleep(0)
+            if not self.storm.faults and not actuator.under_way:
+                break
+        if self._leaps and calls == {"terminate"} and not actuator.under_way and not actuator.troubles:
+            self.woken = woken  # what was ended is of interest when it is gone, and that is an event
+
+    @property
+    def _leaps(self) -> bool:
+        return self.leaping and not self.storm.faults and not self._looks_at_use()
 
     def _look(self, leader: Leader, before: Chronicle, made: Pass | None, took: float, trouble: str) -> None:
         clock_is_off = leader.offset != 0
@@ -345,9 +358,11 @@ class Engine:
     async def _sleep(self) -> None:
         """Until the next instant at which something can happen that the controller would want to know."""
         due, least = self._next_instant(), self.settings.policy.evaluation_interval.min
-        leaping = self.leaping and not self.storm.faults and not self._looks_at_use()
+        leaping = self._leaps
         # In a world without faults nothing hangs: while no call is under way the engine is alone on its loop.
-        alone = leaping and not self.script.faults and not any(one.controller.actuator.is_busy for one in self.leaders)
+        alone = (
+            leaping and not self.script.faults and not any(one.controller.actuator.under_way for one in self.leaders)
+        )
         while True:
             event = self.workload.next_event() or inf
             pause = max(least, min(due, event) - self.now())
