@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -198,6 +199,27 @@ def test_what_several_steps_have_done_to_a_table_is_what_a_look_at_both_ends_sho
     found = difference(first, table)
     assert set(found.changed) == {name for name, one in table.items() if first.get(name) is not one}
     assert set(found.gone) == first.keys() - table.keys()
+
+
+def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
+    wrong: list[object] = []
+
+    def work(name: str) -> None:
+        table: dict[str, object] = {}
+        for number in range(20_000):
+            after = {**table, f"{name}-{number % 5}": object()}
+            noted(table, after, [f"{name}-{number % 5}"], [])
+            found = difference(table, after)
+            if list(found.changed) != [f"{name}-{number % 5}"]:
+                wrong.append(found)
+            table = after
+
+    threads = [Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 # -- the whole pass ------------------------------------------------------------------------------------------------

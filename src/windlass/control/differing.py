@@ -7,6 +7,7 @@ what many steps have done to a table in one pass is found by what they touched, 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
@@ -23,13 +24,22 @@ class Difference(NamedTuple):
 
 
 NONE: Final = Difference((), ())
-_LATELY: Final[deque[tuple[Table, Table, Difference]]] = deque(maxlen=16)
-"""From which table to which, the newest last: more than there are in one pass, and no more than that."""
+
+
+class _Lately(threading.local):
+    """What the controllers of a thread have noted, for each thread by itself: a program may have several pools."""
+
+    def __init__(self) -> None:
+        self.links: deque[tuple[Table, Table, Difference]] = deque(maxlen=16)
+        """From which table to which, the newest last: more than there are in one pass, and no more than that."""
+
+
+_LATELY: Final = _Lately()
 
 
 def noted(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:
     """The second table was made from the first by touching no other subjects than these."""
-    _LATELY.append((before, after, Difference(changed, gone)))
+    _LATELY.links.append((before, after, Difference(changed, gone)))
 
 
 def difference(before: Table, after: Table) -> Difference:
@@ -52,7 +62,7 @@ def difference(before: Table, after: Table) -> Difference:
 def _touched(before: Table, after: Table) -> set[str] | None:
     """All that was touched on the way from one table to the other; None: nobody knows the way."""
     found: set[str] = set()
-    for old, new, news in reversed(_LATELY):
+    for old, new, news in reversed(_LATELY.links):
         if new is after:
             found.update(news.changed, news.gone)
             if old is before:
