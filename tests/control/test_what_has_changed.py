@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -202,24 +202,17 @@ def test_what_several_steps_have_done_to_a_table_is_what_a_look_at_both_ends_sho
 
 
 def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
-    wrong: list[object] = []
-
-    def work(name: str) -> None:
+    def work(name: str) -> int:
         table: dict[str, object] = {}
         for number in range(20_000):
             after = {**table, f"{name}-{number % 5}": object()}
             noted(table, after, [f"{name}-{number % 5}"], [])
-            found = difference(table, after)
-            if list(found.changed) != [f"{name}-{number % 5}"]:
-                wrong.append(found)
+            assert list(difference(table, after).changed) == [f"{name}-{number % 5}"]
             table = after
+        return len(table)
 
-    threads = [Thread(target=work, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(work, "abcd")) == [5] * 4
 
 
 # -- the whole pass ------------------------------------------------------------------------------------------------
