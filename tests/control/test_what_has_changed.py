@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
@@ -202,17 +203,23 @@ def test_what_several_steps_have_done_to_a_table_is_what_a_look_at_both_ends_sho
 
 
 def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
-    def work(name: str) -> int:
-        table: dict[str, object] = {}
-        for number in range(20_000):
-            after = {**table, f"{name}-{number % 5}": object()}
-            noted(table, after, [f"{name}-{number % 5}"], [])
-            assert list(difference(table, after).changed) == [f"{name}-{number % 5}"]
-            table = after
-        return len(table)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
 
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(work, "abcd")) == [5] * 4
+    def work(name: str) -> int:
+        tables: list[dict[str, object]] = [{}]
+        for number in range(3_000):
+            after = {**tables[-1], f"{name}-{number % 50}": object()}
+            noted(tables[-1], after, [f"{name}-{number % 50}"], [])
+            tables = [*tables[-9:], after]
+            assert len(difference(tables[0], after).changed) == len(tables) - 1
+        return len(after)
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(work, "abcd")) == [50] * 4
+    finally:
+        sys.setswitchinterval(usual)
 
 
 # -- the whole pass ------------------------------------------------------------------------------------------------
