@@ -2,7 +2,7 @@
 
 - Philly: jobs of Microsoft's cluster as they came, on machines with 8 GPUs that boot in 4 minutes and go after 5 idle
   ones. The production loop makes a pass for everything that it would want to know; passes that would see nothing but
-  how full busy machines are, are left out.
+  how full busy machines are, or that a machine which it has ended is about to go, are left out.
 - A week of 1,000 nodes: a job every ten minutes, of up to 100 equal tasks in four shapes that take between one hour and
   twelve, so that about a thousand machines have work.
 """

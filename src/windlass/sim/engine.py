@@ -91,7 +91,8 @@ class Engine:
     """Plan every snapshot twice; costs as much again."""
     stop_at_breach: bool = True
     leaping: bool = False
-    """Leave out passes that would see nothing new but how full busy nodes are: for traces of months."""
+    """Leave out passes that would see nothing new but how full busy nodes are, or that what was ended is about to go:
+    for traces of months."""
     by_clock: bool = True
     """With faults look by the interval too, and not only when something happens: some faults are no event."""
     to_the_end: bool = True
