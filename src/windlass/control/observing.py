@@ -39,7 +39,7 @@ class _Source(Generic[T]):
     """When the look began that gave the answer."""
     trouble: str = ""
     task: asyncio.Task[None] | None = None
-    _time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    _time: asyncio.Timeout | None = None
     """How long the last look may take."""
 
     def begin(self) -> bool:
@@ -56,7 +56,8 @@ class _Source(Generic[T]):
     def bound(self, begun: float) -> None:
         """Give the look under way its time limit, from when it began. A timer for each one that answers at once would
         cost more than the answer."""
-        self._time.reschedule(begun + self.limit())
+        if self._time is not None:
+            self._time.reschedule(begun + self.limit())
 
     async def _look(self) -> None:
         asked_at, limit = self.steady(), self.limit()
