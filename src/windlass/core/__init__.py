@@ -21,10 +21,11 @@ what starts whole or not at all, with `matching` to give each member a host. `se
 place first, buy last.
 
 Buying. `market` is what is left and what may be bought for it, in numbers. `choosing` takes groups by `best-fit` or
-`rank`; `cheapest` looks for the least money: `exact` for few tasks, `covering` for many, with `patterns` for what one
-slice can hold and `master` for the prices of tasks; `parting` then gives tasks slices of their own, where that is
-wanted. `ways` makes the plan in more than one way, above all when there are free slices or slices on their way, and
-takes the best. `probes` sends one slice of a gang ahead, where a group lets only one launch out at a time.
+`rank`; `cheapest` looks for the least money: `single` where one slice does, `exact` for few tasks, `covering` for many,
+with `patterns` for what one slice can hold and `master` for the prices of tasks; `parting` then gives tasks slices of
+their own, where that is wanted. `ways` makes the plan in more than one way, above all when there are free slices or
+slices on their way, and takes the best, unless `bounds` says that there is no better one. `probes` sends one slice of a
+gang ahead, where a group lets only one launch out at a time.
 
 Why. `explaining` says why demand waits, `passing` why a group was taken and the others were not, `unblocking` what
 would help, by planning again.
