@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.small import GPU, job, script, settings
+from tests.sim.small import GPU, broken, job, script, settings
 from windlass.core.snapshot import Demand, Gang, amounts
 from windlass.journal import open_journal
 from windlass.sim.arbitrary import arbitrary_script
@@ -198,3 +198,12 @@ def test_while_the_last_work_runs_for_days_nobody_looks_whether_all_is_quiet():
     assert short.passes < full.passes - 50
     assert (short.finished, short.actions, short.bill) == (full.finished, full.actions, full.bill)
     assert short.seconds == full.seconds
+
+
+def test_a_machine_that_only_stale_lists_hide_is_nobodys_leak():
+    by_hand = Fault("hand-created", rate=30.0, start=120.0, end=600.0)
+    stale = Fault("list-stale", rate=1.0, start=60.0, end=1200.0)
+    run = simulate(script(faults=(by_hand, stale)))
+    assert run.faults["hand-created"] > 0
+    assert run.faults["list-stale"] > 3
+    assert broken(run) == set()

@@ -264,7 +264,9 @@ class Checker:
         if step.made is None or step.made.fold.unknown:
             self._unrecorded = dict.fromkeys(self._unrecorded, now)  # nobody can know what is not shown
         if self._shown or self._unrecorded:
-            self._unrecorded = {name: self._unrecorded.get(name, now) for name in sorted(self._shown)}
+            self._unrecorded = {
+                name: self._unrecorded.get(name, now) if self._was_shown(name) else now for name in sorted(self._shown)
+            }
         for name, since in self._unrecorded.items():
             if now - since > ADOPTION and step.made is not None:
                 yield "S4", f"{name} is at the provider and in no record for {now - since:.0f} s"
@@ -277,6 +279,9 @@ class Checker:
         return any(
             cloud.living_one(slice_id) is not None and cloud.is_listed(slice_id) for cloud in self.clouds.values()
         )
+
+    def _was_shown(self, slice_id: str) -> bool:
+        return any(cloud.was_shown(slice_id) for cloud in self.clouds.values())
 
     def _moves_are_right(
         self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]

@@ -82,6 +82,7 @@ class SimulatedProvider:
         self._whole_list: tuple[Instance, ...] | None = ()
         self._hosts: tuple[LiveHost, ...] | None = ()
         self._last_list: tuple[Instance, ...] = ()
+        self._handed_out: tuple[Instance, ...] = ()
         self._ending: list[Ended] = []
         self._came: list[str] = []
         self._showed: list[str] = []
@@ -146,14 +147,15 @@ class SimulatedProvider:
             await asyncio.Event().wait()
         self._end_twins()
         if self._met("list-stale", ""):
-            return self._last_list
+            self._handed_out = self._last_list
+            return self._handed_out
         if self._whole_list is None:
             self._shown = self._shown if self._shown_in_order else dict(sorted(self._shown.items()))
             self._whole_list, self._shown_in_order = tuple(self._shown.values()), True
-        self._last_list = self._whole_list
+        self._last_list = self._handed_out = self._whole_list
         if "page-lost" in self._storm.by_kind:
-            return tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
-        return self._last_list
+            self._handed_out = tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
+        return self._handed_out
 
     async def offerings(self) -> Sequence[Offering]:
         return tuple(kind.offering for _, kind in sorted(self._kinds.items()))
@@ -203,6 +205,10 @@ class SimulatedProvider:
     def is_listed(self, slice_id: str) -> bool:
         """Whether a list that is neither stale nor short shows it now."""
         return slice_id in self._shown
+
+    def was_shown(self, slice_id: str) -> bool:
+        """Whether the last list that was handed out showed it; one that was stale or short may not have."""
+        return any(one.slice_id == slice_id for one in self._handed_out)
 
     def ended_lately(self) -> Sequence[Ended]:
         """The terminates that were heeded since this was last asked."""
