@@ -9,14 +9,12 @@ Files have the columns ``zone, start_s, length_s, available``. All other columns
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .csv_files import csv_rows
 from .machines import MachineKind
 
 COLUMNS = ("zone", "start_s", "length_s", "available")
@@ -63,12 +61,7 @@ def stocked(kind: MachineKind, recordings: Iterable[Recording], zone: str | None
 
 def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[Recording, ...]:
     """The recordings of a file (``.csv`` or ``.csv.gz``), one a zone; of those rows whose columns have these values."""
-    try:
-        data = file.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
-        raise StockError(f"{file}: cannot be read: {error}") from None
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv_rows(file, StockError)
     names, only = tuple(reader.fieldnames or ()), dict(only or {})
     if missing := [name for name in (*COLUMNS, *only) if name not in names]:
         raise StockError(f"{file}: has no column {', '.join(missing)}; it has {', '.join(names) or 'none'}")

@@ -8,8 +8,6 @@ without a duration never ended; it is left out, and counted.
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 from windlass.core.conditions import Condition
 from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, amounts
 
+from .csv_files import csv_rows
 from .jobs import Job
 
 MODEL = "gpu-model"
@@ -44,12 +43,7 @@ class Trace:
 
 def read_trace(file: Path, limit: int | None = None) -> Trace:
     """The jobs of a file (``.csv`` or ``.csv.gz``); ``TraceError`` for one that is no trace."""
-    try:
-        data = file.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
-        raise TraceError(f"{file}: cannot be read: {error}") from None
-    reader = csv.DictReader(io.StringIO(text))
+    reader = csv_rows(file, TraceError)
     missing = [name for name in COLUMNS[:7] if name not in (reader.fieldnames or ())]
     if missing:
         raise TraceError(f"{file}: is no trace: it has no column {', '.join(missing)}")
