@@ -151,7 +151,7 @@ class Engine:
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
         self._start_at = EPOCH
-        self._use_looked_at = self.settings, _looks_at_use(self.settings)
+        self._goes_by_use = _looks_at_use(self.settings)
 
     def now(self) -> float:
         """The true time."""
@@ -239,7 +239,7 @@ class Engine:
 
     async def reconfigure(self, settings: Settings) -> None:
         """Other settings from now on, for the controllers and for the work."""
-        self.settings = settings
+        self.settings, self._goes_by_use = settings, _looks_at_use(settings)
         self.checker.settle_for(settings)
         self.workload.regroup([sold.group for sold in settings.groups])
         for leader in self.leaders:
@@ -331,7 +331,7 @@ class Engine:
 
     @property
     def _leaps(self) -> bool:
-        return self.leaping and not self.storm.faults and not self._looks_at_use()
+        return self.leaping and not self.storm.faults and not self._goes_by_use
 
     def _look(self, leader: Leader, before: Chronicle, made: Pass | None, took: float, trouble: str) -> None:
         clock_is_off = leader.offset != 0
@@ -409,14 +409,6 @@ class Engine:
         ):
             instants.append(max(now, self.last_action + QUIET))
         return min(instants)
-
-    def _looks_at_use(self) -> bool:
-        """Whether any rule of the settings goes by how full the nodes are."""
-        settings, known = self._use_looked_at
-        if settings is not self.settings:
-            known = _looks_at_use(self.settings)
-            self._use_looked_at = self.settings, known
-        return known
 
     def _result(self) -> Run:
         store = self.store
