@@ -7,7 +7,7 @@ counts for as long as a look may take; after that the source is unknown, and its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -135,16 +135,11 @@ class Observer:
         sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
         fresh = [source for source in sources if source.begin()]
         if fresh:
-            self._waited_for, begun = True, asyncio.get_running_loop().time()
+            self._waited_for = True
             try:
-                await asyncio.sleep(0)  # many answer at once, and need no waiting
-            finally:  # when this one is given up the looks go on; all of them have begun by now
-                slow = [source for source in fresh if source.is_looking]
-                for source in slow:
-                    source.bound(begun)
-            if slow:
-                await asyncio.wait([source.task for source in slow if source.task is not None], timeout=PATIENCE)
-            self._waited_for = False
+                await self._wait_for(fresh)
+            finally:
+                self._waited_for = False
         work = self._workload.known()
         instances = {name: source.known() for name, source in sorted(self._providers.items())}
         troubles = {f"provider {name}": source.trouble for name, source in self._providers.items() if source.trouble}
@@ -156,6 +151,18 @@ class Observer:
         if work is None:
             troubles.setdefault("workload", "has not answered yet")
         return Look(instances, work, troubles)
+
+    async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
+        """Until looks that have just begun have answered, as long as that is worth it."""
+        begun = asyncio.get_running_loop().time()
+        try:
+            await asyncio.sleep(0)  # many answer at once, and need no waiting
+        finally:  # when this one is given up the looks go on; all of them have begun by now
+            slow = [source for source in fresh if source.is_looking]
+            for source in slow:
+                source.bound(begun)
+        if slow:
+            await asyncio.wait([source.task for source in slow if source.task is not None], timeout=PATIENCE)
 
     async def close(self) -> None:
         """Give up what is under way."""
