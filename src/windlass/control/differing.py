@@ -48,14 +48,19 @@ def difference(before: Table, after: Table) -> Difference:
         return NONE
     touched = _touched(before, after)
     if touched is None:
-        was = before.get
-        changed = [subject for subject, value in after.items() if was(subject) is not value]
-        stayed = len(after) - sum([subject not in before for subject in changed])
-        gone = [subject for subject in before if subject not in after] if stayed < len(before) else []
-        noted(before, after, changed, gone)
-    else:
-        changed = [one for one in touched if one in after and before.get(one) is not after[one]]
-        gone = [one for one in touched if one not in after and one in before]
+        found = compared(before, after)
+        noted(before, after, *found)
+        return found
+    changed = [one for one in touched if one in after and before.get(one) is not after[one]]
+    return Difference(changed, [one for one in touched if one not in after and one in before])
+
+
+def compared(before: Table, after: Table) -> Difference:
+    """The same, by looking at both and at nobody's notes."""
+    was = before.get
+    changed = [subject for subject, value in after.items() if was(subject) is not value]
+    stayed = len(after) - sum([subject not in before for subject in changed])
+    gone = [subject for subject in before if subject not in after] if stayed < len(before) else []
     return Difference(changed, gone)
 
 

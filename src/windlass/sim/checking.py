@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from windlass.control.accounts import charged
 from windlass.control.chronicle import Chronicle
-from windlass.control.differing import Difference
+from windlass.control.differing import Difference, compared
 from windlass.control.loop import Pass
 from windlass.control.policy import Settings
 from windlass.control.records import SliceRecord
@@ -25,7 +25,7 @@ from windlass.core.plan import Plan
 from windlass.core.planner import plan
 
 from .cloud import SimulatedProvider
-from .following import Followed, differences
+from .following import Followed
 from .machines import Machine
 from .workload import SimulatedWorkload
 
@@ -121,7 +121,7 @@ class Checker:
     def look(self, step: Step) -> bool:
         """Check a step; whether any slice has changed its state in it."""
         before, after = step.before.book.slices, step.after.book.slices
-        differing = changed, gone = differences(before, after)
+        differing = changed, gone = compared(before, after)
         pairs = [(before.get(name), after[name]) for name in changed]
         moves = [(old, new) for old, new in pairs if old is None or old.state is not new.state]
         self.actions += len(moves) + len(gone)

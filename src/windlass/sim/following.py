@@ -1,7 +1,8 @@
 """Following the book: what its records add up to, kept up with what has changed since the last look.
 
 Records are replaced, never changed: a record that is the very same object says what it said before. So one comparison
-by identity finds what is new, and everything else costs by that, not by how many slices there are.
+by identity finds what is new, and everything else costs by that, not by how many slices there are. It is a comparison
+of its own: what the controller notes of its tables is not believed by who checks the controller.
 """
 
 from __future__ import annotations
@@ -9,20 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from windlass.control.accounts import UNBILLED
 from windlass.control.chronicle import Chronicle
-from windlass.control.differing import NONE, Difference, difference
+from windlass.control.differing import NONE, Difference, compared
 from windlass.control.records import SliceRecord
 from windlass.core.lifecycle import OFFERING, State
-
-T = TypeVar("T")
-
-
-def differences(before: Mapping[str, T], after: Mapping[str, T]) -> Difference:
-    """The names whose value is another object than before, new ones included, and the names that are gone."""
-    return difference(before, after)
 
 
 class Idle(NamedTuple):
@@ -64,7 +58,7 @@ class Followed:
         """Come up to what is remembered now; the names that are gone. ``differing``: the differences, if they are
         known."""
         before, after = self.slices, chronicle.book.slices
-        self._differing = changed, gone = differences(before, after) if differing is None else differing
+        self._differing = changed, gone = compared(before, after) if differing is None else differing
         instant = round(chronicle.at * 10**6)
         for name in changed:
             self._take(name, before.get(name), after[name], instant)
@@ -75,7 +69,7 @@ class Followed:
 
     def since(self, slices: Mapping[str, SliceRecord]) -> Difference:
         """The differences between these slices and the ones that are followed now."""
-        return self._differing if slices is self._before else differences(slices, self.slices)
+        return self._differing if slices is self._before else compared(slices, self.slices)
 
     def cost(self, at: float) -> dict[str, int]:
         """What the slices of each group have cost up to an instant, each by its own life: price times the time that it
