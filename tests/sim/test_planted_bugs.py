@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, QUICK, broken, job, script, settings
-from windlass.control import loop, reckoning
+from windlass.control import loop, reckoning, records
 from windlass.control.chronicle import Chronicle, recovered
+from windlass.control.differing import noted
 from windlass.control.loop import Controller, Pass
 from windlass.control.policy import Settings, SoldGroup
 from windlass.control.records import SliceRecord
@@ -303,3 +304,13 @@ def test_a_memory_that_is_another_after_a_restart_is_caught(monkeypatch):
 
 def test_what_has_no_bug_breaks_nothing():
     assert simulate(script()).breaches == ()
+
+
+def test_s12_a_book_that_keeps_back_what_it_has_changed_is_caught_when_it_is_read_again(monkeypatch):
+    def noting_less(before, after, changed, gone):
+        noted(before, after, list(changed)[1:], gone)
+
+    killed = script(faults=(Fault("killed", rate=0.02),))
+    assert broken(simulate(killed)) == set()
+    monkeypatch.setattr(records, "noted", noting_less)
+    assert broken(simulate(killed)) == {"S12"}
