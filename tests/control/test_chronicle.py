@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,7 +19,7 @@ from windlass.control import loop
 from windlass.control.accounts import Account
 from windlass.control.chronicle import Chronicle, TooOld, recovered
 from windlass.control.loop import Controller
-from windlass.control.plain import from_plain, to_plain
+from windlass.control.plain import Later, from_plain, to_plain
 from windlass.control.policy import Policy, Settings, SoldGroup
 from windlass.control.records import Failure, Gone, Luck, SliceRecord
 from windlass.control.service import DEPENDABLE
@@ -26,7 +27,7 @@ from windlass.core.lifecycle import State
 from windlass.core.planner import plan
 from windlass.core.reasons import Code, Reason
 from windlass.core.snapshot import Demand, Group, Slice, Snapshot
-from windlass.journal import Entry, JournalVersion
+from windlass.journal import Entry, JournalVersion, open_journal
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkNode
 
@@ -45,6 +46,22 @@ def test_what_is_in_a_snapshot_is_read_back_as_it_was_written(snapshot: Snapshot
         assert through_json(one) == one
     whole = Settings(tuple(SoldGroup(group, "cloud", {"type": "x"}) for group in snapshot.groups), snapshot.cluster)
     assert through_json(whole) == whole
+
+
+def test_a_mapping_that_is_made_later_is_made_once_and_only_if_somebody_reads_it(tmp_path: Path) -> None:
+    made: list[dict[str, Any]] = []
+
+    def make() -> dict[str, Any]:
+        made.append({"is": {"b": 1, "a": [2]}})
+        return made[-1]
+
+    entry = Entry("slice", "a", 1.0, Later(make))
+    assert made == []
+    with open_journal(tmp_path / "journal.db") as journal:
+        journal.append([entry], epoch=None)
+        [record] = journal.read()
+    assert record.data == entry.data == {"is": {"a": [2], "b": 1}}
+    assert len(made) == 1
 
 
 @given(snapshots())

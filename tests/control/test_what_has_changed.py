@@ -75,7 +75,7 @@ def test_a_record_with_other_values_is_what_replace_makes_of_it() -> None:
     assert other == replace(record, state=State.CORDONED, fence=3)
     assert (other.quiet, other.planned_with.state, other.nodes) == (False, State.CORDONED, record.nodes)
     assert record.quiet
-    with pytest.raises(TypeError, match="no fields of a record: \\['fenec'\\]"):
+    with pytest.raises(TypeError, match="no fields of SliceRecord: \\['fenec'\\]"):
         record.but(fenec=3)
 
 
@@ -153,6 +153,8 @@ def test_whatever_is_shown_the_tables_are_those_of_a_first_look(seed: int) -> No
             if dice.random() < 0.2:
                 nodes[place] = replace(node, tasks=dice.randint(0, 2), slice_id=f"s-{dice.randint(0, 3)}")
         some = tuple(dice.sample(nodes, dice.randint(0, len(nodes))))
+        if dice.random() < 0.5:  # most answers come in one order
+            some = tuple(node for node in nodes if node in some)
         shown = some if dice.random() < 0.5 else tuple(replace(node) for node in some)
         work = views(WorkloadView(nodes=shown))
         assert dict(work.node) == {node.id: node for node in shown}

@@ -6,12 +6,13 @@ Sums are whole numbers (nanodollars per hour times microseconds), so that nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from windlass.core.lifecycle import IN_FLIGHT, RECALLABLE, State
 from windlass.core.reasons import Code, Reason
 
+from .changing import Changing
 from .records import Book
 
 HOUR: Final = 3600 * 10**6
@@ -20,8 +21,8 @@ UNBILLED: Final = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, S
 """Nothing is there yet, or any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+@dataclass(frozen=True)
+class Account(Changing):
     """What a group has cost up to an instant, by what its slices were doing."""
 
     upto: int
@@ -60,7 +61,7 @@ def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Rea
         account = found.get(group) or Account(instant)
         span = max(0, instant - account.upto)
         grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items()}
-        found[group] = replace(account, upto=max(account.upto, instant), **grown)
+        found[group] = account.but(upto=max(account.upto, instant), **grown)
     return found
 
 

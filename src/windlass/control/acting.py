@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from windlass.core.lifecycle import State
 from windlass.core.reasons import Code, seconds
@@ -36,6 +37,9 @@ Key = tuple[str, str, int]
 
 Call = Callable[[], Awaitable[None]]
 
+_WAITING: Final = frozenset({State.QUEUED, State.BOOTING, State.INITIALIZING, State.READY})
+"""States in which nothing is called for, unless a fence is to be taken down."""
+
 LAUNCH_TRIES = 3
 """Launch calls that fail without a clear no before the demand is passed on to another group."""
 
@@ -61,14 +65,18 @@ class Actuator:
     _tried: dict[Key, int] = field(default_factory=dict)
     _gone: Mapping[str, Gone] = field(default_factory=dict)
     _forgets: dict[Key, Call] = field(default_factory=dict)
-    """The calls for the slices that are gone: these are many, and seldom others."""
+    """The calls for the slices that are gone."""
+    _forgotten: set[str] = field(default_factory=set)
+    """Slices that are gone and were forgotten: these are many, and are not asked about again."""
 
     def start(self, book: Book, settings: Settings) -> None:
         """Start every call that the book asks for and that is not under way or done."""
         now, policy = self.now(), settings.policy
         wanted = dict(self._calls(book, settings, now))
         if book.gone is not self._gone:
-            self._gone, self._forgets = book.gone, {("forget", name, 0): self._forget(name) for name in book.gone}
+            self._gone = book.gone
+            self._forgotten &= book.gone.keys()
+            self._forgets = {("forget", name, 0): self._forget(name) for name in book.gone.keys() - self._forgotten}
         wanted |= self._forgets
         self._done &= wanted.keys()
         self._not_before = {key: when for key, when in self._not_before.items() if key in wanted}
@@ -115,7 +123,8 @@ class Actuator:
 
     def _calls(self, book: Book, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
         for record in book.roll.astir.values():
-            if not record.quarantine:
+            waits = record.state in _WAITING and not record.fence
+            if not waits and not record.quarantine:
                 yield from self._calls_for(record, settings, now)
 
     def _calls_for(self, record: SliceRecord, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
@@ -173,6 +182,8 @@ class Actuator:
                 await call()
             self._done.add(key)
             self._troubles.pop(key, None)
+            if key in self._forgets:
+                self._forgotten.add(key[1])
         except StaleEpoch as error:
             self.overtaken = str(error)
         except TimeoutError:
@@ -186,7 +197,7 @@ class Actuator:
                 self._unlaunched(key, error)
         finally:
             del self._under_way[key]
-            if key not in self._forgets or key not in self._done:  # of what is gone there is nothing new to see
+            if key not in self._forgets or key[1] not in self._forgotten:  # of what is gone nothing new will show
                 self.answered()
 
     def _unlaunched(self, key: Key, error: Exception) -> None:

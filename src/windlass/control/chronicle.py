@@ -21,10 +21,11 @@ from windlass.version import __version__
 from windlass.workloads.protocol import Acknowledgement, WorkNode
 
 from .accounts import Account
+from .changing import Changing
 from .deciding import Bought
 from .differing import difference
 from .folding import Refused
-from .plain import from_plain, to_plain
+from .plain import Later, from_plain, to_plain
 from .policy import Settings
 from .records import Book, Gone, Luck, Moved, SliceRecord, seen_nodes
 from .sighting import Sighted
@@ -72,8 +73,8 @@ class Spending:
     planned: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chronicle:
+@dataclass(frozen=True)
+class Chronicle(Changing):
     """Everything that is remembered."""
 
     book: Book = field(default_factory=Book)
@@ -149,10 +150,11 @@ def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> Mapping[str, Wai
     """Who waits and why. A reason is news when it changes, not when only its numbers do."""
     if not before and not plan.waiting:
         return before
-    return {
+    after = {
         one.demand: old if (old := before.get(one.demand)) is not None and _alike(old, one) else one
         for one in plan.waiting
     }
+    return before if before == after else after
 
 
 def _alike(old: Waiting, new: Waiting) -> bool:
@@ -163,10 +165,11 @@ def _alike(old: Waiting, new: Waiting) -> bool:
 
 def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
     """Why each slice stays that is not simply at work, told anew when the code changes."""
-    return {
+    after = {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
         for one in plan.stays
     }
+    return before if before == after else after
 
 
 def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entry]:
@@ -183,11 +186,15 @@ def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], a
     """The same for one table."""
     changed, gone = difference(before, after)
     found = [
-        Entry(kind, subject, at, {IS: to_plain(value)})
+        Entry(kind, subject, at, _is(value))
         for subject in sorted(changed)
         if (value := after[subject]) != before.get(subject)
     ]
     return found + [Entry(kind, subject, at, {}) for subject in sorted(gone)]
+
+
+def _is(value: Any) -> Mapping[str, Any]:
+    return Later(lambda: {IS: to_plain(value)})
 
 
 def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
@@ -197,7 +204,7 @@ def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
         earlier = last.get(move.slice_id)
         if earlier is not None and move.slice_id in book.slices:
             record = book.slices[move.slice_id].but(state=earlier.target, since=earlier.at, reason=earlier.reason)
-            yield Entry("slice", move.slice_id, earlier.at, {IS: to_plain(record)})
+            yield Entry("slice", move.slice_id, earlier.at, _is(record))
         last[move.slice_id] = move
 
 
@@ -216,8 +223,12 @@ def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterabl
 # -- what the journal says -----------------------------------------------------------------------------------------
 
 
-def saved(chronicle: Chronicle) -> dict[str, Any]:
+def saved(chronicle: Chronicle) -> Mapping[str, Any]:
     """The whole chronicle as one saved state."""
+    return Later(lambda: _saved(chronicle))
+
+
+def _saved(chronicle: Chronicle) -> dict[str, Any]:
     tables = {
         kind: {subject: to_plain(value) for subject, value in sorted(table.items())}
         for kind, table in chronicle.tables().items()
@@ -237,7 +248,7 @@ def with_nodes(chronicle: Chronicle) -> Chronicle:
     """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
     nodes = chronicle.sighted.nodes_of
     slices = {name: record.but(nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()}
-    return replace(chronicle, book=replace(chronicle.book, slices=slices))
+    return chronicle.but(book=replace(chronicle.book, slices=slices))
 
 
 class Reader:

@@ -73,8 +73,8 @@ class _Folding:
         self.changed: dict[str, SliceRecord] = {}
         self.luck: dict[str, Luck] = {}
         self.gone = book.gone
-        if any(now - one.at >= REMEMBERED for one in book.gone.values()):
-            self.gone = {name: one for name, one in book.gone.items() if now - one.at < REMEMBERED}
+        if over := [name for name, one in book.gone.items() if now - one.at >= REMEMBERED]:
+            self.gone = {name: one for name, one in book.gone.items() if name not in over}
         self.moves: list[Moved] = []
 
     def done(self, refused: Sequence[Refused], touched: Collection[str] | None) -> Fold:
@@ -91,7 +91,7 @@ class _Folding:
                 self.changed[name] = following
                 if following.state != record.state:
                     self._learn(record, following, self.moves[before:])
-        for name in sorted(self.sighted.instance.keys() - book.slices.keys()):
+        for name in sorted(self._without_record(touched)):
             if (instance := self._listed(name)) is not None:
                 self._adopt(instance, seller_of(self.sighted, self.settings, instance))
         unknown = [f"{PROVIDER}{name}" for name in sorted(self.silent)]
@@ -121,6 +121,14 @@ class _Folding:
             or one.unwell_since is not None
             or one.leaving is not None
         ]
+
+    def _without_record(self, touched: Collection[str] | None) -> set[str]:
+        """Slices that a provider lists and the book does not have."""
+        listed, known = self.sighted.instance, self.book.slices
+        if touched is None:
+            return listed.keys() - known.keys()
+        # What was listed before has a record, unless that one came to its end since.
+        return {name for name in (*touched, *(listed.keys() & self.book.gone.keys())) if name in listed} - known.keys()
 
     def _listed(self, name: str) -> Instance | None:
         """What shows of a slice in the list of a provider that has answered."""

@@ -9,7 +9,7 @@ nothing, and stops.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from windlass.core.lifecycle import State
@@ -196,13 +196,14 @@ class Controller:
             return
         with self.leading.writing():
             seq = self.journal.append(made.entries, epoch=self.leading.epoch)
-        self.chronicle = replace(made.after, seq=seq)
+        self.chronicle = made.after.but(seq=seq)
         self._marked = True
         self._entries_since_saved += len(made.entries)
 
     def _save(self) -> None:
         """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
-        if self._entries_since_saved <= max(SAVE_AFTER, 2 * sum(map(len, self.chronicle.tables().values()))):
+        written = self._entries_since_saved
+        if written <= SAVE_AFTER or written <= 2 * sum(map(len, self.chronicle.tables().values())):
             return
         with self.leading.writing():
             self.journal.save_state(self.chronicle.seq, saved(self.chronicle), epoch=self.leading.epoch)

@@ -7,7 +7,7 @@ tells, and a new field with a default reads old records. Reading gives the very 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
@@ -15,6 +15,34 @@ from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+
+class Later(Mapping[str, Any]):
+    """A mapping that is made when it is first read: of what goes into a journal in memory, little ever is."""
+
+    __slots__ = ("_found", "_make")
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make, self._found = make, None
+
+    _found: Mapping[str, Any] | None
+
+    def _read(self) -> Mapping[str, Any]:
+        if self._found is None:
+            self._found = self._make()
+        return self._found
+
+    def __getitem__(self, key: str) -> Any:
+        return self._read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
 
 
 def to_plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ entry ``pass``, which is written where they are not as usual.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from windlass.core.plan import Plan
@@ -94,8 +94,7 @@ def reckoned(
         book, bought, moves = decision.book, decision.bought, (*moves, *decision.moves)
         waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)
     book, calling = _asked(book, given)
-    after = replace(
-        before,
+    after = before.but(
         book=book,
         sighted=given.sighted,
         waiting=waiting,
@@ -143,7 +142,7 @@ def _kept(before: Chronicle, after: Chronicle, now: float, *, news: bool) -> tup
     # Time is charged to what was the case until now, and only when something changes: in between nothing does.
     account = opened(charged(before.account, before.book, before.stay, now), book, now)
     changes += entries_of("account", before.account, account, now)
-    return replace(after, book=book, account=account, at=now), tuple(changes)
+    return after.but(book=book, account=account, at=now), tuple(changes)
 
 
 def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[Entry, ...]:

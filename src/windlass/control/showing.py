@@ -7,7 +7,8 @@ from then on whoever asks what is new needs no more than its identity. While not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from itertools import compress, count
+from operator import attrgetter, is_not
 from typing import Any, Generic, TypeVar
 
 from .differing import noted
@@ -98,5 +99,15 @@ def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[
         pairs = [(new, old) for new, old in zip(after, before, strict=True) if new is not old]
         if len(pairs) < len(after) // 2:
             before, after = [old for _, old in pairs], [new for new, _ in pairs]
+    else:  # mostly a few have come at the end, or have gone from somewhere
+        head = _alike(before, after)
+        before, after = before[head:], after[head:]
+        tail = _alike(before[::-1], after[::-1])
+        before, after = before[: len(before) - tail], after[: len(after) - tail]
     was, now = frozenset(map(id, before)), frozenset(map(id, after))
     return [one for one in after if id(one) not in was], [one for one in before if id(one) not in now]
+
+
+def _alike(some: Sequence[Any], others: Sequence[Any]) -> int:
+    """With how many of the same objects both begin."""
+    return next(compress(count(), map(is_not, some, others)), min(len(some), len(others)))

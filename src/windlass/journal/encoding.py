@@ -22,6 +22,8 @@ DEPTH = 100
 
 def encode(value: Any, where: str) -> str:
     """Canonical JSON. ``where`` names the value in the error."""
+    if isinstance(value, Mapping):
+        value = dict(value)  # one that is made when it is read is read once
     data = value if _is_plain(value, 0) else _plain(value, where, 0)
     try:
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -65,7 +65,7 @@ class ForgetfulJournal:
             if entry.kind in KEPT_KINDS:
                 self._orders.append(kept)
         if self._hash is not None:
-            told = [_PLAIN.encode([entry.kind, entry.subject, entry.at, entry.data]) for entry in entries]
+            told = [_PLAIN.encode([entry.kind, entry.subject, entry.at, dict(entry.data)]) for entry in entries]
             self._hash.update("".join(told).encode())
         return self._last
 
