@@ -262,23 +262,32 @@ class Reader:
             self.at = state["at"]
             for kind, table in state["tables"].items():
                 if kind in KINDS:
-                    self.tables[kind] = {subject: self._value(kind, subject, data) for subject, data in table.items()}
+                    self.tables[kind] = {
+                        subject: self._value(kind, subject, data, self.seq) for subject, data in table.items()
+                    }
 
     def add(self, record: Record) -> None:
-        self.seq, self.at = record.seq, max(self.at, record.at)
-        if record.kind not in KINDS:
-            return
-        if IS in record.data:
-            self.tables[record.kind][record.subject] = self._value(record.kind, record.subject, record.data[IS])
-        else:
-            self.tables[record.kind].pop(record.subject, None)
+        self.add_all((record,))
 
-    def _value(self, kind: str, subject: str, data: Any) -> Any:
+    def add_all(self, records: Iterable[Record]) -> None:
+        """Many at once: of each subject only the newest is read, and the others are over."""
+        newest: dict[tuple[str, str], Record] = {}
+        for record in records:
+            self.seq, self.at = record.seq, max(self.at, record.at)
+            if record.kind in KINDS:
+                newest[record.kind, record.subject] = record
+        for (kind, subject), record in newest.items():
+            if IS in record.data:
+                self.tables[kind][subject] = self._value(kind, subject, record.data[IS], record.seq)
+            else:
+                self.tables[kind].pop(subject, None)
+
+    def _value(self, kind: str, subject: str, data: Any, seq: int) -> Any:
         try:
             return from_plain(KINDS[kind], data)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise JournalVersion(
-                f"Windlass {__version__} cannot read what the journal says of {kind} {subject} at record {self.seq} "
+                f"Windlass {__version__} cannot read what the journal says of {kind} {subject} at record {seq} "
                 f"({error}): a newer one has written it. Install that one again, or give this one a journal of its own."
             ) from error
 
@@ -313,8 +322,7 @@ def recovered(journal: Journal, until: float | None = None) -> Chronicle:
         _check_whole(journal, start[0])
         start = None
     reader = Reader(start)
-    for record in journal.read(after=reader.seq, until=until):
-        reader.add(record)
+    reader.add_all(journal.read(after=reader.seq, until=until))
     return reader.chronicle()
 
 
