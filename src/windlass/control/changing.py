@@ -5,10 +5,9 @@ Records change in every pass, by the hundred in a large cluster. What was worked
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import fields
-from functools import cache, cached_property
-from typing import Any, Self, cast
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self
 
 
 class Changing:
@@ -17,7 +16,7 @@ class Changing:
     def but(self, **changes: Any) -> Self:
         """The same with some values changed."""
         kind = type(self)
-        names, worked_out = _parts(cast(Hashable, kind))
+        names, worked_out = _KNOWN.get(kind) or _parts(kind)
         if not changes.keys() <= names:
             raise TypeError(f"no fields of {kind.__name__}: {sorted(changes.keys() - names)}")
         following = object.__new__(kind)
@@ -29,8 +28,16 @@ class Changing:
         return following
 
 
-@cache
-def _parts(kind: Any) -> tuple[frozenset[str], tuple[str, ...]]:
+class _Parts(NamedTuple):
     """The names of a type's fields, and of what is worked out from them."""
+
+    fields: frozenset[str]
+    worked_out: tuple[str, ...]
+
+
+_KNOWN: Final[dict[type, _Parts]] = {}
+
+
+def _parts(kind: Any) -> _Parts:
     worked_out = [name for name, value in vars(kind).items() if isinstance(value, cached_property)]
-    return frozenset(one.name for one in fields(kind)), tuple(worked_out)
+    return _KNOWN.setdefault(kind, _Parts(frozenset(one.name for one in fields(kind)), tuple(worked_out)))
