@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from windlass.control.loop import Controller
@@ -64,8 +66,21 @@ def run_trace(
         lease=FOR_EVER,
         cap=FOR_EVER,
     )
-    run = engine.run()
+    with _seldom_collected():
+        run = engine.run()
     return gauge, measures(engine, run, gauge, trace.jobs)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """What a simulation leaves behind has next to no cycles: to look for them again and again, among all the jobs of a
+    trace, took a twentieth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _kinds(settings: Settings, recordings: tuple[Recording, ...]) -> tuple[MachineKind, ...]:
