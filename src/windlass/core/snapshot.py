@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal
+from operator import attrgetter
+from typing import Final, Literal
 
 from .conditions import Condition, Taint, Toleration
 from .lifecycle import IN_FLIGHT, State
@@ -131,6 +132,10 @@ class Node:
         return self.tasks > 0 or any(amount for _, amount in self.used)
 
 
+_BUSY: Final = attrgetter("busy")
+_HEALTHY: Final = attrgetter("healthy")
+
+
 @dataclass(frozen=True)
 class Slice:
     """The unit that is bought and released: one node, or several hosts that live and die together. A loop hands in the
@@ -145,7 +150,7 @@ class Slice:
 
     @cached_property
     def busy(self) -> bool:
-        return any(node.busy for node in self.nodes)
+        return any(map(_BUSY, self.nodes))
 
     @cached_property
     def at_work(self) -> bool:
@@ -160,16 +165,18 @@ class Slice:
 
     @cached_property
     def healthy(self) -> bool:
-        return all(node.healthy for node in self.nodes)
+        return all(map(_HEALTHY, self.nodes))
 
     @cached_property
     def tasks(self) -> int:
-        return sum(node.tasks for node in self.nodes)
+        return sum([node.tasks for node in self.nodes])
 
     @cached_property
     def offering_nodes(self) -> tuple[Node, ...]:
         """Its nodes that can take work, by id."""
-        return tuple(sorted((node for node in self.nodes if node.healthy), key=lambda node: node.id))
+        if self.healthy and len(self.nodes) == 1:
+            return self.nodes
+        return tuple(sorted([node for node in self.nodes if node.healthy], key=lambda node: node.id))
 
     @cached_property
     def loads(self) -> tuple[Amounts, ...]:
@@ -207,7 +214,7 @@ class Demand:
 
     @property
     def count(self) -> int:
-        return sum(bundle.count for bundle in self.bundles)
+        return sum([bundle.count for bundle in self.bundles])
 
     def mistake(self) -> str | None:
         """Why no machine could ever be told to run it; a loop that reads such a record goes on without it."""
