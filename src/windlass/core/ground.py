@@ -1,13 +1,13 @@
 """The nodes that offer room, a row each: whose they are, how near their room is, and how much of it is free.
 
-All of it follows from the slices and from what the groups look like, whatever is asked for. So where nearly all slices
-are the very same as before, only the rows of the others are made anew (``recent``).
+All of it follows from the slices and from what the groups look like, whatever is asked for. So as long as no slice
+changes, it is kept (``recent``): demand that waits is asked about in one plan after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from typing import Final
@@ -16,18 +16,18 @@ import numpy as np
 
 from .lifecycle import ENDING, IN_FLIGHT, State
 from .lineup import Lineup
-from .muster import Muster
+from .muster import FEW, Muster
 from .offers import READY_TIER, tier_of
-from .recent import FEW, Recent, changed_places
+from .recent import Recent
 from .room import Ints, Kinds, Room
-from .snapshot import Amounts, Slice
+from .snapshot import Amounts
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
     """Rows in the order of slice id and node id."""
 
-    slices: tuple[Slice, ...]
+    muster: Muster
     lineup: Lineup
     group: Ints
     position: Ints
@@ -51,7 +51,7 @@ class Ground:
             marked = state == State.READY  # only then are slices of one state not equally near
             tier_at[places] = [tier_of(slices[place]) or READY_TIER for place in (places if marked else places[:1])]
             if state in IN_FLIGHT:
-                empty = _empty(lineup, group)
+                empty: tuple[Amounts, ...] = ((),) * int(lineup.hosts[group])
                 for place in places:
                     loads[place] = empty
         # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
@@ -72,28 +72,12 @@ class Ground:
             usage = before[position]
         group_at = group_of[position]
         used = _used(chain.from_iterable(found.values()), lineup.kinds)
-        return cls(slices, lineup, group_at, position, tier_at[position], _room(lineup, group_at, used[usage]))
-
-    def after(self, muster: Muster, lineup: Lineup) -> Ground | None:
-        """The rows of slices of which all but a few are the very same; None: there are more changes, or other rows."""
-        changed = changed_places(self.slices, muster.slices) if lineup is self.lineup else None
-        if not changed:
-            return None if changed is None else self
-        first, behind = self.position.searchsorted(changed), self.position.searchsorted(changed, "right")
-        rows, tiers, used = list[int](), list[int](), list[Amounts]()
-        for place, start, stop in zip(changed, first.tolist(), behind.tolist(), strict=True):
-            item = muster.slices[place]
-            loads = _loads(item, lineup)
-            if item.group != self.slices[place].group or len(loads) != stop - start:
-                return None
-            rows += range(start, stop)
-            tiers += [tier_of(item) or READY_TIER] * len(loads)
-            used += loads
-        tier, room = self.tier.copy(), self.room.copy()
-        tier[rows] = tiers
-        at = np.array(rows, np.int64)
-        room.put(at, _room(lineup, self.group[at], _used(used, lineup.kinds)))
-        return replace(self, slices=muster.slices, tier=tier, room=room)
+        total = lineup.totals[group_at]
+        room = Room(lineup.kinds, total, np.maximum(total - used[usage], 0), lineup.fresh.present[group_at])
+        tier = tier_at[position]
+        for table in (group_at, position, tier, *room.tables()):
+            table.flags.writeable = False
+        return cls(muster, lineup, group_at, position, tier, room)
 
 
 def _working_groups(muster: Muster, lineup: Lineup) -> Ints:
@@ -108,19 +92,6 @@ def _working_groups(muster: Muster, lineup: Lineup) -> Ints:
     return result
 
 
-def _loads(item: Slice, lineup: Lineup) -> tuple[Amounts, ...]:
-    """What each node of a slice uses that offers room."""
-    group = lineup.index.get(item.group)
-    if group is None or item.state in ENDING:
-        return ()
-    return _empty(lineup, group) if item.state in IN_FLIGHT else item.loads
-
-
-def _empty(lineup: Lineup, group: int) -> tuple[Amounts, ...]:
-    """The nodes of a slice on its way."""
-    return ((),) * int(lineup.hosts[group])
-
-
 def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
     """A row for each load, a column for each kind; what no group has is left out."""
     lines = []
@@ -133,17 +104,15 @@ def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
     return np.array(lines, np.int64).reshape(len(lines), len(kinds.names))
 
 
-def _room(lineup: Lineup, groups: Ints, used: Ints) -> Room:
-    """What is free on nodes of these groups."""
-    total = lineup.totals[groups]
-    return Room(lineup.kinds, total, np.maximum(total - used, 0), lineup.fresh.present[groups])
-
-
 _RECENT: Final = Recent[Ground](2)
 
 
 def ground_of(muster: Muster, lineup: Lineup) -> Ground:
     """The rows of slices of which none works in a group that the line-up does not have. Nobody may write to it."""
+
+    def same(known: Ground) -> Ground | None:
+        return known if known.muster is muster and known.lineup is lineup else None
+
     if len(muster.slices) < FEW:
         return Ground.of(muster, lineup)
-    return _RECENT(lambda before: before.after(muster, lineup), lambda: Ground.of(muster, lineup))
+    return _RECENT(same, lambda: Ground.of(muster, lineup))

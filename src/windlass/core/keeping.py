@@ -25,11 +25,16 @@ _COMING: Final = {
 
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
     """Every slice that this plan does not move and that is not simply at work, and why it stays."""
-    draft = release.draft
-    placed = (position for position in release.placed if position < len(draft.slices))
-    for position in sorted({*draft.layout.others, *placed}):
-        if position not in moved and not _is_at_work(release, position):
-            yield Change(draft.slices[position].id, _reason_to_stay(release, position))
+    slices = release.draft.slices
+    placed = [position for position in release.placed if position < len(slices)]
+    for position in sorted({*release.draft.layout.others, *placed}):
+        if position in moved:
+            continue
+        item = slices[position]
+        if item.state in _GOING:
+            yield Change(item.id, _GOING[item.state])
+        elif not _is_at_work(release, position):
+            yield Change(item.id, _reason_to_stay(release, position))
 
 
 def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
@@ -50,8 +55,6 @@ def _is_at_work(release: Release, position: int) -> bool:
 
 def _reason_to_stay(release: Release, position: int) -> Reason:
     draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of(position)
-    if item.state in _GOING:
-        return _GOING[item.state]
     assert group is not None  # slices of a removed group are released
     kind = draft.groups[group]
     if position in release.placed:

@@ -10,13 +10,19 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, count, repeat
-from operator import attrgetter, is_
+from itertools import compress, count, islice, repeat
+from operator import attrgetter, is_, is_not
 from typing import Final
 
 from .lifecycle import State
-from .recent import FEW, Recent, changed_places
+from .recent import Recent
 from .snapshot import Slice
+
+FEW: Final = 32
+"""Fewer slices are looked at faster than they are recognized."""
+
+CHANGED: Final = 10
+"""One slice in so many may have changed: with more it is faster to look at all of them."""
 
 _ID: Final = attrgetter("id")
 _WORKS_IN: Final = attrgetter("works_in")
@@ -57,9 +63,14 @@ class Muster:
 
     def after(self, given: tuple[Slice, ...]) -> Muster | None:
         """The muster of slices that came as these did, but for a few that are other objects now; None: they did not."""
-        changed = changed_places(self.given, given)
+        if len(given) != len(self.given):
+            return None
+        most = len(given) // CHANGED
+        changed = list(islice(compress(count(), map(is_not, given, self.given)), most + 1))
         if not changed:
-            return None if changed is None else self
+            return self
+        if len(changed) > most:
+            return None
         slices, works_in = list(self.slices), self.works_in.copy()
         at_work, others = dict(self.at_work), self.others.copy()
         for index in changed:

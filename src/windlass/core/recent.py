@@ -7,18 +7,10 @@ remember at the same time at worst work something out twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import compress, count, islice
-from operator import is_not
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-FEW: Final = 32
-"""Fewer slices are looked at faster than they are recognized."""
-
-_CHANGED: Final = 10
-"""One thing in so many may have changed: with more it is faster to look at all of them."""
 
 
 class Recent(Generic[T]):
@@ -40,12 +32,3 @@ class Recent(Generic[T]):
         new = made()
         self._known = (new, *known[: self._size - 1])
         return new
-
-
-def changed_places(before: Sequence[object], after: Sequence[object]) -> list[int] | None:
-    """Where ``after`` has another object than ``before``; None: it is of another length, or there are too many."""
-    if len(before) != len(after):
-        return None
-    most = len(after) // _CHANGED
-    found = list(islice(compress(count(), map(is_not, before, after)), most + 1))
-    return found if len(found) <= most else None
