@@ -11,7 +11,6 @@ are listed by group and state, so that a plan costs by what there is to decide a
 
 from __future__ import annotations
 
-from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from .eligibility import Eligibility
 from .ground import ground_of
+from .lazily import lazily
 from .lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
 from .lineup import lineup_of
 from .muster import muster_of
@@ -88,20 +88,20 @@ class Layout:
 
     # -- for demand -------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @lazily
     def eligibility(self) -> Eligibility:
         return Eligibility((*self.snapshot.demands, *self.snapshot.requests))
 
-    @cached_property
+    @lazily
     def profiles(self) -> list[int]:
         """Of the nodes of each group."""
         return [self.eligibility.group_profile(group) for group in self.groups]
 
-    @cached_property
+    @lazily
     def profile_index(self) -> Ints:
         return np.array(self.profiles, np.int64)
 
-    @cached_property
+    @lazily
     def rows(self) -> Rows:
         """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
         ground = ground_of(self._muster, self.lineup)
@@ -118,7 +118,7 @@ class Layout:
                 group = int(group_at[row])
                 profile[row] = self.eligibility.node_profile(self.groups[group], node.labels, self.profiles[group])
 
-    @cached_property
+    @lazily
     def nodes(self) -> list[Node | None]:
         """The node of each row; None: it is on its way."""
         found: list[Node | None] = []

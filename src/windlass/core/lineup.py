@@ -6,12 +6,12 @@ They are the same in one plan after the other, so the last few that were asked f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
+from .lazily import lazily
 from .recent import Recent
 from .room import Ints, Kinds, Room, amounts_matrix
 from .shapes import largest_nodes
@@ -35,7 +35,7 @@ class Lineup:
         self.rank = _fixed(np.array([group.rank for group in groups], np.int64))
         self.node_labels = [group.node_labels() for group in groups]
 
-    @cached_property
+    @lazily
     def fresh(self) -> Room:
         """An empty node of each group, to be asked what fits on it."""
         room = Room.fresh(self.kinds, self.totals)
@@ -43,7 +43,7 @@ class Lineup:
             _fixed(table)
         return room
 
-    @cached_property
+    @lazily
     def labels(self) -> dict[str, set[str]]:
         """Every label that some group has, with its values."""
         found: dict[str, set[str]] = {}
