@@ -80,6 +80,29 @@ def test_groups_that_were_planned_with_before_change_nothing(snapshot: Snapshot,
     assert json.dumps(plan(snapshot).to_dict()) == first
 
 
+@given(snapshots(), st.data())
+@settings(max_examples=60)
+def test_slices_that_were_planned_with_before_change_nothing(snapshot: Snapshot, data: st.DataObject) -> None:
+    """What is remembered of slices only saves time: whatever changes, goes or comes between two plans, the second is
+    the one that is made of the same slices as new objects, in another order."""
+    kinds = list(snapshot.groups)
+    some = [data.draw(slices("s", kinds)) for _ in range(5)]
+    crowd = [replace(some[number % 3], id=f"s-{number:02}") for number in range(40)]
+    for step in range(4):
+        for place in data.draw(st.lists(st.integers(0, len(crowd) - 1), max_size=3, unique=True)):
+            name = data.draw(st.sampled_from((crowd[place].id, crowd[place].id, f"{'sr'[place % 2]}-{place}-{step}")))
+            crowd[place] = replace(data.draw(st.sampled_from(some)), id=name)
+        if data.draw(st.booleans()):
+            crowd.pop(data.draw(st.integers(0, len(crowd) - 1)))
+        demands = snapshot.demands if step % 2 else ()
+        now = replace(snapshot, slices=tuple(crowd), demands=demands, requests=())
+        anew = replace(now, slices=tuple(replace(one) for one in reversed(now.slices)))
+        made, again = plan(now), plan(anew)
+        assert made == again
+        assert made.placements == again.placements
+        assert list(broken_laws(now, made)) == []
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(st.data())
 def test_a_plan_that_was_carried_out_leaves_nothing_more_to_launch(strategy: str, data: st.DataObject) -> None:

@@ -13,8 +13,9 @@ the life of a slice as a table, `reasons` the codes, and `snapshot` puts these t
 Arrival. `shapes` brings demand into the order in which it is served and makes equal tasks one shape with a count.
 `eligibility` answers which nodes and groups a shape may go to. `room` is free space, and the one rule of what fits.
 `offers` are the nodes that have room without buying, and which of them is taken first. `ledger` counts against every
-ceiling. `lineup` has the groups as tables, and `layout` the slices, once for all drafts of a plan; a `draft` is one
-plan in the making.
+ceiling. `lineup` has the groups as tables, `muster` the slices by id, `ground` their nodes as rows: all three follow
+from what hardly changes from one plan to the next, and `recent` remembers them. `layout` puts them together, once for
+all drafts of a plan, and what is not always asked for `lazily`; a `draft` is one plan in the making.
 
 Serving. `lowering` lets go what is above a limit. `floors` hold `min`, standing requests and spares. `gangs` serves
 what starts whole or not at all, with `matching` to give each member a host. `serving` goes through the priorities:

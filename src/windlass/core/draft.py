@@ -10,13 +10,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from .choosing import Choice, choose
 from .eligibility import Eligibility
 from .layout import Layout
+from .lazily import lazily
 from .ledger import Ledger
 from .lifecycle import OFFERING
 from .market import Market, filled_slice
@@ -137,7 +137,7 @@ class Draft:
     def profile_index(self) -> Ints:
         return self.layout.profile_index
 
-    @cached_property
+    @lazily
     def offers(self) -> Offers:
         """What is offered, laid out when it is first asked for."""
         offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)

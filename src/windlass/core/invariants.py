@@ -7,12 +7,12 @@ broken. Tests and simulations call it after every plan; an empty answer is the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, compress, repeat
-from operator import attrgetter, is_
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
 
 from .lifecycle import COUNTED, ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
-from .plan import Plan
+from .plan import Change, Plan
 from .reasons import (
     WHY_DEMAND_WAITS,
     WHY_GROUP_PASSED_OVER,
@@ -25,52 +25,77 @@ from .reasons import (
 from .snapshot import Group, Slice, Snapshot
 
 _COMING_BACK = {Code.DEMAND, Code.MIN, Code.SPARE, Code.REQUEST}
-_ID, _WORKS_IN = attrgetter("id"), attrgetter("works_in")
+_CHANGED_IN = {
+    "cancel": IN_FLIGHT,
+    "drain": {State.READY},
+    "uncordon": RECALLABLE,
+    "mark": {State.READY},
+    "unmark": {State.READY},
+}
+"""The lists of slices that a plan changes, and in which states it may."""
+_LISTS = (*_CHANGED_IN, "stays")
+_WORKS_IN = attrgetter("works_in")
+
+
+class _Seen:
+    """The slices of a snapshot as the laws look at them: by the number where they are simply at work and the plan does
+    not name them, which is by far the most of a large cluster; the others one by one."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._all = snapshot.slices
+        self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
+        self.targets = {placement.on for placement in plan.placements}
+        groups = {group.name for group in snapshot.groups}
+        self.others = [one for one in snapshot.slices if one.works_in not in groups]
+        self.named = {one.id: one for one in self.others}
+        """By id; also those at work that get a task or are in a list."""
+        more = self.targets.union(*self.lists.values()).difference(self.named)
+        if more:
+            self.named.update([(one.id, one) for one in snapshot.slices if one.id in more])
+
+    def at_work(self) -> Counter[str | None]:
+        """How many slices are simply at work in each group."""
+        return Counter(map(_WORKS_IN, self._all))
+
+    def groups_of(self, changes: Iterable[Change]) -> list[tuple[Change, str]]:
+        """Changes with the groups of their slices; one of an unknown slice breaks a law of its own."""
+        return [(one, self.named[one.slice].group) for one in changes if one.slice in self.named]
 
 
 def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Every law that the plan breaks, as a sentence."""
-    slices = dict(zip(map(_ID, snapshot.slices), snapshot.slices, strict=True))
+    seen = _Seen(snapshot, plan)
     yield from chain(
-        _every_slice_once(snapshot, slices, plan),
+        _every_slice_once(seen),
         _every_task_once(snapshot, plan),
-        _nothing_lands_on_what_goes(slices, plan),
-        _placed_tasks_fit(snapshot, slices, plan),
-        _limits_hold(snapshot, plan),
-        _floors_hold(snapshot, plan),
-        _launch_or_release(snapshot, plan),
-        _frozen_stays(snapshot, plan),
+        _nothing_lands_on_what_goes(seen, plan),
+        _placed_tasks_fit(snapshot, seen, plan),
+        _limits_hold(snapshot, seen, plan),
+        _floors_hold(snapshot, seen, plan),
+        _launch_or_release(seen, plan),
+        _frozen_stays(snapshot, seen, plan),
         _held_for_a_gang_that_forms(snapshot, plan),
         _reasons_answer_their_question(snapshot, plan),
     )
 
 
-def _every_slice_once(snapshot: Snapshot, slices: Mapping[str, Slice], plan: Plan) -> Iterator[str]:
-    lists = {
-        name: [change.slice for change in getattr(plan, name)]
-        for name in ("cancel", "drain", "uncordon", "mark", "unmark", "stays")
-    }
-    for name, listed_here in lists.items():
+def _every_slice_once(seen: _Seen) -> Iterator[str]:
+    for name, listed_here in seen.lists.items():
         if listed_here != sorted(listed_here):
             yield f"{name} is not sorted by slice"
-    listed = list(chain(*lists.values()))
+    listed = list(chain(*seen.lists.values()))
     told = set(listed)
-    if len(told) != len(listed) or sum(map(told.__contains__, map(_ID, snapshot.slices))) != len(told):
+    if len(told) != len(listed) or not told <= seen.named.keys():
         yield f"not every slice is in exactly one list: {sorted(listed)}"
     # What a plan says nothing about stays because it is at work; most are simply that, and not looked at one by one.
-    others = compress(snapshot.slices, map(is_, map(_WORKS_IN, snapshot.slices), repeat(None)))
-    for one in others:
+    for one in seen.others:
         if one.id not in told and (not one.busy or one.state != State.READY):
             yield f"{one.id} stays without a reason"
-    changed = told.difference(lists["stays"])
-    if not changed:
-        return
-    state = {name: slices[name].state for name in changed if name in slices}
-    for name, allowed in (("cancel", IN_FLIGHT), ("drain", {State.READY}), ("uncordon", RECALLABLE)):
-        wrong = [slice_id for slice_id in lists[name] if state.get(slice_id) not in allowed]
-        yield from (f"{name} of {slice_id}, which is {state.get(slice_id)}" for slice_id in wrong)
-    for name in ("mark", "unmark"):
-        yield from (f"{name} of {one}, not ready" for one in lists[name] if state.get(one) != State.READY)
+    for name, allowed in _CHANGED_IN.items():
+        for slice_id in seen.lists[name]:
+            state = seen.named[slice_id].state if slice_id in seen.named else None
+            if state not in allowed:
+                yield f"{name} of {slice_id}, which is {state}"
 
 
 def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -93,26 +118,29 @@ def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         yield "waiting is not sorted by demand"
 
 
-def _nothing_lands_on_what_goes(slices: Mapping[str, Slice], plan: Plan) -> Iterator[str]:
-    targets = {placement.on for placement in plan.placements}
-    if not targets:
+def _nothing_lands_on_what_goes(seen: _Seen, plan: Plan) -> Iterator[str]:
+    if not seen.targets:
         return
     new = {name for launch in plan.launches for name in launch.names()}
-    in_order = sorted(targets)
-    yield from (f"placed on unknown {target}" for target in in_order if target not in slices and target not in new)
     for change in (*plan.cancel, *plan.drain, *plan.mark):
-        if change.slice in targets:
+        if change.slice in seen.targets:
             yield f"{change.slice} gets tasks and goes ({change.reason.code})"
     back = {change.slice for change in (*plan.uncordon, *plan.unmark)}
-    for target, item in ((target, slices[target]) for target in in_order if target in slices):
-        if item.state in ENDING:
+    for target in sorted(seen.targets):
+        item = seen.named.get(target)
+        if item is None:
+            if target not in new:
+                yield f"placed on unknown {target}"
+        elif item.state in ENDING:
             yield f"{target} gets tasks and is {item.state}"
-        if (item.state in RECALLABLE or item.marked_until is not None) and target not in back:
+        elif (item.state in RECALLABLE or item.marked_until is not None) and target not in back:
             yield f"{target} gets tasks and is not called back"
 
 
-def _placed_tasks_fit(snapshot: Snapshot, slices: Mapping[str, Slice], plan: Plan) -> Iterator[str]:
+def _placed_tasks_fit(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     """What is placed on a slice is in sum at most what it has free: necessary, and computed without the room."""
+    if not seen.targets:
+        return
     demands = {demand.id: demand for demand in snapshot.demands}
     load: dict[str, dict[str, int]] = {}
     for placement in plan.placements:
@@ -123,7 +151,7 @@ def _placed_tasks_fit(snapshot: Snapshot, slices: Mapping[str, Slice], plan: Pla
                 needs[name] = needs.get(name, 0) + amount * placement.count
     groups = {group.name: group for group in snapshot.groups}
     for target, needs in load.items():
-        item = slices.get(target)
+        item = seen.named.get(target)
         group = groups[item.group if item else target.split(":")[1]]
         free = _free(group, item)
         for name, amount in sorted(needs.items()):
@@ -142,13 +170,14 @@ def _free(group: Group, item: Slice | None) -> dict[str, int]:
     return free
 
 
-def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     if not plan.launches:
         return
     groups = {group.name: group for group in snapshot.groups}
     cancelled = {change.slice for change in plan.cancel}
-    counted = [s for s in snapshot.slices if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
-    have = Counter([item.group for item in counted])
+    counted = [s for s in seen.others if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
+    have = seen.at_work()
+    have.update([item.group for item in counted])
     flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
     gangs = {demand.id for demand in snapshot.demands if demand.gang}
     gang_placed = {placement.on for placement in plan.placements if placement.demand in gangs}
@@ -170,43 +199,42 @@ def _limits_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         yield f"{cost + added} nanodollars per hour, ceiling {snapshot.cluster.max_hourly_cost}"
 
 
-def _floors_hold(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     """Our own doing never undercuts ``min``, and never touches what is protected."""
-    gone = {change.slice: change.reason.code for change in (*plan.cancel, *plan.drain)}
-    back = {change.slice for change in plan.uncordon}
-    shrinking = {item.group for item in snapshot.slices if item.id in gone} if gone else set()
-    for group in [group for group in snapshot.groups if group.name in shrinking]:
-        mine = [item for item in snapshot.slices if item.group == group.name]
-        before = sum(item.state in OFFERING or item.id in back for item in mine)
-        released = [item.id for item in mine if item.id in gone]
+    gone = [change.slice for change in (*plan.cancel, *plan.drain)]
+    if not gone:
+        return
+    leaving = [seen.named[name] for name in gone if name in seen.named]
+    back, at_work = set(seen.lists["uncordon"]), seen.at_work()
+    for group in snapshot.groups:
+        released = [item.id for item in leaving if item.group == group.name]
+        if not released:
+            continue
+        mine = [item for item in seen.others if item.group == group.name]
+        before = at_work[group.name] + sum([item.state in OFFERING or item.id in back for item in mine])
         if before - len(released) < group.min:
             yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
         yield from (f"{name} is protected and goes" for name in released if name in group.protected)
 
 
-def _launch_or_release(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
     """No plan launches and releases the same group, but for consolidation."""
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
-    leaving = (*plan.cancel, *plan.drain, *plan.mark)
-    if not bought or not leaving:
-        return
-    group = {item.id: item.group for item in snapshot.slices}
-    for change in leaving:
-        if group[change.slice] in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
-            yield f"{group[change.slice]} is launched, and {change.slice} goes ({change.reason.code})"
+    for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark)):
+        if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
+            yield f"{group} is launched, and {change.slice} goes ({change.reason.code})"
 
 
-def _frozen_stays(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     """Nothing is launched in a frozen group, nothing of it goes, and only demand takes a mark off."""
     frozen = {group.name for group in snapshot.groups if group.frozen}
     if not frozen:
         return
     yield from (f"{name} is frozen and launched" for name in plan.launch if name in frozen)
-    group = {item.id: item.group for item in snapshot.slices}
     rules = [change for change in plan.unmark if change.reason.code != Code.DEMAND]
-    for change in (*plan.cancel, *plan.drain, *plan.mark, *rules):
-        if group[change.slice] in frozen:
-            yield f"{group[change.slice]} is frozen, and {change.slice} is changed ({change.reason.code})"
+    for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark, *rules)):
+        if group in frozen:
+            yield f"{group} is frozen, and {change.slice} is changed ({change.reason.code})"
 
 
 def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from .draft import Draft
 from .lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
@@ -10,14 +11,30 @@ from .plan import Change
 from .reasons import Code, Reason, plural, seconds
 from .releasing import Release
 
+_GOING: Final = {
+    **{state: Reason(Code.ENDING, f"{state}: it is on its way out or gone") for state in ENDING},
+    **{
+        state: Reason(Code.DRAINING, f"{state}: it takes no new work and ends when it is empty") for state in RECALLABLE
+    },
+}
+_COMING: Final = {
+    state: Reason(Code.LAUNCHING, f"{state}: nobody needs it now; once ready it falls under the idle rules")
+    for state in IN_FLIGHT
+}
+
 
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
     """Every slice that this plan does not move and that is not simply at work, and why it stays."""
-    draft = release.draft
-    placed = (position for position in release.placed if position < len(draft.slices))
-    for position in sorted({*draft.layout.others, *placed}):
-        if position not in moved and not _is_at_work(release, position):
-            yield Change(draft.slices[position].id, _reason_to_stay(release, position))
+    slices = release.draft.slices
+    placed = [position for position in release.placed if position < len(slices)]
+    for position in sorted({*release.draft.layout.others, *placed}):
+        if position in moved:
+            continue
+        item = slices[position]
+        if item.state in _GOING:
+            yield Change(item.id, _GOING[item.state])
+        elif not _is_at_work(release, position):
+            yield Change(item.id, _reason_to_stay(release, position))
 
 
 def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
@@ -38,10 +55,6 @@ def _is_at_work(release: Release, position: int) -> bool:
 
 def _reason_to_stay(release: Release, position: int) -> Reason:
     draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of(position)
-    if item.state in ENDING:
-        return Reason(Code.ENDING, f"{item.state}: it is on its way out or gone")
-    if item.state in RECALLABLE:
-        return Reason(Code.DRAINING, f"{item.state}: it takes no new work and ends when it is empty")
     assert group is not None  # slices of a removed group are released
     kind = draft.groups[group]
     if position in release.placed:
@@ -83,5 +96,4 @@ def _in_flight(release: Release, position: int) -> Reason:
     floor = release.floor(position)
     if floor is not None:
         return floor
-    state = release.draft.slices[position].state
-    return Reason(Code.LAUNCHING, f"{state}: nobody needs it now; once ready it falls under the idle rules")
+    return _COMING[release.draft.slices[position].state]

@@ -1,24 +1,21 @@
 """The groups of a snapshot as tables: what a new slice of each has, costs and looks like.
 
-They are the same in one plan after the other, so the last few sets of groups that were asked about are remembered. That
-saves time and changes no answer: what is remembered follows from the groups alone, and nobody may write to it.
+They are the same in one plan after the other, so the last few that were asked for are remembered (``recent``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
+from .lazily import lazily
+from .recent import Recent
 from .room import Ints, Kinds, Room, amounts_matrix
 from .shapes import largest_nodes
 from .snapshot import Group
-
-REMEMBERED: Final = 8
-"""Sets of groups. A loop asks about one or two, and a plan that explains itself about a few more."""
 
 _LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
 """What a line-up is made of: not the limits of a group, nor what its provider and its operator say today."""
@@ -27,7 +24,8 @@ _LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "label
 class Lineup:
     """Groups in name order, a row each."""
 
-    def __init__(self, groups: tuple[Group, ...]) -> None:
+    def __init__(self, groups: tuple[Group, ...], looks: Sequence[tuple[object, ...]]) -> None:
+        self.looks = looks
         self.index: Mapping[str, int] = {group.name: position for position, group in enumerate(groups)}
         self.kinds = Kinds.of(name for group in groups for name, _ in group.resources)
         self.totals = _fixed(amounts_matrix([dict(group.resources) for group in groups], self.kinds))
@@ -37,7 +35,7 @@ class Lineup:
         self.rank = _fixed(np.array([group.rank for group in groups], np.int64))
         self.node_labels = [group.node_labels() for group in groups]
 
-    @cached_property
+    @lazily
     def fresh(self) -> Room:
         """An empty node of each group, to be asked what fits on it."""
         room = Room.fresh(self.kinds, self.totals)
@@ -45,7 +43,7 @@ class Lineup:
             _fixed(table)
         return room
 
-    @cached_property
+    @lazily
     def labels(self) -> dict[str, set[str]]:
         """Every label that some group has, with its values."""
         found: dict[str, set[str]] = {}
@@ -60,22 +58,11 @@ def _fixed(table: Ints) -> Ints:
     return table
 
 
-class _Memory:
-    """The line-ups that were asked for last, the newest first."""
-
-    def __init__(self) -> None:
-        self._known: tuple[tuple[list[tuple[object, ...]], Lineup], ...] = ()
-
-    def __call__(self, groups: tuple[Group, ...]) -> Lineup:
-        """The line-up of groups that come in name order."""
-        looks, known = list(map(_LOOKS, groups)), self._known
-        for those, lineup in known:
-            if those == looks:
-                return lineup
-        made = Lineup(groups)
-        self._known = ((looks, made), *known[: REMEMBERED - 1])
-        return made
+_RECENT: Final = Recent[Lineup](8)
+"""A loop asks about one or two sets of groups, and a plan that explains itself about a few more."""
 
 
-lineup_of: Final = _Memory()
-"""Labels cannot be hashed, so this is no ``lru_cache``: it compares, which is quick where the parts are the same."""
+def lineup_of(groups: tuple[Group, ...]) -> Lineup:
+    """The line-up of groups that come in name order. Nobody may write to it."""
+    looks = list(map(_LOOKS, groups))  # labels cannot be hashed; to compare is quick where the parts are the same
+    return _RECENT(lambda known: known if known.looks == looks else None, lambda: Lineup(groups, looks))

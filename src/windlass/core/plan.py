@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
+from .lazily import lazily
 from .quantities import dollars
 from .reasons import Reason
 from .snapshot import Choose, Seconds
@@ -130,7 +130,7 @@ class Plan:
     _placements: Callable[[], tuple[Placement, ...]] = field(repr=False, compare=False)
     _unblocks: Callable[[], Mapping[str, tuple[Unblock, ...]]] = field(repr=False, compare=False)
 
-    @cached_property
+    @lazily
     def launch(self) -> dict[str, int]:
         """Slices to launch, by group."""
         counts: dict[str, int] = {}
@@ -138,17 +138,17 @@ class Plan:
             counts[item.group] = counts.get(item.group, 0) + item.count
         return dict(sorted(counts.items()))
 
-    @cached_property
+    @lazily
     def keep(self) -> tuple[Change, ...]:
         """Every slice that stays, and why: those of ``stays``, and the busy ones."""
         return tuple(sorted((*self.stays, *self._busy()), key=attrgetter("slice")))
 
-    @cached_property
+    @lazily
     def placements(self) -> tuple[Placement, ...]:
         """Where each demand goes, by demand and target."""
         return self._placements()
 
-    @cached_property
+    @lazily
     def unblocks(self) -> Mapping[str, tuple[Unblock, ...]]:
         """For each demand that waits: single changes that would place it, the smallest first."""
         return self._unblocks()

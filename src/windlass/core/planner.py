@@ -44,21 +44,21 @@ def plan(snapshot: Snapshot) -> Plan:
 
     called_back = _called_back(release)
     marks, unmarks = marks_of(release)
-    gone = [(position, reason) for position, reason in sorted(draft.released.items())]
+    slices, gone = draft.slices, [(draft.slices[p], reason) for p, reason in sorted(draft.released.items())]
     moved = {*draft.released, *called_back, *release.marks, *release.unmarks}
     return Plan(
         now=snapshot.now,
         strategy=draft.strategy,
         launches=tuple(_launches(draft)),
-        cancel=tuple(Change(draft.slices[p].id, r) for p, r in gone if draft.slices[p].state in IN_FLIGHT),
-        drain=tuple(Change(draft.slices[p].id, r) for p, r in gone if draft.slices[p].state not in IN_FLIGHT),
-        uncordon=tuple(Change(draft.slices[p].id, r) for p, r in sorted(called_back.items())),
+        cancel=tuple([Change(item.id, reason) for item, reason in gone if item.state in IN_FLIGHT]),
+        drain=tuple([Change(item.id, reason) for item, reason in gone if item.state not in IN_FLIGHT]),
+        uncordon=tuple([Change(slices[p].id, reason) for p, reason in sorted(called_back.items())]),
         mark=tuple(marks),
         unmark=tuple(unmarks),
         stays=tuple(kept(release, moved)),
         waiting=waiting,
         hourly_cost=_hourly_cost(draft),
-        mistakes=tuple(f"{demand.id}: {mistake}" for demand, mistake in draft.invalid),
+        mistakes=tuple([f"{demand.id}: {mistake}" for demand, mistake in draft.invalid]),
         _busy=lambda: busy(release, moved),
         _placements=lambda: placements(draft),
         _unblocks=lambda: Unblocker(snapshot, waiting, _what_if).all(),
@@ -168,7 +168,7 @@ def placements(draft: Draft) -> tuple[Placement, ...]:
                 some = min(left, count)
                 totals[name, target] = totals.get((name, target), 0) + some
                 left, count = left - some, count - some
-    return tuple(Placement(demand, count, on) for (demand, on), count in sorted(totals.items()))
+    return tuple([Placement(demand, count, on) for (demand, on), count in sorted(totals.items())])
 
 
 def _targets(draft: Draft, served: Served) -> Iterator[tuple[str, int]]:

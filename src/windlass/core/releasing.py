@@ -146,9 +146,9 @@ def release_idle(release: Release) -> None:
         if timeout is None:
             continue
         ready = draft.layout.of(group, State.READY)
-        idle = [p for p in ready if not (draft.busy(p) or p in release.placed or p in draft.released)]
+        idle = [p for p in ready if p not in release.placed and p not in draft.released and not draft.busy(p)]
         too_soon: dict[Seconds, Reason] = {}
-        for since, backwards in sorted((draft.slices[p].idle_since(draft.now), -p) for p in idle):
+        for since, backwards in sorted([(draft.slices[p].idle_since(draft.now), -p) for p in idle]):
             position, span = -backwards, draft.now - since
             if span < timeout:
                 if since not in too_soon:

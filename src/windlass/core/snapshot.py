@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from typing import Literal
+from functools import lru_cache
+from operator import attrgetter
+from typing import Final, Literal
 
 from .conditions import Condition, Taint, Toleration
+from .lazily import lazily
 from .lifecycle import IN_FLIGHT, State
 from .quantities import ACCELERATORS, DEVICE
 
@@ -131,6 +133,10 @@ class Node:
         return self.tasks > 0 or any(amount for _, amount in self.used)
 
 
+_BUSY: Final = attrgetter("busy")
+_HEALTHY: Final = attrgetter("healthy")
+
+
 @dataclass(frozen=True)
 class Slice:
     """The unit that is bought and released: one node, or several hosts that live and die together. A loop hands in the
@@ -143,35 +149,37 @@ class Slice:
     marked_until: Seconds | None = None
     nodes: tuple[Node, ...] = ()
 
-    @cached_property
+    @lazily
     def busy(self) -> bool:
-        return any(node.busy for node in self.nodes)
+        return any(map(_BUSY, self.nodes))
 
-    @cached_property
+    @lazily
     def at_work(self) -> bool:
         """Whether it counts as busy; what is still on its way does not."""
         return self.busy and self.state not in IN_FLIGHT
 
-    @cached_property
+    @lazily
     def works_in(self) -> str | None:
         """Its group, if it is simply at work: ready, busy, healthy, not marked. None: there is more to say about it."""
         simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
         return self.group if simply else None
 
-    @cached_property
+    @lazily
     def healthy(self) -> bool:
-        return all(node.healthy for node in self.nodes)
+        return all(map(_HEALTHY, self.nodes))
 
-    @cached_property
+    @lazily
     def tasks(self) -> int:
-        return sum(node.tasks for node in self.nodes)
+        return sum([node.tasks for node in self.nodes])
 
-    @cached_property
+    @lazily
     def offering_nodes(self) -> tuple[Node, ...]:
         """Its nodes that can take work, by id."""
-        return tuple(sorted((node for node in self.nodes if node.healthy), key=lambda node: node.id))
+        if self.healthy and len(self.nodes) == 1:
+            return self.nodes
+        return tuple(sorted([node for node in self.nodes if node.healthy], key=lambda node: node.id))
 
-    @cached_property
+    @lazily
     def loads(self) -> tuple[Amounts, ...]:
         """What each of these uses; equal loads are, as a rule, one object."""
         return _same(tuple([node.used for node in self.offering_nodes]))
@@ -207,7 +215,7 @@ class Demand:
 
     @property
     def count(self) -> int:
-        return sum(bundle.count for bundle in self.bundles)
+        return sum([bundle.count for bundle in self.bundles])
 
     def mistake(self) -> str | None:
         """Why no machine could ever be told to run it; a loop that reads such a record goes on without it."""

@@ -1,0 +1,118 @@
+"""The nodes that offer room, a row each: whose they are, how near their room is, and how much of it is free.
+
+All of it follows from the slices and from what the groups look like, whatever is asked for. So as long as no slice
+changes, it is kept (``recent``): demand that waits is asked about in one plan after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+
+from .lifecycle import ENDING, IN_FLIGHT, State
+from .lineup import Lineup
+from .muster import FEW, Muster
+from .offers import READY_TIER, tier_of
+from .recent import Recent
+from .room import Ints, Kinds, Room
+from .snapshot import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Rows in the order of slice id and node id."""
+
+    muster: Muster
+    lineup: Lineup
+    group: Ints
+    position: Ints
+    """The place of its slice."""
+    tier: Ints
+    room: Room
+
+    @classmethod
+    def of(cls, muster: Muster, lineup: Lineup) -> Ground:
+        slices = muster.slices
+        loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), slices))
+        group_of = _working_groups(muster, lineup)
+        tier_at = np.full(len(loads), READY_TIER, np.int64)
+        for (name, state), places in muster.standing.items():
+            group = lineup.index.get(name)
+            if group is None or state in ENDING:
+                for place in places:
+                    loads[place] = ()
+                continue
+            group_of[places] = group
+            marked = state == State.READY  # only then are slices of one state not equally near
+            tier_at[places] = [tier_of(slices[place]) or READY_TIER for place in (places if marked else places[:1])]
+            if state in IN_FLIGHT:
+                empty: tuple[Amounts, ...] = ((),) * int(lineup.hosts[group])
+                for place in places:
+                    loads[place] = empty
+        # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
+        keys = list(map(id, loads))
+        found = dict(zip(keys, loads, strict=True))
+        number = dict(zip(found, range(len(found)), strict=True))
+        which = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
+        size = np.array([len(one) for one in found.values()], np.int64)
+        each = size[which]
+        before = (size.cumsum() - size)[which]
+        position: Ints
+        if size.max(initial=0) > 1:
+            position = np.repeat(np.arange(len(loads)), each)
+            ahead = each.cumsum() - each
+            usage = np.arange(len(position), dtype=np.int64) + (before - ahead)[position]
+        else:
+            position = each.nonzero()[0]
+            usage = before[position]
+        group_at = group_of[position]
+        used = _used(chain.from_iterable(found.values()), lineup.kinds)
+        total = lineup.totals[group_at]
+        room = Room(lineup.kinds, total, np.maximum(total - used[usage], 0), lineup.fresh.present[group_at])
+        tier = tier_at[position]
+        for table in (group_at, position, tier, *room.tables()):
+            table.flags.writeable = False
+        return cls(muster, lineup, group_at, position, tier, room)
+
+
+def _working_groups(muster: Muster, lineup: Lineup) -> Ints:
+    """For each slice the group that it is simply at work in; -1: none."""
+    at_work = [name for name, many in muster.at_work.items() if many]
+    if len(at_work) > 1:
+        numbers: dict[str | None, int] = {None: -1}
+        numbers.update(lineup.index)
+        return np.fromiter(map(numbers.__getitem__, muster.works_in), np.int64, len(muster.slices))
+    result = np.full(len(muster.slices), lineup.index[at_work[0]] if at_work else -1, np.int64)
+    result[muster.others] = -1
+    return result
+
+
+def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
+    """A row for each load, a column for each kind; what no group has is left out."""
+    lines = []
+    for load in loads:
+        line = [0] * len(kinds.names)
+        for name, amount in load:
+            if name in kinds.column:
+                line[kinds.column[name]] = amount
+        lines.append(line)
+    return np.array(lines, np.int64).reshape(len(lines), len(kinds.names))
+
+
+_RECENT: Final = Recent[Ground](2)
+
+
+def ground_of(muster: Muster, lineup: Lineup) -> Ground:
+    """The rows of slices of which none works in a group that the line-up does not have. Nobody may write to it."""
+
+    def same(known: Ground) -> Ground | None:
+        return known if known.muster is muster and known.lineup is lineup else None
+
+    if len(muster.slices) < FEW:
+        return Ground.of(muster, lineup)
+    return _RECENT(same, lambda: Ground.of(muster, lineup))

@@ -1,0 +1,38 @@
+"""``lazily``: an attribute that is worked out when it is first asked for, and then stays.
+
+Like ``functools.cached_property``, at half its price: no lock, and the value lies beside the other attributes of the
+object, which therefore needs no dictionary of its own. Every change of a slice makes a new one, and each is asked a
+handful of such questions. Two threads that ask at the same time both work it out and get the same: what is asked here
+follows from the object alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class lazily(Generic[T]):  # noqa: N801 - reads as a decorator
+    """Marks a method without arguments as such an attribute."""
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazily[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> lazily[T] | T:
+        if instance is None:
+            return self
+        value = self._work(instance)
+        object.__setattr__(instance, self._name, value)  # also where the object is frozen to everybody else
+        return value
