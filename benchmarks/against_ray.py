@@ -23,13 +23,13 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any
 
-import windlass
 from windlass.core.snapshot import Choose
 
 from .inputs import GIB, Needs, Problem, Size, as_snapshot, make, one_each
+from .planning import plan_time
 from .table import Table, number, seconds
 from .targets import Check, at_least, at_most
-from .timing import cpu_time, cpu_time_in_child
+from .timing import cpu_time_in_child
 
 NAME = "against_ray"
 TITLE = "Against Ray's scheduler"
@@ -70,7 +70,7 @@ def sizes(which: str) -> list[Size]:
 
 def with_windlass(problem: Problem, choose: Choose, price: Callable[[Needs], int] | None) -> dict[str, Any]:
     snapshot = as_snapshot(problem, choose, price)
-    timed = cpu_time(lambda: windlass.plan(snapshot))
+    timed = plan_time(snapshot)
     unserved = sum(item.count for item in timed.result.waiting)
     return {"seconds": timed.seconds, "unserved": unserved, **bought(problem, timed.result.launch)}
 

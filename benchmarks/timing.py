@@ -35,10 +35,12 @@ def cpu_time(
     repeats: int = REPEATS,
     enough: float = ENOUGH_SECONDS,
     clock: Callable[[], float] = time.process_time,
+    before: Callable[[], None] = lambda: None,
 ) -> Timed[Result]:
-    """The median CPU time of ``work``, and the result of its last run."""
+    """The median CPU time of ``work``, and the result of its last run. ``before`` is called before each, untimed."""
     times: list[float] = []
     while True:
+        before()
         gc.collect()
         started = clock()
         result = work()
