@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
 
 from windlass.core.lifecycle import State
@@ -21,6 +22,7 @@ from .chance import Chance
 from .distorting import distorted
 from .faults import Fault, FaultKind, Storm
 from .jobs import Interrupted, Job, Run
+from .joining import Compared, Joining
 from .machines import LiveHost
 from .offered import Offered
 from .placing import Placed, Places
@@ -53,7 +55,7 @@ class SimulatedWorkload:
     def __init__(
         self,
         groups: Iterable[Group],
-        hosts: Callable[[], Sequence[LiveHost]],
+        hosts: Joining | Callable[[], Sequence[LiveHost]],
         *,
         now: Callable[[], float],
         jobs: Iterable[Job] = (),
@@ -62,11 +64,11 @@ class SimulatedWorkload:
         faults: Iterable[Fault] = (),
         struck: dict[str, int] | None = None,
     ) -> None:
-        """``hosts``: the hosts that have joined, such as ``SimulatedProvider.live_hosts``; a tuple that is the same
-        object as before has not changed. ``struck`` counts the faults."""
+        """``hosts``: the hosts that have joined, all of them, such as ``SimulatedProvider.live_hosts``, or what changes
+        about them. ``struck`` counts the faults."""
         self._groups = {group.name: group for group in groups}
         self._places = Places(self._groups.values())
-        self._hosts = hosts
+        self._hosts = hosts if isinstance(hosts, Joining) else Compared(hosts)
         self._now = now
         self._storm = Storm.of(faults, Chance(seed), struck)
         self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
@@ -79,7 +81,6 @@ class SimulatedWorkload:
         self._voided: dict[str, int] = {}
         self._forgotten: set[str] = set()
         self._looks = 0
-        self._last_hosts: Sequence[LiveHost] = ()
         self._joined: dict[str, LiveHost] = {}
         self._slices: dict[str, dict[str, LiveHost]] = {}
         self._nodes: dict[str, WorkNode] = {}
@@ -98,7 +99,9 @@ class SimulatedWorkload:
         self._touched: dict[str, bool | None] = {}
         """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
         not there."""
-        self._seen_waiting: dict[str, Demand] = {}
+        self._seen_waiting: tuple[Demand, ...] = ()
+        self._seen_words: tuple[Acknowledgement, ...] = ()
+        """What waited and what there was to say about cordons at the last look."""
         self._stirred: dict[str, None] = {}
         """Jobs of which tasks have begun or ended."""
         self.requests = tuple(requests)
@@ -121,8 +124,8 @@ class SimulatedWorkload:
         self.step()
         self._looks += 1
         self._touched.clear()
-        self._seen_waiting = dict(self._waiting)
         now, looks = self._now(), self._looks
+        self._seen_waiting, self._seen_words = self._queue(), self._words(now)
         if self._storm.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
         if self._storm.strikes("observe-hangs", now, looks):
@@ -131,7 +134,7 @@ class SimulatedWorkload:
             demands=self._queue(),
             requests=self.requests,
             nodes=self._view(),
-            acknowledged=tuple(self._words(now)) if self._cordons else (),
+            acknowledged=self._told(self._seen_words, now),
         )
         return distorted(view, self._storm, now, looks) if self._storm.faults else view
 
@@ -141,16 +144,27 @@ class SimulatedWorkload:
             self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
         return self._demands
 
-    def _words(self, now: float) -> list[Acknowledgement]:
-        words = []
-        doubling = "ack-doubled" in self._storm.by_kind
-        for slice_id, cordon in sorted(self._cordons.items()):
-            if cordon.acknowledged_from <= now:
-                word = Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
-                words.append(word)
-                if doubling and self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch):
-                    words.append(word)
-        return words
+    def _words(self, now: float) -> tuple[Acknowledgement, ...]:
+        """What there is to say about cordons, by slice."""
+        if not self._cordons:
+            return ()
+        return tuple(
+            [
+                Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
+                for slice_id, cordon in sorted(self._cordons.items())
+                if cordon.acknowledged_from <= now
+            ]
+        )
+
+    def _told(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
+        """The same in a storm: some of it twice."""
+        if not words or "ack-doubled" not in self._storm.by_kind:
+            return words
+        doubled = [
+            (word, word) if self._storm.strikes("ack-doubled", now, word.slice_id, word.epoch) else (word,)
+            for word in words
+        ]
+        return tuple(chain.from_iterable(doubled))
 
     async def changed(self) -> None:
         await asyncio.Event().wait()  # what changes here changes with the clock alone: ``next_event`` tells
@@ -193,8 +207,7 @@ class SimulatedWorkload:
         for known in (self._cordons, self._seen, self._voided):
             for slice_id in slice_ids:
                 known.pop(slice_id, None)
-        if any(slice_id in self._slices for slice_id in slice_ids):
-            self._last_hosts = ()  # looked at anew, though they are the same
+        self._meet_hosts(self._now(), [slice_id for slice_id in slice_ids if slice_id in self._slices])
         self.step()
 
     async def close(self) -> None:
@@ -246,10 +259,16 @@ class SimulatedWorkload:
 
     def is_as_seen(self) -> bool:
         """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
-        and have work now: then a plan that goes by what waits and what is idle would be the same."""
-        if self._cordons or self._waiting != self._seen_waiting:
+        and have work now, and nothing new is to be said about a cordon: then a plan that goes by what waits, by what is
+        idle and by what was acknowledged would be the same. A cordon that is lifted or forgotten is no news to who
+        asked for it."""
+        if self._queue() != self._seen_waiting:
             return False
-        return all(had_work is (self._runs.tasks(name) > 0) for name, had_work in self._touched.items())
+        tasks = self._runs.tasks
+        for name, had_work in self._touched.items():
+            if had_work is not (tasks(name) > 0):
+                return False
+        return all(word in self._seen_words for word in self._words(self._now()))
 
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
@@ -305,32 +324,39 @@ class SimulatedWorkload:
 
     # -- hosts ------------------------------------------------------------------------------------------------------
 
-    def _meet_hosts(self, now: float) -> None:
-        """Hosts that have joined or left since the last time."""
-        hosts = self._hosts()
-        if hosts is self._last_hosts and isinstance(hosts, tuple):
+    def _meet_hosts(self, now: float, forgotten: Iterable[str] = ()) -> None:
+        """Hosts that have joined or left since the last time; those of forgotten slices are as good as gone."""
+        changes = self._hosts.changes()
+        if forgotten:
+            changes = {**changes, **dict.fromkeys(forgotten, ())}
+        if not changes:
             return
-        self._last_hosts = hosts
-        there = {host.id: host for host in hosts if host.slice_id not in self._forgotten}
-        left = [name for name in self._joined if name not in there] if self._joined.keys() - there.keys() else []
-        for name in left:
-            host = self._joined.pop(name)
-            self._slices[host.slice_id].pop(name)
-            if not self._slices[host.slice_id]:
-                del self._slices[host.slice_id]
-            self._idle_since.pop(name, None)
-            self._spells.pop(name, None)
-            self._touch(name, host.slice_id)
-            self._nodes.pop(name, None)
-        self._interrupt([key for name in left for key in self._runs.on_node(name)], "node gone")
-        known = self._joined.get
-        for name, host in [(name, host) for name, host in there.items() if known(name) is not host]:
-            if known(name) != host:
-                self._joined[name] = host
-                self._slices.setdefault(host.slice_id, {})[name] = host
-                self._idle_since.setdefault(name, now)
-                self._fall_ill(host, now)
-                self._touch(name)
+        left, joined = list[LiveHost](), list[LiveHost]()
+        for slice_id, hosts in changes.items():
+            known = self._slices.get(slice_id, {})
+            there = {} if slice_id in self._forgotten else {host.id: host for host in hosts}
+            left += [host for name, host in known.items() if name not in there]
+            joined += [host for name, host in there.items() if known.get(name) != host]
+        for host in left:
+            self._leave(host)
+        self._interrupt([key for host in left for key in self._runs.on_node(host.id)], "node gone")
+        for host in joined:
+            self._joined[host.id] = host
+            self._slices.setdefault(host.slice_id, {})[host.id] = host
+            self._idle_since.setdefault(host.id, now)
+            self._fall_ill(host, now)
+            self._touch(host.id)
+
+    def _leave(self, host: LiveHost) -> None:
+        del self._joined[host.id]
+        hosts = self._slices[host.slice_id]
+        del hosts[host.id]
+        if not hosts:
+            del self._slices[host.slice_id]
+        self._idle_since.pop(host.id, None)
+        self._spells.pop(host.id, None)
+        self._touch(host.id, host.slice_id)
+        self._nodes.pop(host.id, None)
 
     def _fall_ill(self, host: LiveHost, now: float) -> None:
         """Whether and when a node will be out of sight or unwell for a while."""
