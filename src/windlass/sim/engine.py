@@ -385,9 +385,7 @@ class Engine:
         """When something is due that is not the work's own doing."""
         now = self.now()
         instants = [self.faults_end if now < self.faults_end else inf]
-        for cloud in self.clouds.values():
-            if (at := cloud.next_event()) is not None:
-                instants.append(at)
+        instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
         if self.blue or self.later:
             instants += [at for at, _ in (*self.blue[:1], *self.later)]
         if self.script.recordings:
