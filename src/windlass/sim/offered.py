@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from windlass.core.snapshot import Amounts, Demand, Slice
 
@@ -27,18 +27,19 @@ class Offered:
             self._free[slice_id] = free
             self._by_free.setdefault(free, {})[slice_id] = item
 
-    def with_room(self, demands: Iterable[Demand]) -> Iterator[Slice]:
+    def with_room(self, demands: Iterable[Demand]) -> list[Slice]:
         """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
         if not self._by_free:
-            return
-        least = _least(demands)
+            return []
+        least, found = _least(demands), list[Slice]()
         for free, slices in self._by_free.items():
             has = dict(free).get
             for kind, some in least:
                 if has(kind, 0) < some:
                     break
             else:
-                yield from slices.values()
+                found += slices.values()
+        return found
 
 
 def _least(demands: Iterable[Demand]) -> Amounts:

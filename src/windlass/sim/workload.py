@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
+from operator import attrgetter
 
 from windlass.core.lifecycle import State
 from windlass.core.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
@@ -95,6 +96,8 @@ class SimulatedWorkload:
         self._spells: dict[str, Spell] = {}
         self._turns: list[tuple[float, str]] = []
         """When a spell begins or ends."""
+        self._due = self._coming[0][0] if self._coming else inf
+        """Nothing happens by itself before this, but that hosts come and go."""
         self._room_changed = False
         self._touched: dict[str, bool | None] = {}
         """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
@@ -126,17 +129,14 @@ class SimulatedWorkload:
         self._touched.clear()
         now, looks = self._now(), self._looks
         self._seen_waiting, self._seen_words = self._queue(), self._words(now)
+        if not self._storm.faults:
+            return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
         if self._storm.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
         if self._storm.strikes("observe-hangs", now, looks):
             await asyncio.Event().wait()
-        view = WorkloadView(
-            demands=self._queue(),
-            requests=self.requests,
-            nodes=self._view(),
-            acknowledged=self._told(self._seen_words, now),
-        )
-        return distorted(view, self._storm, now, looks) if self._storm.faults else view
+        view = WorkloadView(self._queue(), self.requests, self._view(), self._told(self._seen_words, now))
+        return distorted(view, self._storm, now, looks)
 
     def _queue(self) -> tuple[Demand, ...]:
         """What waits, by id; the very same while nothing has changed."""
@@ -218,6 +218,7 @@ class SimulatedWorkload:
     def submit(self, job: Job) -> None:
         """One more job, under an id of its own; it arrives at its time, or now if that has passed."""
         heappush(self._coming, (job.arrives, job.id, job))
+        self._due = min(self._due, job.arrives)
 
     def step(self) -> None:
         """Make happen what is due by now: nodes go, tasks end, jobs arrive, waiting work starts."""
@@ -225,11 +226,19 @@ class SimulatedWorkload:
         # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
         # behind a long step would make the one promise that counts look kept.
         self._meet_hosts(now)
-        if self._runs.first_end <= now:
-            for run in self._runs.over(now):
-                self._idle_since[run.node] = run.ends
-                self._touch(run.node)
-                self._end(run)
+        if self._due <= now:
+            self._let_pass(now)
+        if self._room_changed:
+            if self._waiting:
+                self._start()
+            self._room_changed = False  # what has just started took room and made none
+
+    def _let_pass(self, now: float) -> None:
+        """Tasks end, spells turn, jobs arrive."""
+        for run in self._runs.over(now):
+            self._idle_since[run.node] = run.ends
+            self._touch(run.node)
+            self._end(run)
         while self._turns and self._turns[0][0] <= now:
             self._touch(heappop(self._turns)[1])
         while self._coming and self._coming[0][0] <= now:
@@ -238,23 +247,23 @@ class SimulatedWorkload:
             self._waiting[job.id] = replace(job.demand, since=job.arrives)
             self._demands = None
             self._room_changed = True
-        if self._waiting and self._room_changed:
-            self._start()
-            self._room_changed = False  # what has just started took room and made none
+        self._due = min(
+            self._runs.first_end,
+            self._turns[0][0] if self._turns else inf,
+            self._coming[0][0] if self._coming else inf,
+        )
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
-        now, instants = self._now(), [self._runs.next_end() or inf]
+        now = self._now()
+        instants = [self._runs.next_end()]
         if self._coming:
             instants.append(self._coming[0][0])
         if self._turns:
             instants.append(self._turns[0][0])
         if self._cordons:
             instants += [cordon.acknowledged_from for cordon in self._cordons.values()]
-        first = inf
-        for at in instants:
-            if now < at < first:
-                first = at
+        first = min([at for at in instants if at > now], default=inf)
         return first if first < inf else None
 
     def is_as_seen(self) -> bool:
@@ -369,6 +378,7 @@ class SimulatedWorkload:
                 self._spells[host.id] = Spell(kind, begins, begins + spell.seconds)
                 for at in (begins, begins + spell.seconds):
                     heappush(self._turns, (at, host.id))
+                self._due = min(self._due, begins)
                 return
 
     def _spell(self, node: str, now: float) -> FaultKind | None:
@@ -422,8 +432,10 @@ class SimulatedWorkload:
         for name in self._stale_offers:
             self._offers.put(name, self._offer(name) if name in self._slices else None)
         self._stale_offers.clear()
-        queue = self._queue()
-        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in self._cordons]
+        queue, cordons = self._queue(), self._cordons
+        slices = self._offers.with_room(queue)
+        if cordons:
+            slices = [offer for offer in slices if offer.id not in cordons]
         if not slices:
             return
         for item in self._places.placed(slices, queue, self._now()):
@@ -431,20 +443,19 @@ class SimulatedWorkload:
 
     def _offer(self, slice_id: str) -> tuple[Slice, Amounts] | None:
         """A slice with the nodes that can take work, and the most of each resource that is free on one of them."""
-        hosts = self._slices[slice_id]
-        now, group = self._now(), self._groups.get(next(iter(hosts.values())).group)
-        nodes = tuple(
-            [
-                Node(name, *self._runs.usage(name), labels=host.labels)
-                for name, host in (sorted(hosts.items()) if len(hosts) > 1 else hosts.items())
-                if host.present is None and self._spell(name, now) is None
-            ]
-        )
+        hosts = list(self._slices[slice_id].values())
+        now, group = self._now(), self._groups.get(hosts[0].group)
+        if len(hosts) > 1:
+            hosts.sort(key=_BY_ID)
+        if self._spells:
+            hosts = [host for host in hosts if self._spell(host.id, now) is None]
+        usage = self._runs.usage
+        nodes = [Node(host.id, *usage(host.id), labels=host.labels) for host in hosts if host.present is None]
         if group is None or not nodes:
             return None
         used = [dict(node.used) for node in nodes]
         free = tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
-        return Slice(slice_id, group.name, State.READY, nodes=nodes), free
+        return Slice(slice_id, group.name, State.READY, nodes=tuple(nodes)), free
 
     def _begin(self, item: Placed, slice_id: str) -> None:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
@@ -462,6 +473,7 @@ class SimulatedWorkload:
     def _run(self, run: Run) -> None:
         self._stirred[run.job] = None
         self._runs.add(run)
+        self._due = min(self._due, run.ends)
         self._touch(run.node)
 
     def _count(self, name: str, needs: Amounts, more: int) -> None:
@@ -504,4 +516,5 @@ class SimulatedWorkload:
             self._count(run.job, run.needs, run.count)
 
 
+_BY_ID = attrgetter("id")
 _SPELLS: tuple[FaultKind, ...] = ("heartbeat-lost", "unwell")
