@@ -27,6 +27,7 @@ from windlass.core.snapshot import Snapshot
 
 from .cloud import SimulatedProvider
 from .following import Followed
+from .jobs import Job
 from .machines import Machine
 from .workload import SimulatedWorkload
 
@@ -139,18 +140,22 @@ class Checker:
         for cloud in self.clouds.values():
             cloud.step()
             came += cloud.came_lately()
-        found: list[Iterable[tuple[str, str]]] = [
-            self._work_lives(step),
-            self._limits_hold(came) if came else (),
-            self._one_of_each(came),
-            self._gangs_are_whole(),
-        ]
+        found: list[Iterable[tuple[str, str]]] = [self._work_lives(step), self._one_of_each(came)]
+        if came:
+            found.append(self._limits_hold(came))
+        if gangs := self.workload.gangs_that_changed():
+            found.append(_are_whole(gangs))
         if step.leads:
             self._follow(step.after, differing if self.followed.slices is before else None)
-            found += [self._known(step, gone), self._moves_are_right(step, moves), self._idle_clocks(pairs)]
+            found += [self._known(step, gone), self._accounts_add_up(step)]
+            if pairs or self.followed.unproven:
+                found.append(self._idle_clocks(pairs))
+            if moves:
+                found.append(self._moves_are_right(step, moves))
             if step.made is not None:
-                found += [self._nothing_shrinks(step, moves), self._plan_is_right(step)]
-            found.append(self._accounts_add_up(step))
+                found.append(self._plan_is_right(step))
+                if step.made.fold.unknown:
+                    found.append(self._nothing_shrinks(step, moves))
             self._last = step.after
         for invariant, text in chain.from_iterable(found):
             self._tell(invariant, text)
@@ -252,12 +257,6 @@ class Checker:
         for name in sorted(self._doubled):
             yield "S5", f"{name} is there {len(self._machines_of(name))} times"
 
-    def _gangs_are_whole(self) -> Iterator[tuple[str, str]]:
-        """S7: a gang runs whole or not at all."""
-        for job, count in self.workload.gangs_that_changed():
-            if count not in (0, job.demand.count):
-                yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
-
     # -- what is remembered -------------------------------------------------------------------------------------------
 
     def _known(self, step: Step, gone: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -293,8 +292,6 @@ class Checker:
         self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
     ) -> Iterator[tuple[str, str]]:
         """S2, S10, S13: legal, explained, and never a slice that must stay."""
-        if not moves:
-            return
         groups = step.settings.by_name
         for old, new in moves:
             if old is not None and not _in_one_pass(old, new):
@@ -321,7 +318,7 @@ class Checker:
         """S6: while a source is unknown nothing is released."""
         assert step.made is not None
         unknown = step.made.fold.unknown
-        for old, new in moves if unknown else ():
+        for old, new in moves:
             if old is None:
                 continue
             drained = old.state in RECALLABLE and new.state == State.TERMINATING and not new.dead
@@ -406,6 +403,13 @@ class Checker:
             total, cost = totals.get(group, 0), wanted.get(group, 0)
             if total != cost:
                 yield "S14", f"the accounts of {group} hold {total}, its slices cost {cost}"
+
+
+def _are_whole(gangs: Iterable[tuple[Job, int]]) -> Iterator[tuple[str, str]]:
+    """S7: a gang runs whole or not at all."""
+    for job, count in gangs:
+        if count not in (0, job.demand.count):
+            yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
 
 
 def _does_something(plan: Plan) -> bool:
