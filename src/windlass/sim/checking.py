@@ -379,7 +379,7 @@ class Checker:
         """Whether a plan is made again. When only time has passed since the last one, and there is still nothing to
         do, it is less worth it."""
         last, self._planned = self._planned, snapshot
-        new = _does_something(made) or last is None or replace(last, now=snapshot.now) != snapshot
+        new = _does_something(made) or last is None or not _differ_by_time_alone(last, snapshot)
         self._plans[new] += 1
         return self._plans[new] % (REPLAN_EVERY if new else REPLAN_QUIET) == 1
 
@@ -410,6 +410,16 @@ def _are_whole(gangs: Iterable[tuple[Job, int]]) -> Iterator[tuple[str, str]]:
     for job, count in gangs:
         if count not in (0, job.demand.count):
             yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
+
+
+def _differ_by_time_alone(one: Snapshot, other: Snapshot) -> bool:
+    return (
+        one.slices == other.slices
+        and one.demands == other.demands
+        and one.groups == other.groups
+        and one.requests == other.requests
+        and one.cluster == other.cluster
+    )
 
 
 def _does_something(plan: Plan) -> bool:
