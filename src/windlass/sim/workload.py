@@ -20,6 +20,7 @@ from windlass.core.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
 from .chance import Chance
+from .cordons import Cordon, Cordons
 from .distorting import distorted
 from .faults import Fault, FaultKind, Storm
 from .jobs import Interrupted, Job, Run
@@ -31,14 +32,6 @@ from .running import Running
 
 SLOW = 5
 """How many times longer work takes on a slow node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cordon:
-    """No new work on a slice, and from when on the workload says so."""
-
-    epoch: int
-    acknowledged_from: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +70,7 @@ class SimulatedWorkload:
         self._waiting: dict[str, Demand] = {}
         self._runs = Running()
         self._idle_since: dict[str, float] = {}
-        self._cordons: dict[str, Cordon] = {}
-        self._seen: dict[str, int] = {}
-        self._voided: dict[str, int] = {}
+        self._cordons = Cordons()
         self._forgotten: set[str] = set()
         self._looks = 0
         self._joined: dict[str, LiveHost] = {}
@@ -128,7 +119,7 @@ class SimulatedWorkload:
         self._looks += 1
         self._touched.clear()
         now, looks = self._now(), self._looks
-        self._seen_waiting, self._seen_words = self._queue(), self._words(now)
+        self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(now, self.running_on)
         if not self._storm.faults:
             return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
         if self._storm.strikes("observe-fails", now, looks):
@@ -144,20 +135,8 @@ class SimulatedWorkload:
             self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
         return self._demands
 
-    def _words(self, now: float) -> tuple[Acknowledgement, ...]:
-        """What there is to say about cordons, by slice."""
-        if not self._cordons:
-            return ()
-        return tuple(
-            [
-                Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
-                for slice_id, cordon in sorted(self._cordons.items())
-                if cordon.acknowledged_from <= now
-            ]
-        )
-
     def _told(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
-        """The same in a storm: some of it twice."""
+        """What is said about cordons as it arrives in a storm: some of it twice."""
         if not words or "ack-doubled" not in self._storm.by_kind:
             return words
         doubled = [
@@ -173,40 +152,33 @@ class SimulatedWorkload:
         return Join(("simulated-agent", f"{slice_id}/{host}"), {"SIMULATED_GROUP": group})
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
-        if epoch <= max(self._seen.get(slice_id, -1), self._voided.get(slice_id, -1)):
+        if not self._cordons.heeds(slice_id, epoch):
             return
         self.step()
         now = self._now()
-        self._seen[slice_id] = epoch
         late = self._storm.strikes("ack-late", now, slice_id, epoch)
         lost = self._storm.strikes("ack-lost", now, slice_id, epoch)
-        self._cordons[slice_id] = Cordon(epoch, inf if lost else now + (late.seconds if late else 0))
+        self._cordons.put(slice_id, Cordon(epoch, inf if lost else now + (late.seconds if late else 0)))
         if lands := self._storm.strikes("work-lands", now, slice_id, epoch):
             self.land(slice_id, lands.seconds)
         if self._storm.strikes("cordon-hangs", now, slice_id, epoch):
             await asyncio.Event().wait()
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
-        self._voided[slice_id] = max(epoch, self._voided.get(slice_id, -1))
-        cordon = self._cordons.get(slice_id)
-        if cordon is not None and cordon.epoch <= epoch:
-            del self._cordons[slice_id]
+        if self._cordons.lift(slice_id, epoch):
             self._room_changed = True
         self.step()
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
         self.step()
-        cordon = self._cordons.get(slice_id)
-        if evict and cordon is not None and cordon.epoch == epoch:
+        if evict and self._cordons.holds(slice_id, epoch):
             self._interrupt(self._runs.on_slice(slice_id), "evicted")
         if self._storm.strikes("drain-hangs", self._now(), slice_id, epoch):
             await asyncio.Event().wait()
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
         self._forgotten.update(slice_ids)
-        for known in (self._cordons, self._seen, self._voided):
-            for slice_id in slice_ids:
-                known.pop(slice_id, None)
+        self._cordons.forget(slice_ids)
         self._meet_hosts(self._now(), [slice_id for slice_id in slice_ids if slice_id in self._slices])
         self.step()
 
@@ -256,13 +228,11 @@ class SimulatedWorkload:
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
         now = self._now()
-        instants = [self._runs.next_end()]
+        instants = [self._runs.next_end(), *self._cordons.instants()]
         if self._coming:
             instants.append(self._coming[0][0])
         if self._turns:
             instants.append(self._turns[0][0])
-        if self._cordons:
-            instants += [cordon.acknowledged_from for cordon in self._cordons.values()]
         first = min([at for at in instants if at > now], default=inf)
         return first if first < inf else None
 
@@ -277,7 +247,7 @@ class SimulatedWorkload:
         for name, had_work in self._touched.items():
             if had_work is not (tasks(name) > 0):
                 return False
-        return all(word in self._seen_words for word in self._words(self._now()))
+        return all(word in self._seen_words for word in self._cordons.words(self._now(), self.running_on))
 
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
@@ -433,9 +403,7 @@ class SimulatedWorkload:
             self._offers.put(name, self._offer(name) if name in self._slices else None)
         self._stale_offers.clear()
         queue, cordons = self._queue(), self._cordons
-        slices = self._offers.with_room(queue)
-        if cordons:
-            slices = [offer for offer in slices if offer.id not in cordons]
+        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in cordons]
         if not slices:
             return
         for item in self._places.placed(slices, queue, self._now()):
