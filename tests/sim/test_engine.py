@@ -13,10 +13,11 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, broken, job, script, settings
+from windlass.control.loop import Controller
 from windlass.core.snapshot import Demand, Gang, amounts
 from windlass.journal import open_journal
 from windlass.sim.arbitrary import arbitrary_script
-from windlass.sim.clock import EPOCH, virtually
+from windlass.sim.clock import EPOCH, VirtualLoop, virtually
 from windlass.sim.engine import Engine, simulate
 from windlass.sim.faults import KINDS, Fault
 from windlass.sim.forgetful import ForgetfulJournal
@@ -207,3 +208,42 @@ def test_a_machine_that_only_stale_lists_hide_is_nobodys_leak():
     assert run.faults["hand-created"] > 0
     assert run.faults["list-stale"] > 3
     assert broken(run) == set()
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_hosts_that_are_told_by_what_changes_are_the_ones_that_are_there(seed, monkeypatch):
+    story = arbitrary_script(seed, hours=1.0)
+    by_changes = simulate(story, thorough=False)
+    monkeypatch.setattr(
+        "windlass.sim.engine.Joining", lambda clouds: lambda: [host for cloud in clouds for host in cloud.live_hosts()]
+    )
+    assert simulate(story, thorough=False) == by_changes
+
+
+def test_while_the_lease_of_a_dead_controller_runs_out_no_other_is_built_to_be_told_no():
+    built = list[Controller]()
+
+    def controller(*args: object, **more: object) -> Controller:
+        built.append(Controller(*args, **more))  # type: ignore[arg-type]
+        return built[-1]
+
+    both = Fault("two-leaders", rate=3600.0, start=60.0, end=62.0), Fault("killed", rate=1.0, start=70.0, end=100.0)
+    engine = Engine(script(job("a"), faults=both), controller)
+    run = engine.run()
+    assert (run.breaches, run.finished) == ((), 1)
+    assert engine.started > 500  # once a second, until the lease of the second leader has run out
+    assert len(built) < 10
+
+
+def test_time_leaps_only_over_what_nobody_waits_for():
+    async def told() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        found = [loop.is_at_rest(3600)]
+        timer = loop.call_later(60, lambda: None)
+        found += [loop.is_at_rest(59), loop.is_at_rest(60)]
+        timer.cancel()
+        loop.call_soon(lambda: None)
+        return [*found, loop.is_at_rest()]
+
+    assert virtually(told()) == [True, True, False, False]

@@ -257,3 +257,72 @@ def test_the_same_seed_gives_the_same_work():
 
     assert history(1) == history(1)
     assert history(1) != history(2)
+
+
+# -- what a pass would see ------------------------------------------------------------------------------------------
+
+
+def two_busy_slices() -> World:
+    """The first has a task that ends at 50, the second tasks that end at 100, 200 and 300."""
+    world = World(job("first", count=1, duration=50, where=(parse_condition("of == a"),)))
+    for number in (1, 2, 3):
+        world.workload.submit(job(f"second-{number}", duration=100 * number, where=(parse_condition("of == b"),)))
+    world.join("a", of="a")
+    world.join("b", of="b")
+    world.at(0)
+    return world
+
+
+def test_while_a_slice_is_cordoned_what_comes_and_goes_on_busy_nodes_elsewhere_is_nothing_new():
+    world = two_busy_slices()
+    run(world.workload.cordon("a", 1))
+    assert not world.workload.is_as_seen()  # its acknowledgement has not been seen yet
+    world.at(1)
+    assert world.workload.is_as_seen()
+    world.workload.submit(job("more", arrives=20, duration=10, where=(parse_condition("of == b"),)))
+    for now in (20, 30):
+        world.now = now
+        world.workload.step()
+        assert world.workload.is_as_seen()
+    world.now = 50
+    world.workload.step()
+    assert not world.workload.is_as_seen()  # nothing runs on the cordoned slice any more
+    assert [word.running for word in world.at(50).acknowledged] == [0]
+    world.now = 100
+    world.workload.step()
+    assert world.workload.is_as_seen()
+
+
+def test_on_a_cordoned_slice_every_task_that_ends_is_news():
+    world = two_busy_slices()
+    run(world.workload.cordon("b", 1))
+    world.at(1)
+    world.now = 100
+    world.workload.step()
+    assert world.workload.running_on("b") == 2
+    assert not world.workload.is_as_seen()
+
+
+def test_a_cordon_that_is_lifted_or_forgotten_is_no_news_to_who_asked_for_it():
+    world = two_busy_slices()
+    for slice_id in ("a", "b"):
+        run(world.workload.cordon(slice_id, 1))
+    world.at(1)
+    run(world.workload.uncordon("b", 1))
+    assert world.workload.is_as_seen()
+    run(world.workload.forget(["a"]))
+    assert not world.workload.is_as_seen()  # a node that had work is gone
+    world.at(2)
+    assert world.workload.is_as_seen()
+
+
+def test_an_acknowledgement_that_comes_late_is_news_when_it_comes():
+    world = World(faults=(Fault("ack-late", seconds=30),))
+    world.join("a")
+    world.at(0)
+    run(world.workload.cordon("a", 1))
+    world.at(1)
+    for now, as_seen in ((29, True), (30, False)):
+        world.now = now
+        world.workload.step()
+        assert world.workload.is_as_seen() is as_seen

@@ -8,14 +8,14 @@ was at the last look was right then, and is right now: so a look costs by what h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 from windlass.control.accounts import charged
 from windlass.control.chronicle import Chronicle
-from windlass.control.differing import Difference, compared
+from windlass.control.differing import NONE, Difference, compared
 from windlass.control.loop import Pass
 from windlass.control.policy import Settings
 from windlass.control.records import SliceRecord
@@ -23,9 +23,11 @@ from windlass.core.invariants import broken_laws
 from windlass.core.lifecycle import LEGAL, OFFERING, RECALLABLE, State
 from windlass.core.plan import Plan
 from windlass.core.planner import plan
+from windlass.core.snapshot import Snapshot
 
 from .cloud import SimulatedProvider
 from .following import Followed
+from .jobs import Job
 from .machines import Machine
 from .workload import SimulatedWorkload
 
@@ -39,6 +41,8 @@ GRACE = 900.0
 """Seconds after a limit was lowered in which launches under the old one may still come in."""
 REPLAN_EVERY = 5
 """Of so many plans one is made again: each costs as much as the pass itself."""
+REPLAN_QUIET = 25
+"""The same for plans of what was planned before, with nothing to do: in a swarm that is five of six."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,9 @@ class Checker:
         self._shown: set[str] = set()
         """Machines that a list shows, and that may have no record."""
         self._unrecorded: dict[str, float] = {}
-        self._plans = 0
+        self._plans: Counter[bool] = Counter()
+        """How many were made, by whether they had anything new to plan."""
+        self._planned: Snapshot | None = None
         self._last: Chronicle | None = None
         self._clock_was_off = False
 
@@ -121,7 +127,7 @@ class Checker:
     def look(self, step: Step) -> bool:
         """Check a step; whether any slice has changed its state in it."""
         before, after = step.before.book.slices, step.after.book.slices
-        differing = changed, gone = compared(before, after)
+        differing = changed, gone = NONE if before is after else compared(before, after)
         pairs = [(before.get(name), after[name]) for name in changed]
         moves = [(old, new) for old, new in pairs if old is None or old.state is not new.state]
         self.actions += len(moves) + len(gone)
@@ -130,24 +136,29 @@ class Checker:
             self._tell("L3", f"the loop raised {step.trouble}")
         if step.took > PATIENCE:
             self._tell("L3", f"a pass took {step.took:.1f} s of waiting")
+        came = list[str]()
         for cloud in self.clouds.values():
             cloud.step()
-        came = [name for cloud in self.clouds.values() for name in cloud.came_lately()]
-        truth = chain(self._work_lives(step), self._limits_hold(came), self._one_of_each(came), self._gangs_are_whole())
-        for invariant, text in truth:
-            self._tell(invariant, text)
+            came += cloud.came_lately()
+        found: list[Iterable[tuple[str, str]]] = [self._work_lives(step), self._one_of_each(came)]
+        if came:
+            found.append(self._limits_hold(came))
+        if gangs := self.workload.gangs_that_changed():
+            found.append(_are_whole(gangs))
         if step.leads:
             self._follow(step.after, differing if self.followed.slices is before else None)
-            for invariant, text in chain(
-                self._known(step, gone), self._moves_are_right(step, moves), self._idle_clocks(pairs)
-            ):
-                self._tell(invariant, text)
+            found += [self._known(step, gone), self._accounts_add_up(step)]
+            if pairs or self.followed.unproven:
+                found.append(self._idle_clocks(pairs))
+            if moves:
+                found.append(self._moves_are_right(step, moves))
             if step.made is not None:
-                for invariant, text in chain(self._nothing_shrinks(step, moves), self._plan_is_right(step)):
-                    self._tell(invariant, text)
-            for invariant, text in self._accounts_add_up(step):
-                self._tell(invariant, text)
+                found.append(self._plan_is_right(step))
+                if step.made.fold.unknown:
+                    found.append(self._nothing_shrinks(step, moves))
             self._last = step.after
+        for invariant, text in chain.from_iterable(found):
+            self._tell(invariant, text)
         return bool(moves or gone)
 
     def _follow(self, chronicle: Chronicle, differing: Difference | None = None) -> None:
@@ -246,12 +257,6 @@ class Checker:
         for name in sorted(self._doubled):
             yield "S5", f"{name} is there {len(self._machines_of(name))} times"
 
-    def _gangs_are_whole(self) -> Iterator[tuple[str, str]]:
-        """S7: a gang runs whole or not at all."""
-        for job, count in self.workload.gangs_that_changed():
-            if count not in (0, job.demand.count):
-                yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
-
     # -- what is remembered -------------------------------------------------------------------------------------------
 
     def _known(self, step: Step, gone: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -287,8 +292,6 @@ class Checker:
         self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
     ) -> Iterator[tuple[str, str]]:
         """S2, S10, S13: legal, explained, and never a slice that must stay."""
-        if not moves:
-            return
         groups = step.settings.by_name
         for old, new in moves:
             if old is not None and not _in_one_pass(old, new):
@@ -315,7 +318,7 @@ class Checker:
         """S6: while a source is unknown nothing is released."""
         assert step.made is not None
         unknown = step.made.fold.unknown
-        for old, new in moves if unknown else ():
+        for old, new in moves:
             if old is None:
                 continue
             drained = old.state in RECALLABLE and new.state == State.TERMINATING and not new.dead
@@ -326,11 +329,16 @@ class Checker:
 
     def _idle_clocks(self, pairs: list[tuple[SliceRecord | None, SliceRecord]]) -> Iterator[tuple[str, str]]:
         """S9: how long a slice has been idle is what its work says, and only work sets it back."""
-        idle, truth = self.followed.idle, self.workload.idle_since
-        for name, told in idle.items():
-            known = [truth(node) for node in told.nodes]
-            if None not in known and told.since > (latest := max(at for at in known if at is not None)) + 1e-6:
+        idle, unproven = self.followed.idle, self.followed.unproven
+        for name, told in list(unproven.items()):
+            known = [self.workload.idle_since(node) for node in told.nodes]
+            if None in known:
+                continue
+            latest = max(at for at in known if at is not None)
+            if told.since > latest + 1e-6:
                 yield "S9", f"{name} is idle since {latest:.1f}, and counts from {told.since:.1f}"
+            else:
+                del unproven[name]  # nodes become idle anew, but never since an earlier time
         for was, record in pairs:
             if was is None or was.state != State.READY or record.id not in idle:
                 continue
@@ -355,8 +363,7 @@ class Checker:
         if self._thorough or _does_something(made.plan) or snapshot.demands:
             for text in broken_laws(snapshot, made.plan):
                 yield _law(text), text
-        self._plans += 1
-        if self._thorough and self._plans % REPLAN_EVERY == 1:
+        if self._thorough and self._is_its_turn(snapshot, made.plan):
             turned = replace(
                 snapshot,
                 slices=snapshot.slices[::-1],
@@ -367,6 +374,14 @@ class Checker:
             again = plan(turned)
             if again != made.plan or again.placements != made.plan.placements:
                 yield "S11", "the same snapshot in another order gives another plan"
+
+    def _is_its_turn(self, snapshot: Snapshot, made: Plan) -> bool:
+        """Whether a plan is made again. When only time has passed since the last one, and there is still nothing to
+        do, it is less worth it."""
+        last, self._planned = self._planned, snapshot
+        new = _does_something(made) or last is None or not _differ_by_time_alone(last, snapshot)
+        self._plans[new] += 1
+        return self._plans[new] % (REPLAN_EVERY if new else REPLAN_QUIET) == 1
 
     # -- money --------------------------------------------------------------------------------------------------------
 
@@ -388,6 +403,23 @@ class Checker:
             total, cost = totals.get(group, 0), wanted.get(group, 0)
             if total != cost:
                 yield "S14", f"the accounts of {group} hold {total}, its slices cost {cost}"
+
+
+def _are_whole(gangs: Iterable[tuple[Job, int]]) -> Iterator[tuple[str, str]]:
+    """S7: a gang runs whole or not at all."""
+    for job, count in gangs:
+        if count not in (0, job.demand.count):
+            yield "S7", f"{count} of the {job.demand.count} members of gang {job.id} run"
+
+
+def _differ_by_time_alone(one: Snapshot, other: Snapshot) -> bool:
+    return (
+        one.slices == other.slices
+        and one.demands == other.demands
+        and one.groups == other.groups
+        and one.requests == other.requests
+        and one.cluster == other.cluster
+    )
 
 
 def _does_something(plan: Plan) -> bool:

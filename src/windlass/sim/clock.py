@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ class _Leaping(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop on virtual time. What is given to a thread is done at once."""
 
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self, start: float = EPOCH) -> None:
         self._leaping = _Leaping(start)
         super().__init__(self._leaping)
@@ -45,8 +49,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._leaping.time
 
+    def is_at_rest(self, seconds: float = 0.0) -> bool:
+        """Whether nothing is ready to run, and no timer fires within so many seconds. Then the one who asks runs alone:
+        to give way to others would change nothing."""
+        if self._ready:
+            return False
+        timers = self._scheduled
+        return not timers or timers[0].when() > self._leaping.time + seconds + self._clock_resolution
+
     def leap(self, seconds: float) -> None:
-        """Move the time on at once: for the one task there is, when it knows that nothing else is due until then."""
+        """Move the time on at once: for who runs alone."""
         self._leaping.time += seconds
 
     def run_in_executor(  # type: ignore[override]

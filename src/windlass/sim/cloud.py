@@ -86,6 +86,7 @@ class SimulatedProvider:
         self._ending: list[Ended] = []
         self._came: list[str] = []
         self._showed: list[str] = []
+        self._rehosted: dict[str, None] = {}
         self.twins: dict[str, Machine] = {}
         """Second machines under the tag of a first."""
         self.living_slices: Counter[str] = Counter()
@@ -188,6 +189,19 @@ class SimulatedProvider:
             self._joined = self._joined if self._joined_in_order else dict(sorted(self._joined.items()))
             self._hosts, self._joined_in_order = tuple(chain.from_iterable(self._joined.values())), True
         return self._hosts
+
+    def hosts_changed_lately(self) -> Sequence[str]:
+        """The slices, by name, whose hosts have joined or left since this was last asked."""
+        if self._agenda and self._agenda[0][0] <= self._now():
+            self.step()
+        if not self._rehosted:
+            return ()
+        lately, self._rehosted = sorted(self._rehosted), {}
+        return lately
+
+    def hosts_of(self, slice_id: str) -> Sequence[LiveHost]:
+        """The hosts of one slice that have joined and are alive."""
+        return self._joined.get(slice_id, ())
 
     def living(self) -> dict[str, Machine]:
         """Every machine with our tag that is alive, ending ones included, by its slice: the truth. The very same while
@@ -347,12 +361,14 @@ class SimulatedProvider:
             self._joined_in_order = self._joined_in_order and before is not None
             self._joined[name] = hosts
             self._hosts = None
+            self._rehosted[name] = None
 
     def _hide(self, name: str) -> None:
         if self._shown.pop(name, None) is not None:
             self._whole_list = None
         if self._joined.pop(name, None):
             self._hosts = None
+            self._rehosted[name] = None
 
     # -- rules of the house -----------------------------------------------------------------------------------------
 

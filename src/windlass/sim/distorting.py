@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import nan
-from typing import Any
+from typing import Any, Final
 
 from windlass.core.snapshot import Bundle, Demand, amounts
 from windlass.workloads.protocol import WorkloadView
 
-from .faults import Storm
+from .faults import KINDS, Storm
 
 BURST = 100_000
+DEMAND: Final = frozenset(kind for kind in KINDS if kind.startswith("demand-"))
 
 
 def distorted(view: WorkloadView, storm: Storm, now: float, look: int) -> WorkloadView:
     """The view as it arrives, on the ``look``-th look."""
+    if DEMAND.isdisjoint(storm.by_kind):
+        return view
     demands: list[Any] = list(view.demands)
     if storm.strikes("demand-absent", now, look):
         demands = []

@@ -9,7 +9,7 @@ have been placed or released by then, and is not, is a breach like any other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -30,7 +30,7 @@ from .cloud import SimulatedProvider
 from .ending import at_the_end
 from .faults import Storm
 from .forgetful import ForgetfulJournal
-from .machines import LiveHost
+from .joining import Joining
 from .perils import MORTAL, Killed, Lifeline, Log, Perilous, PerilousJournal
 from .script import Script, shifted_faults, shifted_jobs
 from .workload import SimulatedWorkload
@@ -100,6 +100,8 @@ class Engine:
     lease: float = LEASE
     cap: float = CAP
 
+    now: Callable[[], float] = field(init=False)
+    """The true time."""
     leaders: list[Leader] = field(default_factory=list, init=False)
     passes: int = field(default=0, init=False)
     woken: bool = field(default=False, init=False)
@@ -114,6 +116,7 @@ class Engine:
         script, loop = self.script, asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self._loop, clock = loop, loop.time
+        self.now = clock
         self._loop.set_exception_handler(_quiet_about_the_dead)
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
@@ -134,7 +137,7 @@ class Engine:
         }
         self.workload = SimulatedWorkload(
             [sold.group for sold in script.settings.groups],
-            _hosts_of(list(self.clouds.values())),
+            Joining(list(self.clouds.values())),
             now=clock,
             jobs=shifted_jobs(script.jobs, EPOCH),
             requests=script.requests,
@@ -153,10 +156,6 @@ class Engine:
         self._start_at = EPOCH
         self._goes_by_use = _looks_at_use(self.settings)
 
-    def now(self) -> float:
-        """The true time."""
-        return self._loop.time()
-
     def _calm(self) -> None:
         self.storm = Storm.of((), self.storm.chance, self.struck)
         self.blue = []
@@ -173,7 +172,8 @@ class Engine:
         now = self.now()
         for cloud in self.clouds.values():
             cloud.step()
-        self._restock(now)
+        if self.script.recordings:
+            self._restock(now)
         self.workload.step()
         if self.later:
             for due in [one for one in self.later if one[0] <= now]:
@@ -201,6 +201,12 @@ class Engine:
         clock, known = self._loop.time, self.log.version if version is None else version
         lifeline = Lifeline(lambda: self.storm, clock, self.started)
         journal = PerilousJournal(self.store, lifeline, lambda: self.storm, clock, self.log, known)
+        leadership = Leadership(f"controller-{1 if not ahead else self.started}", self.lease)
+        if self._is_led(leadership.holder, clock() + ahead):
+            # It would be built, be told no, and be gone: while a dead one's lease runs out, once a second.
+            with suppress(JournalError, Killed):
+                journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
+            return None
         mortal: Callable[[Any], Any] = (
             (lambda one: Perilous(one, lifeline)) if MORTAL & self.storm.by_kind.keys() else lambda one: one
         )
@@ -212,7 +218,7 @@ class Engine:
             journal,
             now=lambda: clock() + leader.offset,
             steady=clock,
-            leadership=Leadership(f"controller-{1 if not ahead else self.started}", self.lease),
+            leadership=leadership,
             wake=self._wake,
         )
         try:
@@ -225,6 +231,11 @@ class Engine:
         self.newest = leader.number
         self.checker.recovered(leader.controller.chronicle, self.log.whole)
         return leader
+
+    def _is_led(self, holder: str, now: float) -> bool:
+        """Whether another than this one has the lease by a clock that shows this time."""
+        lease = None if self.store.own_clock else self.store.lease()
+        return lease is not None and lease.holder != holder and now < lease.expires_at
 
     def _wake(self) -> None:
         self.woken = True
@@ -277,18 +288,14 @@ class Engine:
 
     async def _step(self) -> None:
         self._move_world()
-        for settings in self._reconfiguring():
-            await self.reconfigure(settings)
+        while self.next_settings:
+            await self.reconfigure(self.next_settings.pop(0))
         if not self.leaders and self.now() >= self._start_at:
             self.start_leader()
         for leader in list(self.leaders):
             await self._pass(leader)
         if self.watch is not None:
             self.watch(self)
-
-    def _reconfiguring(self) -> list[Settings]:
-        wanted, self.next_settings = self.next_settings, []
-        return wanted
 
     next_settings: list[Settings] = field(default_factory=list, init=False)
 
@@ -320,7 +327,7 @@ class Engine:
     async def _call(self, actuator: Actuator) -> None:
         """Let calls begin, come back, and be noted."""
         calls, woken = actuator.under_way, self.woken
-        if not calls and not self.storm.faults:
+        if self._loop.is_at_rest() or (not calls and not self.storm.faults):
             return
         for _ in range(3):
             await asyncio.sleep(0)
@@ -359,22 +366,18 @@ class Engine:
     async def _sleep(self) -> None:
         """Until the next instant at which something can happen that the controller would want to know."""
         due, least = self._next_instant(), self.settings.policy.evaluation_interval.min
-        leaping = self._leaps
-        # In a world without faults nothing hangs: while no call is under way the engine is alone on its loop.
-        alone = (
-            leaping and not self.script.faults and not any(one.controller.actuator.under_way for one in self.leaders)
-        )
+        leaping, loop, work = self._leaps, self._loop, self.workload
         while True:
-            event = self.workload.next_event() or inf
+            event = work.next_event() or inf
             pause = max(least, min(due, event) - self.now())
-            if alone:
-                self._loop.leap(pause)
+            if loop.is_at_rest(pause):
+                loop.leap(pause)
             else:
                 await asyncio.sleep(pause)
             if not leaping or self.now() >= due or self.woken:
                 return
-            self.workload.step()
-            if not self.workload.is_as_seen():
+            work.step()
+            if not work.is_as_seen():
                 self.last_action = self.now()
                 return
 
@@ -387,16 +390,13 @@ class Engine:
             instants += [at for at, _ in (*self.blue[:1], *self.later)]
         if self.script.recordings:
             instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
-        interval = self.settings.policy.evaluation_interval
+        # Without faults every change is an event: then there is no need to look by the clock.
+        if self.leaders and self.storm.faults and self.by_clock:
+            instants.append(now + self.settings.policy.evaluation_interval.max)
         for leader in self.leaders:
             controller = leader.controller
-            due = controller.next_deadline()
-            # Without faults every change is an event: then there is no need to look by the clock.
-            looks = self.storm.faults and self.by_clock
             instants.append(now + controller.leading.renews_in)
-            if looks:
-                instants.append(now + interval.max)
-            if due is not None:
+            if (due := controller.next_deadline()) is not None:
                 instants.append(due - leader.offset)
         if not self.leaders:
             instants.append(max(self._start_at, now + 1))
@@ -424,25 +424,6 @@ class Engine:
             digest=store.digest if isinstance(store, ForgetfulJournal) else "",
             bill=self.checker.accounts_total(),
         )
-
-
-def _hosts_of(clouds: Sequence[SimulatedProvider]) -> Callable[[], Sequence[LiveHost]]:
-    return clouds[0].live_hosts if len(clouds) == 1 else _Together(clouds)
-
-
-class _Together:
-    """The hosts of several clouds, the very same while nothing has changed."""
-
-    def __init__(self, clouds: Sequence[SimulatedProvider]) -> None:
-        self._clouds = clouds
-        self._parts: tuple[Sequence[LiveHost], ...] = ()
-        self._all: tuple[LiveHost, ...] = ()
-
-    def __call__(self) -> Sequence[LiveHost]:
-        parts = tuple(cloud.live_hosts() for cloud in self._clouds)
-        if len(parts) != len(self._parts) or any(a is not b for a, b in zip(parts, self._parts, strict=True)):
-            self._parts, self._all = parts, tuple([host for part in parts for host in part])
-        return self._all
 
 
 def _looks_at_use(settings: Settings) -> bool:

@@ -41,6 +41,8 @@ class Followed:
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
     idle: dict[str, Idle] = field(default_factory=dict)
     """Ready slices all of whose nodes are told to be idle."""
+    unproven: dict[str, Idle] = field(default_factory=dict)
+    """Those of them that nobody has found to be true yet."""
     offering: Counter[str] = field(default_factory=Counter)
     """Slices from QUEUED to READY, by group."""
     _before: Mapping[str, SliceRecord] = field(default_factory=dict)
@@ -84,9 +86,9 @@ class Followed:
             self.offering[new.group] += 1
         idle = None if new is None else _idle(new)
         if idle is not None:
-            self.idle[name] = idle
-        else:
-            self.idle.pop(name, None)
+            self.idle[name] = self.unproven[name] = idle
+        elif self.idle.pop(name, None) is not None:
+            self.unproven.pop(name, None)
         self._bill(name, None if new is None or new.state in UNBILLED else new, instant)
 
     def _bill(self, name: str, record: SliceRecord | None, instant: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from windlass.core.snapshot import Amounts, Demand, Slice
 
@@ -12,33 +12,36 @@ class Offered:
 
     def __init__(self) -> None:
         self._free: dict[str, Amounts] = {}
-        self._by_free: dict[Amounts, dict[str, Slice]] = {}
+        self._by_free: dict[Amounts, tuple[dict[str, int], dict[str, Slice]]] = {}
+        """What is free, by resource, and who has that."""
 
     def put(self, slice_id: str, offer: tuple[Slice, Amounts] | None) -> None:
         """What a slice offers from now on; None: nothing."""
         before = self._free.pop(slice_id, None)
         if before is not None:
-            alike = self._by_free[before]
+            _, alike = self._by_free[before]
             del alike[slice_id]
             if not alike:
                 del self._by_free[before]
         if offer is not None:
             item, free = offer
             self._free[slice_id] = free
-            self._by_free.setdefault(free, {})[slice_id] = item
+            if free not in self._by_free:
+                self._by_free[free] = dict(free), {}
+            self._by_free[free][1][slice_id] = item
 
-    def with_room(self, demands: Iterable[Demand]) -> Iterator[Slice]:
+    def with_room(self, demands: Iterable[Demand]) -> list[Slice]:
         """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
         if not self._by_free:
-            return
-        least = _least(demands)
-        for free, slices in self._by_free.items():
-            has = dict(free).get
+            return []
+        least, found = _least(demands), list[Slice]()
+        for free, slices in self._by_free.values():
             for kind, some in least:
-                if has(kind, 0) < some:
+                if free.get(kind, 0) < some:
                     break
             else:
-                yield from slices.values()
+                found += slices.values()
+        return found
 
 
 def _least(demands: Iterable[Demand]) -> Amounts:

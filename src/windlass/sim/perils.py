@@ -144,11 +144,12 @@ class PerilousJournal(Perilous):
         if now < self.full_until:
             raise JournalFull("there is no room on the disk")
         self._writes += 1
-        storm = self._storm()
-        if storm.strikes("torn-record", now, epoch, self._writes):
-            self._lifeline.dead = True
-            entries = Torn(entries, storm.chance.pick(len(entries), "torn-record", epoch, self._writes))
-        lost = storm.strikes("journal-lost", now, epoch, self._writes)
+        storm, lost = self._storm(), None
+        if storm.faults:
+            if storm.strikes("torn-record", now, epoch, self._writes):
+                self._lifeline.dead = True
+                entries = Torn(entries, storm.chance.pick(len(entries), "torn-record", epoch, self._writes))
+            lost = storm.strikes("journal-lost", now, epoch, self._writes)
         if lost and storm.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
             raise JournalUnavailable("the database went away before it was written")
         last: int = self._inner.append(entries, epoch=epoch)

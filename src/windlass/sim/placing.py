@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class Score:
     capacity: int
 
 
+_BY_ID: Final = attrgetter("id")
 SCORES = 50_000
 """Answers that are remembered: more than there are different ones in most traces, and a few megabytes."""
 
@@ -59,11 +61,13 @@ class Places:
         self._scores: dict[Hashable, Score | None] = {}
 
     def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[Placed]:
-        """What can start now on these slices, all of them ready and of a known group."""
-        slices = sorted(slices, key=lambda item: item.id)
+        """What can start now on these slices, all of them ready and of a known group, with their nodes by id."""
+        slices = sorted(slices, key=_BY_ID)
         valid = [demand for demand in demands if demand.mistake() is None and not _late(demand, now)]
-        if valid and _are_alike(valid):
-            members, needs = sorted([(demand.id, demand.count) for demand in valid]), valid[0].bundles[0].needs
+        if not valid:
+            return
+        if _are_alike(valid):
+            members, needs = sorted([(one.id, one.bundles[0].count) for one in valid]), valid[0].bundles[0].needs
             count = sum([count for _, count in members])
             yield from _dealt(members, _Asked(self, slices).take(selector_of(valid[0]), needs, count), needs)
             return
@@ -129,32 +133,33 @@ class _Asked:
 
     def __init__(self, places: Places, slices: Iterable[Slice]) -> None:
         self._places = places
-        self._nodes = [(item.group, node) for item in slices for node in item.offering_nodes]
+        self._nodes = [(item.group, node) for item in slices for node in item.nodes if node.healthy]
         self._used: dict[str, Amounts] = {}
 
     def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
         """Up to so many equal tasks, on nodes with so many each, the best first."""
-        found = []
+        found, used_now = [], self._used
         plain = not (selector[0] or selector[1])
         known: dict[tuple[str, Amounts], Score | None] = {}
         """Without conditions on labels, nodes in the same use are asked once."""
-        for group, node in self._nodes:
-            used = self._used.get(node.id, node.used)
+        for number, (group, node) in enumerate(self._nodes):
+            used = used_now.get(node.id, node.used) if used_now else node.used
             alike = group, used
             if plain and alike in known:
                 score = known[alike]
             else:
                 score = known[alike] = self._places.score(group, node, used, selector, needs)
             if score is not None:
-                found.append((score, used, node.id))
-        found.sort(key=_by_score)
+                found.append((score.unmet, score.left, number, score.capacity, used))
+        found.sort()
         taken = []
-        for score, used, name in found:
-            some = min(score.capacity, count)
+        for _, _, number, capacity, used in found:
+            some = min(capacity, count)
             if not some:
                 break
+            name = self._nodes[number][1].id
             taken.append((name, some))
-            self._used[name] = _with(used, needs, some)
+            used_now[name] = _with(used, needs, some)
             count -= some
         return taken
 
@@ -212,13 +217,15 @@ def _dealt(members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]]
 def _are_alike(demands: Sequence[Demand]) -> bool:
     """Whether all of them are of the same single tasks, so that it does not matter which goes first."""
     first = demands[0]
-    return all(
+    if first.gang is not None or len(first.bundles) != 1:
+        return False
+    return len(demands) == 1 or all(
         one.gang is None
         and len(one.bundles) == 1
         and one.bundles[0].needs == first.bundles[0].needs
         and one.priority == first.priority
         and selector_of(one) == selector_of(first)
-        for one in demands
+        for one in demands[1:]
     )
 
 
@@ -233,10 +240,6 @@ def _with(used: Amounts, needs: Amounts, count: int) -> Amounts:
     for name, amount in needs:
         more[name] = more.get(name, 0) + amount * count
     return amounts(more)
-
-
-def _by_score(found: tuple[Score, Amounts, str]) -> tuple[int, float]:
-    return found[0].unmet, found[0].left
 
 
 def _together(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:

@@ -88,10 +88,12 @@ class Running:
             if key in self._runs:
                 yield self.pop(key)
 
-    def next_end(self) -> float | None:
-        while self._ends and self._ends[0][1] not in self._runs:
-            heappop(self._ends)
-        return self._ends[0][0] if self._ends else None
+    def next_end(self) -> float:
+        """When the next one ends; infinity: none ever does."""
+        ends = self._ends
+        while ends and ends[0][1] not in self._runs:
+            heappop(ends)
+        return ends[0][0] if ends else inf
 
     def on_node(self, node: str) -> Iterable[int]:
         return tuple(self._on_node.get(node, ()))

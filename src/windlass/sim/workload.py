@@ -11,16 +11,20 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import chain
 from math import inf
+from operator import attrgetter
 
 from windlass.core.lifecycle import State
 from windlass.core.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
 from .chance import Chance
+from .cordons import Cordon, Cordons
 from .distorting import distorted
 from .faults import Fault, FaultKind, Storm
 from .jobs import Interrupted, Job, Run
+from .joining import Compared, Joining
 from .machines import LiveHost
 from .offered import Offered
 from .placing import Placed, Places
@@ -28,14 +32,6 @@ from .running import Running
 
 SLOW = 5
 """How many times longer work takes on a slow node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cordon:
-    """No new work on a slice, and from when on the workload says so."""
-
-    epoch: int
-    acknowledged_from: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class SimulatedWorkload:
     def __init__(
         self,
         groups: Iterable[Group],
-        hosts: Callable[[], Sequence[LiveHost]],
+        hosts: Joining | Callable[[], Sequence[LiveHost]],
         *,
         now: Callable[[], float],
         jobs: Iterable[Job] = (),
@@ -62,11 +58,11 @@ class SimulatedWorkload:
         faults: Iterable[Fault] = (),
         struck: dict[str, int] | None = None,
     ) -> None:
-        """``hosts``: the hosts that have joined, such as ``SimulatedProvider.live_hosts``; a tuple that is the same
-        object as before has not changed. ``struck`` counts the faults."""
+        """``hosts``: the hosts that have joined, all of them, such as ``SimulatedProvider.live_hosts``, or what changes
+        about them. ``struck`` counts the faults."""
         self._groups = {group.name: group for group in groups}
         self._places = Places(self._groups.values())
-        self._hosts = hosts
+        self._hosts = hosts if isinstance(hosts, Joining) else Compared(hosts)
         self._now = now
         self._storm = Storm.of(faults, Chance(seed), struck)
         self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
@@ -74,12 +70,9 @@ class SimulatedWorkload:
         self._waiting: dict[str, Demand] = {}
         self._runs = Running()
         self._idle_since: dict[str, float] = {}
-        self._cordons: dict[str, Cordon] = {}
-        self._seen: dict[str, int] = {}
-        self._voided: dict[str, int] = {}
+        self._cordons = Cordons()
         self._forgotten: set[str] = set()
         self._looks = 0
-        self._last_hosts: Sequence[LiveHost] = ()
         self._joined: dict[str, LiveHost] = {}
         self._slices: dict[str, dict[str, LiveHost]] = {}
         self._nodes: dict[str, WorkNode] = {}
@@ -94,11 +87,15 @@ class SimulatedWorkload:
         self._spells: dict[str, Spell] = {}
         self._turns: list[tuple[float, str]] = []
         """When a spell begins or ends."""
+        self._due = self._coming[0][0] if self._coming else inf
+        """Nothing happens by itself before this, but that hosts come and go."""
         self._room_changed = False
         self._touched: dict[str, bool | None] = {}
         """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
         not there."""
-        self._seen_waiting: dict[str, Demand] = {}
+        self._seen_waiting: tuple[Demand, ...] = ()
+        self._seen_words: tuple[Acknowledgement, ...] = ()
+        """What waited and what there was to say about cordons at the last look."""
         self._stirred: dict[str, None] = {}
         """Jobs of which tasks have begun or ended."""
         self.requests = tuple(requests)
@@ -121,19 +118,16 @@ class SimulatedWorkload:
         self.step()
         self._looks += 1
         self._touched.clear()
-        self._seen_waiting = dict(self._waiting)
         now, looks = self._now(), self._looks
+        self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(now, self.running_on)
+        if not self._storm.faults:
+            return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
         if self._storm.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
         if self._storm.strikes("observe-hangs", now, looks):
             await asyncio.Event().wait()
-        view = WorkloadView(
-            demands=self._queue(),
-            requests=self.requests,
-            nodes=self._view(),
-            acknowledged=tuple(self._words(now)) if self._cordons else (),
-        )
-        return distorted(view, self._storm, now, looks) if self._storm.faults else view
+        view = WorkloadView(self._queue(), self.requests, self._view(), self._told(self._seen_words, now))
+        return distorted(view, self._storm, now, looks)
 
     def _queue(self) -> tuple[Demand, ...]:
         """What waits, by id; the very same while nothing has changed."""
@@ -141,16 +135,15 @@ class SimulatedWorkload:
             self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
         return self._demands
 
-    def _words(self, now: float) -> list[Acknowledgement]:
-        words = []
-        doubling = "ack-doubled" in self._storm.by_kind
-        for slice_id, cordon in sorted(self._cordons.items()):
-            if cordon.acknowledged_from <= now:
-                word = Acknowledgement(slice_id, cordon.epoch, self.running_on(slice_id))
-                words.append(word)
-                if doubling and self._storm.strikes("ack-doubled", now, slice_id, cordon.epoch):
-                    words.append(word)
-        return words
+    def _told(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
+        """What is said about cordons as it arrives in a storm: some of it twice."""
+        if not words or "ack-doubled" not in self._storm.by_kind:
+            return words
+        doubled = [
+            (word, word) if self._storm.strikes("ack-doubled", now, word.slice_id, word.epoch) else (word,)
+            for word in words
+        ]
+        return tuple(chain.from_iterable(doubled))
 
     async def changed(self) -> None:
         await asyncio.Event().wait()  # what changes here changes with the clock alone: ``next_event`` tells
@@ -159,42 +152,34 @@ class SimulatedWorkload:
         return Join(("simulated-agent", f"{slice_id}/{host}"), {"SIMULATED_GROUP": group})
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
-        if epoch <= max(self._seen.get(slice_id, -1), self._voided.get(slice_id, -1)):
+        if not self._cordons.heeds(slice_id, epoch):
             return
         self.step()
         now = self._now()
-        self._seen[slice_id] = epoch
         late = self._storm.strikes("ack-late", now, slice_id, epoch)
         lost = self._storm.strikes("ack-lost", now, slice_id, epoch)
-        self._cordons[slice_id] = Cordon(epoch, inf if lost else now + (late.seconds if late else 0))
+        self._cordons.put(slice_id, Cordon(epoch, inf if lost else now + (late.seconds if late else 0)))
         if lands := self._storm.strikes("work-lands", now, slice_id, epoch):
             self.land(slice_id, lands.seconds)
         if self._storm.strikes("cordon-hangs", now, slice_id, epoch):
             await asyncio.Event().wait()
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
-        self._voided[slice_id] = max(epoch, self._voided.get(slice_id, -1))
-        cordon = self._cordons.get(slice_id)
-        if cordon is not None and cordon.epoch <= epoch:
-            del self._cordons[slice_id]
+        if self._cordons.lift(slice_id, epoch):
             self._room_changed = True
         self.step()
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
         self.step()
-        cordon = self._cordons.get(slice_id)
-        if evict and cordon is not None and cordon.epoch == epoch:
+        if evict and self._cordons.holds(slice_id, epoch):
             self._interrupt(self._runs.on_slice(slice_id), "evicted")
         if self._storm.strikes("drain-hangs", self._now(), slice_id, epoch):
             await asyncio.Event().wait()
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
         self._forgotten.update(slice_ids)
-        for known in (self._cordons, self._seen, self._voided):
-            for slice_id in slice_ids:
-                known.pop(slice_id, None)
-        if any(slice_id in self._slices for slice_id in slice_ids):
-            self._last_hosts = ()  # looked at anew, though they are the same
+        self._cordons.forget(slice_ids)
+        self._meet_hosts(self._now(), [slice_id for slice_id in slice_ids if slice_id in self._slices])
         self.step()
 
     async def close(self) -> None:
@@ -205,6 +190,7 @@ class SimulatedWorkload:
     def submit(self, job: Job) -> None:
         """One more job, under an id of its own; it arrives at its time, or now if that has passed."""
         heappush(self._coming, (job.arrives, job.id, job))
+        self._due = min(self._due, job.arrives)
 
     def step(self) -> None:
         """Make happen what is due by now: nodes go, tasks end, jobs arrive, waiting work starts."""
@@ -212,11 +198,19 @@ class SimulatedWorkload:
         # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
         # behind a long step would make the one promise that counts look kept.
         self._meet_hosts(now)
-        if self._runs.first_end <= now:
-            for run in self._runs.over(now):
-                self._idle_since[run.node] = run.ends
-                self._touch(run.node)
-                self._end(run)
+        if self._due <= now:
+            self._let_pass(now)
+        if self._room_changed:
+            if self._waiting:
+                self._start()
+            self._room_changed = False  # what has just started took room and made none
+
+    def _let_pass(self, now: float) -> None:
+        """Tasks end, spells turn, jobs arrive."""
+        for run in self._runs.over(now):
+            self._idle_since[run.node] = run.ends
+            self._touch(run.node)
+            self._end(run)
         while self._turns and self._turns[0][0] <= now:
             self._touch(heappop(self._turns)[1])
         while self._coming and self._coming[0][0] <= now:
@@ -225,31 +219,35 @@ class SimulatedWorkload:
             self._waiting[job.id] = replace(job.demand, since=job.arrives)
             self._demands = None
             self._room_changed = True
-        if self._waiting and self._room_changed:
-            self._start()
-            self._room_changed = False  # what has just started took room and made none
+        self._due = min(
+            self._runs.first_end,
+            self._turns[0][0] if self._turns else inf,
+            self._coming[0][0] if self._coming else inf,
+        )
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
-        now, instants = self._now(), [self._runs.next_end() or inf]
+        now = self._now()
+        instants = [self._runs.next_end(), *self._cordons.instants()]
         if self._coming:
             instants.append(self._coming[0][0])
         if self._turns:
             instants.append(self._turns[0][0])
-        if self._cordons:
-            instants += [cordon.acknowledged_from for cordon in self._cordons.values()]
-        first = inf
-        for at in instants:
-            if now < at < first:
-                first = at
+        first = min([at for at in instants if at > now], default=inf)
         return first if first < inf else None
 
     def is_as_seen(self) -> bool:
         """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
-        and have work now: then a plan that goes by what waits and what is idle would be the same."""
-        if self._cordons or self._waiting != self._seen_waiting:
+        and have work now, and nothing new is to be said about a cordon: then a plan that goes by what waits, by what is
+        idle and by what was acknowledged would be the same. A cordon that is lifted or forgotten is no news to who
+        asked for it."""
+        if self._queue() != self._seen_waiting:
             return False
-        return all(had_work is (self._runs.tasks(name) > 0) for name, had_work in self._touched.items())
+        tasks = self._runs.tasks
+        for name, had_work in self._touched.items():
+            if had_work is not (tasks(name) > 0):
+                return False
+        return all(word in self._seen_words for word in self._cordons.words(self._now(), self.running_on))
 
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
@@ -305,32 +303,39 @@ class SimulatedWorkload:
 
     # -- hosts ------------------------------------------------------------------------------------------------------
 
-    def _meet_hosts(self, now: float) -> None:
-        """Hosts that have joined or left since the last time."""
-        hosts = self._hosts()
-        if hosts is self._last_hosts and isinstance(hosts, tuple):
+    def _meet_hosts(self, now: float, forgotten: Iterable[str] = ()) -> None:
+        """Hosts that have joined or left since the last time; those of forgotten slices are as good as gone."""
+        changes = self._hosts.changes()
+        if forgotten:
+            changes = {**changes, **dict.fromkeys(forgotten, ())}
+        if not changes:
             return
-        self._last_hosts = hosts
-        there = {host.id: host for host in hosts if host.slice_id not in self._forgotten}
-        left = [name for name in self._joined if name not in there] if self._joined.keys() - there.keys() else []
-        for name in left:
-            host = self._joined.pop(name)
-            self._slices[host.slice_id].pop(name)
-            if not self._slices[host.slice_id]:
-                del self._slices[host.slice_id]
-            self._idle_since.pop(name, None)
-            self._spells.pop(name, None)
-            self._touch(name, host.slice_id)
-            self._nodes.pop(name, None)
-        self._interrupt([key for name in left for key in self._runs.on_node(name)], "node gone")
-        known = self._joined.get
-        for name, host in [(name, host) for name, host in there.items() if known(name) is not host]:
-            if known(name) != host:
-                self._joined[name] = host
-                self._slices.setdefault(host.slice_id, {})[name] = host
-                self._idle_since.setdefault(name, now)
-                self._fall_ill(host, now)
-                self._touch(name)
+        left, joined = list[LiveHost](), list[LiveHost]()
+        for slice_id, hosts in changes.items():
+            known = self._slices.get(slice_id, {})
+            there = {} if slice_id in self._forgotten else {host.id: host for host in hosts}
+            left += [host for name, host in known.items() if name not in there]
+            joined += [host for name, host in there.items() if known.get(name) != host]
+        for host in left:
+            self._leave(host)
+        self._interrupt([key for host in left for key in self._runs.on_node(host.id)], "node gone")
+        for host in joined:
+            self._joined[host.id] = host
+            self._slices.setdefault(host.slice_id, {})[host.id] = host
+            self._idle_since.setdefault(host.id, now)
+            self._fall_ill(host, now)
+            self._touch(host.id)
+
+    def _leave(self, host: LiveHost) -> None:
+        del self._joined[host.id]
+        hosts = self._slices[host.slice_id]
+        del hosts[host.id]
+        if not hosts:
+            del self._slices[host.slice_id]
+        self._idle_since.pop(host.id, None)
+        self._spells.pop(host.id, None)
+        self._touch(host.id, host.slice_id)
+        self._nodes.pop(host.id, None)
 
     def _fall_ill(self, host: LiveHost, now: float) -> None:
         """Whether and when a node will be out of sight or unwell for a while."""
@@ -343,6 +348,7 @@ class SimulatedWorkload:
                 self._spells[host.id] = Spell(kind, begins, begins + spell.seconds)
                 for at in (begins, begins + spell.seconds):
                     heappush(self._turns, (at, host.id))
+                self._due = min(self._due, begins)
                 return
 
     def _spell(self, node: str, now: float) -> FaultKind | None:
@@ -396,8 +402,8 @@ class SimulatedWorkload:
         for name in self._stale_offers:
             self._offers.put(name, self._offer(name) if name in self._slices else None)
         self._stale_offers.clear()
-        queue = self._queue()
-        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in self._cordons]
+        queue, cordons = self._queue(), self._cordons
+        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in cordons]
         if not slices:
             return
         for item in self._places.placed(slices, queue, self._now()):
@@ -405,20 +411,19 @@ class SimulatedWorkload:
 
     def _offer(self, slice_id: str) -> tuple[Slice, Amounts] | None:
         """A slice with the nodes that can take work, and the most of each resource that is free on one of them."""
-        hosts = self._slices[slice_id]
-        now, group = self._now(), self._groups.get(next(iter(hosts.values())).group)
-        nodes = tuple(
-            [
-                Node(name, *self._runs.usage(name), labels=host.labels)
-                for name, host in (sorted(hosts.items()) if len(hosts) > 1 else hosts.items())
-                if host.present is None and self._spell(name, now) is None
-            ]
-        )
+        hosts = list(self._slices[slice_id].values())
+        now, group = self._now(), self._groups.get(hosts[0].group)
+        if len(hosts) > 1:
+            hosts.sort(key=_BY_ID)
+        if self._spells:
+            hosts = [host for host in hosts if self._spell(host.id, now) is None]
+        usage = self._runs.usage
+        nodes = [Node(host.id, *usage(host.id), labels=host.labels) for host in hosts if host.present is None]
         if group is None or not nodes:
             return None
         used = [dict(node.used) for node in nodes]
         free = tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
-        return Slice(slice_id, group.name, State.READY, nodes=nodes), free
+        return Slice(slice_id, group.name, State.READY, nodes=tuple(nodes)), free
 
     def _begin(self, item: Placed, slice_id: str) -> None:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
@@ -436,6 +441,7 @@ class SimulatedWorkload:
     def _run(self, run: Run) -> None:
         self._stirred[run.job] = None
         self._runs.add(run)
+        self._due = min(self._due, run.ends)
         self._touch(run.node)
 
     def _count(self, name: str, needs: Amounts, more: int) -> None:
@@ -478,4 +484,5 @@ class SimulatedWorkload:
             self._count(run.job, run.needs, run.count)
 
 
+_BY_ID = attrgetter("id")
 _SPELLS: tuple[FaultKind, ...] = ("heartbeat-lost", "unwell")
