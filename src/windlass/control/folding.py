@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from windlass.core.lifecycle import ENDED, ENDING, State
 from windlass.core.quantities import ACCELERATORS
@@ -166,7 +167,7 @@ class _Folding:
             return record
         sight, group = self._sight(record), self._group(record.group)
         record = _looked_at(record, sight, group, self.policy, self.now)
-        for _ in State:  # no life has more steps than there are states
+        for _ in range(_MOST_STEPS):
             step = _step(record, sight, group, self.policy, self.now)
             if step is None:
                 return record
@@ -185,12 +186,13 @@ class _Folding:
 
         Once an ending has it, it stays, for whoever asks who said that the slice was empty.
         """
-        if record.state == State.TERMINATING and record.certified:
+        certificate = None
+        if record.state in _WAITING_FOR_A_WORD:
+            if record.state == State.TERMINATING and record.certified:
+                return record
+            certificate = record.fence if self._running(record) == 0 else None
+        elif record.state in ENDING:
             return record
-        waits = record.state in (State.DRAINING, State.TERMINATING)
-        certificate = record.fence if waits and self._running(record) == 0 else None
-        if record.state in ENDING - {State.TERMINATING}:
-            certificate = record.certificate
         return record if certificate == record.certificate else record.but(certificate=certificate)
 
     # -- luck ---------------------------------------------------------------------------------------------------------
@@ -250,15 +252,18 @@ class _Folding:
 
 _FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
 """States that a launch or a boot goes wrong to."""
+_WAITING_FOR_A_WORD = frozenset({State.DRAINING, State.TERMINATING})
+_MOST_STEPS = len(State)
+"""No life has more steps than there are states."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sight:
+class _Sight(NamedTuple):
     """What was seen of one slice."""
 
     instance: Instance | None
     provider_known: bool
     nodes: tuple[WorkNode, ...]
+    """Each of them once."""
     workload_known: bool
     running: int | None
     """Tasks that still run by the acknowledgement of the current fence; None: not acknowledged."""
@@ -273,9 +278,12 @@ class _Sight:
             return False
         hosts = len(self.instance.hosts) if group is None else group.hosts
         promised = group.resources if group else ()
-        return len({node.id for node in self.nodes}) >= max(1, hosts) and all(
-            node.healthy and (node.present is None or _is_kind(dict(node.present), promised)) for node in self.nodes
-        )
+        if len(self.nodes) < max(1, hosts):
+            return False
+        for node in self.nodes:
+            if not node.healthy or (node.present is not None and not _is_kind(dict(node.present), promised)):
+                return False
+        return True
 
     @property
     def dead_host(self) -> bool:
@@ -322,12 +330,13 @@ def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: 
 
 
 def _nodes(record: SliceRecord, sight: _Sight) -> tuple[Node, ...]:
-    here = {node.id: node for node in seen_nodes(sight.nodes)}
-    if len(here) < len(record.nodes):
-        for node in record.nodes:
-            here.setdefault(node.id, node if not node.healthy else replace(node, healthy=False))
-        return tuple(here[name] for name in sorted(here))
-    return tuple(here.values())
+    shown = seen_nodes(sight.nodes)
+    if len(shown) >= len(record.nodes):
+        return shown
+    here = {node.id: node for node in shown}
+    for node in record.nodes:
+        here.setdefault(node.id, node if not node.healthy else replace(node, healthy=False))
+    return tuple(here[name] for name in sorted(here))
 
 
 def _must_leave(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> Reason | None:
@@ -446,8 +455,8 @@ def _coming_up(
     elif sight.dead_host:
         return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
     elif sight.workload_known and age >= policy.initializing_timeout:
-        joined = len({node.id for node in sight.nodes})
-        return State.INIT_FAILED, Reason(Code.REPLACE_FAILED, f"{plural(joined, 'host')} joined after {seconds(age)}")
+        joined = plural(len(sight.nodes), "host")
+        return State.INIT_FAILED, Reason(Code.REPLACE_FAILED, f"{joined} joined after {seconds(age)}")
     return None
 
 

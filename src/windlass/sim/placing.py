@@ -140,11 +140,11 @@ class _Asked:
         """Up to so many equal tasks, on nodes with so many each, the best first."""
         found, used_now = [], self._used
         plain = not (selector[0] or selector[1])
-        known: dict[tuple[str, Amounts], Score | None] = {}
-        """Without conditions on labels, nodes in the same use are asked once."""
+        known: dict[tuple[str, int], Score | None] = {}
+        """Without conditions on labels, nodes in the same use are asked once; what is the very same is found fast."""
         for number, (group, node) in enumerate(self._nodes):
             used = used_now.get(node.id, node.used) if used_now else node.used
-            alike = group, used
+            alike = group, id(used)
             if plain and alike in known:
                 score = known[alike]
             else:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from math import inf
+from typing import Final
 
 from windlass.core.snapshot import Amounts, amounts
 
 from .jobs import Run
+
+ALIKE: Final = 10_000
+"""Different amounts that are remembered: more than there are on the nodes of most clusters at a time."""
 
 
 class Running:
@@ -24,6 +28,7 @@ class Running:
         self._used: dict[str, dict[str, int]] = {}
         self._usage: dict[str, tuple[Amounts, int]] = {}
         """The same for those that were asked for."""
+        self._alike: dict[Amounts, Amounts] = {}
         self.started = 0
         self.count = 0
         """Tasks that run."""
@@ -111,10 +116,13 @@ class Running:
         return self._tasks.get(node, 0)
 
     def usage(self, node: str) -> tuple[Amounts, int]:
-        """What is used on a node, and by how many tasks."""
+        """What is used on a node, and by how many tasks. The same amounts are mostly the very same object."""
         usage = self._usage.get(node)
         if usage is None:
-            usage = amounts(self._used.get(node, {})), self._tasks.get(node, 0)
+            used = amounts(self._used.get(node, {}))
+            if len(self._alike) >= ALIKE:
+                self._alike.clear()
+            usage = self._alike.setdefault(used, used), self._tasks.get(node, 0)
             if usage[1]:
                 self._usage[node] = usage
         return usage
