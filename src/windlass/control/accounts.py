@@ -60,7 +60,7 @@ def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Rea
     for group in sorted({*rates, *accounts}):
         account = found.get(group) or Account(instant)
         span = max(0, instant - account.upto)
-        grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items()}
+        grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items() if rate}
         found[group] = account.but(upto=max(account.upto, instant), **grown)
     return found
 

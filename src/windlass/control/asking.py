@@ -5,7 +5,7 @@ A queue per group, served in turn: a group whose calls hang or whose rate is spe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from windlass.core.lifecycle import State
 from windlass.core.reasons import Code, Reason, plural
@@ -20,15 +20,18 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
 
     ``calling``: slices whose launch call is under way.
     """
+    requesting, queued = _in_order(book, State.REQUESTING), _in_order(book, State.QUEUED)
+    if not requesting and not queued:
+        return book
     policy, changed, luck = settings.policy, dict[str, SliceRecord](), dict[str, Luck]()
     busy: dict[str, int] = {}
-    for record in _in_order(book, State.REQUESTING):
+    for record in requesting:
         due = record.since + policy.requesting_timeout * record.attempts / policy.tries
         if now >= due and record.attempts < policy.tries and record.id not in calling:
             changed[record.id] = record.but(attempts=record.attempts + 1)
         if record.id in calling or record.id in changed:
             busy[record.group] = busy.get(record.group, 0) + 1
-    for group, records in _by_group(book).items():
+    for group, records in _by_group(queued).items():
         sold = settings.by_name.get(group)
         if sold is None or book.is_frozen(group):
             continue
@@ -54,9 +57,9 @@ def _in_order(book: Book, state: State) -> list[SliceRecord]:
     return sorted(found, key=lambda one: (one.since, one.id))
 
 
-def _by_group(book: Book) -> dict[str, list[SliceRecord]]:
+def _by_group(queued: Iterable[SliceRecord]) -> dict[str, list[SliceRecord]]:
     found: dict[str, list[SliceRecord]] = {}
-    for record in _in_order(book, State.QUEUED):
+    for record in queued:
         found.setdefault(record.group, []).append(record)
     return dict(sorted(found.items()))
 

@@ -8,6 +8,7 @@ against. What has not changed since the last look is shown as the very same obje
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -66,6 +67,8 @@ class SimulatedWorkload:
         self._now = now
         self._storm = Storm.of(faults, Chance(seed), struck)
         self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
+        self._arrived = 0
+        """How many of them have come."""
         self._jobs: dict[str, Job] = {}
         self._waiting: dict[str, Demand] = {}
         self._runs = Running()
@@ -87,7 +90,7 @@ class SimulatedWorkload:
         self._spells: dict[str, Spell] = {}
         self._turns: list[tuple[float, str]] = []
         """When a spell begins or ends."""
-        self._due = self._coming[0][0] if self._coming else inf
+        self._due = self._next_arrival
         """Nothing happens by itself before this, but that hosts come and go."""
         self._room_changed = False
         self._touched: dict[str, bool | None] = {}
@@ -189,7 +192,7 @@ class SimulatedWorkload:
 
     def submit(self, job: Job) -> None:
         """One more job, under an id of its own; it arrives at its time, or now if that has passed."""
-        heappush(self._coming, (job.arrives, job.id, job))
+        insort(self._coming, (job.arrives, job.id, job), lo=self._arrived)
         self._due = min(self._due, job.arrives)
 
     def step(self) -> None:
@@ -213,8 +216,9 @@ class SimulatedWorkload:
             self._end(run)
         while self._turns and self._turns[0][0] <= now:
             self._touch(heappop(self._turns)[1])
-        while self._coming and self._coming[0][0] <= now:
-            _, _, job = heappop(self._coming)
+        while self._next_arrival <= now:
+            _, _, job = self._coming[self._arrived]
+            self._arrived += 1
             self._jobs[job.id] = job
             self._waiting[job.id] = replace(job.demand, since=job.arrives)
             self._demands = None
@@ -222,15 +226,17 @@ class SimulatedWorkload:
         self._due = min(
             self._runs.first_end,
             self._turns[0][0] if self._turns else inf,
-            self._coming[0][0] if self._coming else inf,
+            self._next_arrival,
         )
+
+    @property
+    def _next_arrival(self) -> float:
+        return self._coming[self._arrived][0] if self._arrived < len(self._coming) else inf
 
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
         now = self._now()
-        instants = [self._runs.next_end(), *self._cordons.instants()]
-        if self._coming:
-            instants.append(self._coming[0][0])
+        instants = [self._runs.next_end(), self._next_arrival, *self._cordons.instants()]
         if self._turns:
             instants.append(self._turns[0][0])
         first = min([at for at in instants if at > now], default=inf)
