@@ -6,8 +6,9 @@ Records change in every pass, by the hundred in a large cluster. What was worked
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
+
+from windlass.core.lazily import lazily
 
 
 class Changing:
@@ -39,5 +40,5 @@ _KNOWN: Final[dict[type, _Parts]] = {}
 
 
 def _parts(kind: Any) -> _Parts:
-    worked_out = [name for name, value in vars(kind).items() if isinstance(value, cached_property)]
+    worked_out = [name for name, value in vars(kind).items() if isinstance(value, lazily)]
     return _KNOWN.setdefault(kind, _Parts(frozenset(one.name for one in fields(kind)), tuple(worked_out)))

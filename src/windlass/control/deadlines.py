@@ -15,24 +15,19 @@ from .records import Book, Luck, SliceRecord
 
 def next_deadline(book: Book, demands: Iterable[Demand], settings: Settings, now: float) -> float | None:
     """The first deadline after ``now``; None: nothing is due by itself."""
-    return min((at for at in _deadlines(book, demands, settings, now) if at > now), default=None)
-
-
-def _deadlines(book: Book, demands: Iterable[Demand], settings: Settings, now: float) -> Iterator[float]:
     policy, known = settings.policy, settings.by_name
-    for demand in demands:
-        if demand.deadline is not None:
-            yield demand.deadline
+    found = [demand.deadline for demand in demands if demand.deadline is not None]
     queued = set()
     for record in book.roll.astir.values():
-        yield from _of_record(record, settings)
-        if record.state == State.QUEUED:
+        found += _of_record(record, settings)
+        if record.state is State.QUEUED:
             queued.add(record.group)
     for group in sorted(queued):
-        yield next_turn(book.luck.get(group, Luck()), policy.launch_rate, policy.backoff, now)
+        found.append(next_turn(book.luck.get(group, Luck()), policy.launch_rate, policy.backoff, now))
     for group, luck in book.luck.items():
         if group in known:
-            yield from turning_points(luck, policy.backoff, now)
+            found += turning_points(luck, policy.backoff, now)
+    return min([at for at in found if at > now], default=None)
 
 
 def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
 from windlass.core.plan import Launch, Plan
 from windlass.core.reasons import Reason
-from windlass.core.snapshot import Availability, Cluster, Demand, Group, Snapshot
+from windlass.core.snapshot import Cluster, Demand, Group, Snapshot
 
-from .luck import availability_of
+from .luck import NOTHING_KNOWN, availability_of
 from .policy import Settings, SoldGroup
 from .records import Book, Moved, SliceRecord, moved
 
@@ -41,13 +40,10 @@ def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str]
     """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
     where there is nothing to say."""
     luck, frozen = book.luck.get(group.name), book.is_frozen(group.name)
-    known = _NOTHING_KNOWN if luck is None else availability_of(luck, settings.policy.backoff, now)
+    known = NOTHING_KNOWN if luck is None else availability_of(luck, settings.policy.backoff, now)
     if not held and not frozen and known == group.availability and not group.frozen:
         return group
     return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
-
-
-_NOTHING_KNOWN: Final = Availability()
 
 
 def _ceilings(book: Book, settings: Settings) -> Cluster:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
+from typing import Final
 
 from windlass.core.reasons import Code, plural
 from windlass.core.snapshot import Availability
@@ -21,6 +22,8 @@ BOOTS_KEPT = 20
 """Enough for a median that follows a change of season within a day."""
 EXACT = 0.0005
 """Seconds by which a turn may be late: no loop wakes more exactly."""
+NOTHING_KNOWN: Final = Availability()
+"""What is believed of a provider of which nothing bad is known."""
 
 
 def unlucky(luck: Luck, failure: Failure, why: str, rules: BackOff) -> Luck:
@@ -48,14 +51,16 @@ def health(luck: Luck, rules: BackOff, now: float) -> float:
 
 def availability_of(luck: Luck, rules: BackOff, now: float) -> Availability:
     """What the planner believes of a group's provider."""
+    if not luck.failures and luck.quota_until is None:
+        return NOTHING_KNOWN
     if luck.quota_until is not None and now < luck.quota_until:
         return Availability("quota_exceeded", luck.quota_until, luck.last_error)
     recent = [one for one in luck.failures if now < one.at + rules.heal]
     if not recent or (luck.succeeded_at is not None and luck.succeeded_at > recent[-1].at):
-        return Availability()
+        return NOTHING_KNOWN
     until = recent[-1].at + rules.pause / health(luck, rules, recent[-1].at)
     if now >= until and all(one.code == Code.PREEMPTED for one in recent):
-        return Availability()  # machines came up and were taken: nothing says that there is no stock
+        return NOTHING_KNOWN  # machines came up and were taken: nothing says that there is no stock
     return Availability("backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {luck.last_error}")
 
 

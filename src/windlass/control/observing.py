@@ -7,7 +7,7 @@ counts for as long as a look may take; after that the source is unknown, and its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,7 @@ from windlass.core.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
 from windlass.workloads.protocol import Workload
 
+from .answered import Answered
 from .checking import Garbage, Lists, Viewed, Views
 from .sighting import Sighted
 
@@ -29,7 +30,7 @@ for a second time."""
 class _Source(Generic[T]):
     """One provider or the workload."""
 
-    look: Callable[[], Awaitable[object]]
+    look: Callable[[], Coroutine[Any, Any, object]]
     check: Callable[[object], T]
     limit: Callable[[], float]
     steady: Callable[[], float]
@@ -43,10 +44,19 @@ class _Source(Generic[T]):
     """How long the last look may take."""
 
     def begin(self) -> bool:
-        """Whether a look has just begun; not while an older one is under way."""
+        """Whether a look has just begun that takes its time; not while an older one is under way."""
         if self.is_looking:
             return False
-        self.task = asyncio.create_task(self._look())
+        asked_at = self.steady()
+        try:
+            look = self.look()
+            if isinstance(look, Answered):
+                self._take(look.answer, asked_at)
+                return False
+        except Exception as error:  # noqa: BLE001  # as in a look that takes its time
+            self._fail(error)
+            return False
+        self.task = asyncio.create_task(self._look(look, asked_at))
         return True
 
     @property
@@ -59,20 +69,23 @@ class _Source(Generic[T]):
         if self._time is not None:
             self._time.reschedule(begun + self.limit())
 
-    async def _look(self) -> None:
-        asked_at, limit = self.steady(), self.limit()
+    async def _look(self, look: Coroutine[Any, Any, object], asked_at: float) -> None:
+        limit = self.limit()
         try:
             async with asyncio.timeout(None) as self._time:
-                found = self.check(await self.look())
+                self._take(await look, asked_at)
         except TimeoutError:
             self.trouble = f"gave no answer within {seconds(limit)}"
-        except Garbage as error:
-            self.answer, self.trouble = None, f"gave garbage: {error}"
         except Exception as error:  # noqa: BLE001  # whatever a source raises is that source's trouble, never the loop's
-            self.answer, self.trouble = None, f"{error}" or type(error).__name__
-        else:
-            self.answer, self.asked_at, self.trouble = found, asked_at, ""
+            self._fail(error)
         self.answered()
+
+    def _take(self, answer: object, asked_at: float) -> None:
+        self.answer, self.asked_at, self.trouble = self.check(answer), asked_at, ""
+
+    def _fail(self, error: Exception) -> None:
+        garbage = isinstance(error, Garbage)
+        self.answer, self.trouble = None, f"gave garbage: {error}" if garbage else f"{error}" or type(error).__name__
 
     def known(self) -> T | None:
         """The last answer, while it counts."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
+from windlass.core.lazily import lazily
 from windlass.core.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.reasons import Code, Reason
 from windlass.core.snapshot import Node, Slice
@@ -77,7 +77,7 @@ class SliceRecord(Changing):
         """Whether it is drained because it must go, and not only to save money: only then may its work be ended."""
         return self.leaving is not None or self.reason.code not in SAVING
 
-    @cached_property
+    @lazily
     def quiet(self) -> bool:
         """Whether it is at work, well, and nothing is due about it: only news can change that."""
         return (
@@ -92,16 +92,16 @@ class SliceRecord(Changing):
             and all(node.healthy for node in self.nodes)
         )
 
-    @cached_property
+    @lazily
     def busy_nodes(self) -> int:
         return sum([node.busy for node in self.nodes])
 
-    @cached_property
+    @lazily
     def price_at_work(self) -> int:
         """What of its price is paid for nodes that have work."""
         return self.price * self.busy_nodes // len(self.nodes) if self.nodes else 0
 
-    @cached_property
+    @lazily
     def planned_with(self) -> Slice:
         """What the planner sees. A slice that must leave offers nothing any more, whatever waits: to the planner it is
         as good as ending."""
@@ -167,12 +167,12 @@ class Book:
     def is_frozen(self, group: str) -> bool:
         return group in self.frozen or EVERY_GROUP in self.frozen
 
-    @cached_property
+    @lazily
     def roll(self) -> Roll:
         """Who is astir and who is at work."""
         return Roll.of(self.slices.values())
 
-    @cached_property
+    @lazily
     def planned_with(self) -> Mapping[str, Slice]:
         """What the planner sees of each slice."""
         return {name: record.planned_with for name, record in self.slices.items()}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final, TypeVar
 
+from windlass.core.lazily import lazily
 from windlass.core.snapshot import Demand
 from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
@@ -52,12 +52,12 @@ class Sighted:
             tuple(self.word.values()),
         )
 
-    @cached_property
+    @lazily
     def silent(self) -> frozenset[str]:
         """Providers that gave no answer that counts."""
         return frozenset([name.removeprefix(PROVIDER) for name in self.unknown if name.startswith(PROVIDER)])
 
-    @cached_property
+    @lazily
     def nodes_of(self) -> Nodes:
         """The nodes of each slice that has any."""
         return _regrouped({}, {}, self.node)

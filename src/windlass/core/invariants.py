@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, compress
+from operator import attrgetter, not_
 
 from .lifecycle import COUNTED, ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
 from .plan import Change, Plan
@@ -45,8 +45,8 @@ class _Seen:
         self._all = snapshot.slices
         self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
         self.targets = {placement.on for placement in plan.placements}
-        groups = {group.name for group in snapshot.groups}
-        self.others = [one for one in snapshot.slices if one.works_in not in groups]
+        at_work = {group.name for group in snapshot.groups}.__contains__
+        self.others = list(compress(self._all, map(not_, map(at_work, map(_WORKS_IN, self._all)))))
         self.named = {one.id: one for one in self.others}
         """By id; also those at work that get a task or are in a list."""
         more = self.targets.union(*self.lists.values()).difference(self.named)

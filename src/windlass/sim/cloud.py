@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
+from typing import Any
 
+from windlass.control.answered import Answered
 from windlass.providers.protocol import (
     Instance,
     InsufficientCapacity,
@@ -140,12 +142,19 @@ class SimulatedProvider:
             self._ending.append(Ended(slice_id, self._now(), epoch))
             self._changed(machine)
 
-    async def list(self) -> Sequence[Instance]:
+    def list(self) -> Coroutine[Any, Any, Sequence[Instance]]:
+        return self._listed_in_a_storm() if self._storm.faults else Answered(self._listed())
+
+    async def _listed_in_a_storm(self) -> Sequence[Instance]:
         self.step()
         if self._met("list-fails", ""):
             raise ProviderError("the list cannot be had just now")
         if self._met("list-hangs", ""):
             await asyncio.Event().wait()
+        return self._listed()
+
+    def _listed(self) -> Sequence[Instance]:
+        self.step()
         self._end_twins()
         if self._met("list-stale", ""):
             self._handed_out = self._last_list

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import iscoroutinefunction
 from typing import Any, Final, overload
 
 from windlass.journal import Entry, Journal, JournalFull, JournalUnavailable, JournalVersion
@@ -50,17 +49,13 @@ class Perilous:
 
     def __init__(self, inner: Any, lifeline: Lifeline) -> None:
         self._inner, self._lifeline = inner, lifeline
-        self._waits: dict[str, bool] = {}
-        """Whether a call is one that waits, by its name: it takes longer to find out than to make it."""
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
         if name not in CALLS:
             return method
         lifeline = self._lifeline
-        if name not in self._waits:
-            self._waits[name] = iscoroutinefunction(method)
-        if self._waits[name]:
+        if name in OUTSIDE:
 
             async def call(*args: Any, **more: Any) -> Any:
                 lifeline.point(f"before {name}")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 from operator import attrgetter
+from typing import Any
 
+from windlass.control.answered import Answered
 from windlass.core.lifecycle import State
 from windlass.core.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
@@ -117,20 +119,29 @@ class SimulatedWorkload:
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
-    async def observe(self) -> WorkloadView:
-        self.step()
-        self._looks += 1
-        self._touched.clear()
+    def observe(self) -> Coroutine[Any, Any, WorkloadView]:
+        return self._observed_in_a_storm() if self._storm.faults else Answered(self._observed())
+
+    def _observed(self) -> WorkloadView:
+        self._look()
+        return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
+
+    async def _observed_in_a_storm(self) -> WorkloadView:
+        self._look()
         now, looks = self._now(), self._looks
-        self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(now, self.running_on)
-        if not self._storm.faults:
-            return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
         if self._storm.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
         if self._storm.strikes("observe-hangs", now, looks):
             await asyncio.Event().wait()
         view = WorkloadView(self._queue(), self.requests, self._view(), self._told(self._seen_words, now))
         return distorted(view, self._storm, now, looks)
+
+    def _look(self) -> None:
+        """What is seen from now on is news."""
+        self.step()
+        self._looks += 1
+        self._touched.clear()
+        self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(self._now(), self.running_on)
 
     def _queue(self) -> tuple[Demand, ...]:
         """What waits, by id; the very same while nothing has changed."""

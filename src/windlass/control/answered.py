@@ -1,0 +1,34 @@
+"""An answer that is at hand: a source that needs no waiting gives it in place of a coroutine.
+
+It can be awaited like any other. Whoever knows it takes the answer as it is, and saves the task in which it would have
+been awaited: that costs more than most looks at what is in the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Answered(Coroutine[Any, Any, T]):
+    """A coroutine that has come to its end."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: T) -> None:
+        self.answer = answer
+
+    def send(self, value: Any) -> Any:  # noqa: ARG002
+        raise StopIteration(self.answer)
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:
+        return super().throw(kind, value, trace)
+
+    def close(self) -> None:
+        """It is at its end."""
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        yield from ()
+        return self.answer

@@ -1,0 +1,91 @@
+"""Sources are looked at together; one that has its answer at hand is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.control.clocks import leap
+from windlass.control.answered import Answered
+from windlass.control.observing import Look, Observer
+from windlass.providers.protocol import Host, Instance, ProviderError
+from windlass.workloads.protocol import WorkloadView
+
+HERE = Instance("a", "gpu", "running", (Host("a/0"),))
+
+
+class Source:
+    """A provider or a workload that answers as it is told to."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self.list = self.observe = answer
+
+
+async def in_time() -> tuple[Instance, ...]:
+    await asyncio.sleep(0.1)
+    return (HERE,)
+
+
+def at_hand() -> Answered[tuple[Instance, ...]]:
+    return Answered((HERE,))
+
+
+def refused() -> Any:
+    raise ProviderError("the API is down")
+
+
+def looked(listing: Callable[[], Any], looks: int = 1) -> tuple[Look, int]:
+    """The last of some looks, and how many tasks were made for all of them."""
+    made = 0
+
+    async def story() -> Look:
+        def counted(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
+            nonlocal made
+            made += 1
+            return asyncio.Task(coroutine, loop=loop, **more)
+
+        loop = asyncio.get_running_loop()
+        provider, work = Source(listing), Source(lambda: Answered(WorkloadView()))
+        observer = Observer({"cloud": provider}, work, lambda: 5.0, loop.time)  # type: ignore[arg-type, dict-item]
+        loop.set_task_factory(counted)
+        for _ in range(looks):
+            look = await observer.look()
+        loop.set_task_factory(None)
+        return look
+
+    return leap(story()), made
+
+
+@pytest.mark.parametrize(("listing", "tasks"), [(at_hand, 0), (in_time, 3)])
+def test_only_a_look_that_takes_its_time_gets_a_task(listing: Callable[[], Any], tasks: int) -> None:
+    look, made = looked(listing, looks=3)
+    assert look.instances == {"cloud": {"a": HERE}}
+    assert (look.troubles, made) == ({}, tasks)
+
+
+@pytest.mark.parametrize(
+    ("listing", "trouble"),
+    [(refused, "the API is down"), (lambda: Answered((7,)), "gave garbage: its list holds 7, which is no instance")],
+)
+def test_a_source_that_goes_wrong_at_once_is_unknown_and_says_why(listing: Callable[[], Any], trouble: str) -> None:
+    look, _ = looked(listing)
+    assert look.instances == {"cloud": None}
+    assert look.work is not None
+    assert look.troubles == {"provider cloud": trouble}
+
+
+def test_an_answer_at_hand_can_be_awaited_like_any_other() -> None:
+    async def story() -> tuple[Any, Any]:
+        return await at_hand(), await asyncio.create_task(at_hand())
+
+    assert leap(story()) == ((HERE,), (HERE,))
+
+
+def test_who_gives_up_an_answer_at_hand_is_told_so() -> None:
+    answered = at_hand()
+    with pytest.raises(asyncio.CancelledError):
+        answered.throw(asyncio.CancelledError())
+    answered.close()
