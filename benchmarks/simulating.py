@@ -5,6 +5,9 @@
   how full busy machines are, or that a machine which it has ended is about to go, are left out.
 - A week of 1,000 nodes: a job every ten minutes, of up to 100 equal tasks in four shapes that take between one hour and
   twelve, so that about a thousand machines have work.
+
+An interpreter that was built with profile-guided optimisation, as Debian's is, takes about four fifths of the time of
+one that was not; on a machine that is shared with others the same run may take half as long again.
 """
 
 from __future__ import annotations
