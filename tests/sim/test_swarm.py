@@ -96,3 +96,7 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
     found = task.script()
     then = replace(found, faults=tuple(fault for fault in found.faults if fault.kind not in SINCE))
     assert broken(simulate(then)) == set(), behaviour
+
+
+def test_a_host_that_was_ordered_and_never_made_takes_no_place_of_a_limit():
+    assert broken(simulate(Task(906130, 24.0).script())) == set()

@@ -225,7 +225,7 @@ class Checker:
             hosts += cloud.living_hosts
         for one in [machine for name in self.unwanted for machine in self._machines_of(name)]:
             slices[one.order.group] -= 1
-            hosts -= len(one.order.hosts)
+            hosts -= one.shown_hosts
         return slices, hosts
 
     def _ceiling_holds(self, valid: list[Settings], slices: Counter[str]) -> Iterator[tuple[str, str]]:

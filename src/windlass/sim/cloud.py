@@ -326,7 +326,7 @@ class SimulatedProvider:
         self._held += more
         self._cost += more * (machine.price or 0)
         self.living_slices[machine.order.group] += more
-        self.living_hosts += more * len(machine.order.hosts)
+        self.living_hosts += more * machine.shown_hosts
 
     def _changed(self, machine: Machine) -> None:
         """Its future is another one, and perhaps its present."""

@@ -76,7 +76,7 @@ class Machine:
     kind: str = ""
     """The name of what was sold."""
     shown_hosts: int = 0
-    """How many hosts the list shows: one that was never made does not show."""
+    """How many hosts there are, and the list shows: one that was never made does neither."""
     away: tuple[float, float] = (inf, inf)
     """While it restarts, none of its hosts is in the workload."""
     taken: float = inf
