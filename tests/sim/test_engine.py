@@ -14,13 +14,15 @@ import pytest
 
 from tests.sim.small import GPU, broken, job, script, settings
 from windlass.control.loop import Controller
-from windlass.core.snapshot import Demand, Gang, amounts
+from windlass.control.policy import Settings
+from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
 from windlass.journal import open_journal
 from windlass.sim.arbitrary import arbitrary_script
 from windlass.sim.clock import EPOCH, VirtualLoop, virtually
 from windlass.sim.engine import Engine, simulate
 from windlass.sim.faults import KINDS, Fault
 from windlass.sim.forgetful import ForgetfulJournal
+from windlass.sim.jobs import Job
 from windlass.sim.storms import STORMS, BadStorm, storm_from
 
 # -- virtual time --------------------------------------------------------------------------------------------------
@@ -247,3 +249,26 @@ def test_time_leaps_only_over_what_nobody_waits_for():
         return [*found, loop.is_at_rest()]
 
     assert virtually(told()) == [True, True, False, False]
+
+
+def test_slices_of_a_removed_group_take_their_places_of_a_limit_with_every_host_that_was_ordered():
+    big = replace(GPU, name="big", hosts=4)
+    one = Group("one", amounts({"cpu": 4000}), 9, scale_down=ScaleDown(idle_timeout=300))
+    limit = Cluster(max_nodes=8)
+    work = Job(Demand("b", (Bundle(amounts({"cpu": 4000}), 9),)), 60.0, 600.0)
+    slow = Fault("terminate-slow", 1.0, seconds=3600.0)
+    engine = Engine(
+        script(job("a"), work, faults=(slow,), settings=settings(big, one, cluster=limit)), stop_at_breach=False
+    )
+    removed = list[Settings]()
+
+    def watch(_: Engine) -> None:
+        if not removed and engine.now() >= EPOCH + 20:  # while it boots: none of its hosts has joined
+            removed.append(settings(one, cluster=limit))
+            engine.next_settings += removed
+
+    engine.watch = watch
+    run = engine.run()
+    assert removed
+    assert run.finished == 1
+    assert run.breaches == ()

@@ -71,6 +71,7 @@ def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
     return following.but(
         provider=sold.provider,
         price=sold.group.price or 0,
+        hosts=sold.group.hosts,
         attempts=record.attempts + 1,
         asked_at=record.asked_at or now,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from windlass.core.lifecycle import COSTLY, IN_FLIGHT, State
+from windlass.core.lifecycle import COSTLY, COUNTED, IN_FLIGHT, State
 from windlass.core.plan import Launch, Plan
 from windlass.core.reasons import Reason
 from windlass.core.snapshot import Cluster, Demand, Group, Snapshot
@@ -47,13 +47,19 @@ def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str]
 
 
 def _ceilings(book: Book, settings: Settings) -> Cluster:
-    """The cluster's limits, less what slices of removed groups still cost: the planner does not know their price."""
+    """The cluster's limits, less what slices of removed groups still take of them: the planner knows neither their
+    price nor their hosts, of which it counts those that have joined, and one at the least."""
     cluster, known, roll = settings.cluster, settings.by_name, book.roll
-    if cluster.max_hourly_cost is None:
-        return cluster
-    removed = sum(crowd.price for group, crowd in roll.at_work.items() if group not in known)
-    removed += sum(one.price for one in roll.astir.values() if one.group not in known and one.state in COSTLY)
-    return replace(cluster, max_hourly_cost=max(0, cluster.max_hourly_cost - removed)) if removed else cluster
+    removed = [one for one in roll.astir.values() if one.group not in known]
+    if cluster.max_hourly_cost is not None:
+        cost = sum(crowd.price for group, crowd in roll.at_work.items() if group not in known)
+        cost += sum(one.price for one in removed if one.state in COSTLY)
+        cluster = replace(cluster, max_hourly_cost=max(0, cluster.max_hourly_cost - cost)) if cost else cluster
+    if cluster.max_nodes is not None:
+        there = [one for one in removed if one.state in COUNTED and one.state != State.QUEUED]
+        unseen = sum(max(0, one.hosts - max(1, len(one.nodes))) for one in there)
+        cluster = replace(cluster, max_nodes=max(0, cluster.max_nodes - unseen)) if unseen else cluster
+    return cluster
 
 
 @dataclass(frozen=True, slots=True)

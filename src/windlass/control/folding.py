@@ -241,7 +241,16 @@ class _Folding:
         group = self._group(instance.group)
         price = instance.price if instance.price is not None else (group.price or 0) if group else 0
         record = SliceRecord(
-            instance.slice_id, instance.group, provider, State.BOOTING, self.now, reason, reason, price, seen=True
+            instance.slice_id,
+            instance.group,
+            provider,
+            State.BOOTING,
+            self.now,
+            reason,
+            reason,
+            price,
+            hosts=group.hosts if group is not None else max(1, len(instance.hosts)),
+            seen=True,
         )
         self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
         if again:

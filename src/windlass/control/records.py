@@ -40,6 +40,8 @@ class SliceRecord(Changing):
     """Why it is in this state."""
     price: int = 0
     """Nanodollars per hour, when it was bought."""
+    hosts: int = 1
+    """How many were ordered, or show of one that was adopted: they count when its group is not configured any more."""
     asked_at: float | None = None
     """When the provider was first asked for it."""
     attempts: int = 0
