@@ -23,9 +23,8 @@ class Later(Mapping[str, Any]):
     __slots__ = ("_found", "_make")
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
-        self._make, self._found = make, None
-
-    _found: Mapping[str, Any] | None
+        self._make = make
+        self._found: Mapping[str, Any] | None = None
 
     def _read(self) -> Mapping[str, Any]:
         if self._found is None:

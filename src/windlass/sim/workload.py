@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import insort
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from dataclasses import replace
 from itertools import chain
 from math import inf
 from operator import attrgetter
@@ -25,25 +24,17 @@ from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, Wo
 from .chance import Chance
 from .cordons import Cordon, Cordons
 from .distorting import distorted
-from .faults import Fault, FaultKind, Storm
+from .faults import Fault, Storm
 from .jobs import Interrupted, Job, Run
 from .joining import Compared, Joining
 from .machines import LiveHost
 from .offered import Offered
 from .placing import Placed, Places
 from .running import Running
+from .spells import Spells
 
 SLOW = 5
 """How many times longer work takes on a slow node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spell:
-    """A while in which a node does not show, or shows as unhealthy."""
-
-    kind: FaultKind
-    begins: float
-    ends: float
 
 
 class SimulatedWorkload:
@@ -89,9 +80,7 @@ class SimulatedWorkload:
         self._offers = Offered()
         self._stale_offers: dict[str, None] = {}
         """Slices about which something has changed since they were last offered."""
-        self._spells: dict[str, Spell] = {}
-        self._turns: list[tuple[float, str]] = []
-        """When a spell begins or ends."""
+        self._spells = Spells()
         self._due = self._next_arrival
         """Nothing happens by itself before this, but that hosts come and go."""
         self._room_changed = False
@@ -225,8 +214,8 @@ class SimulatedWorkload:
             self._idle_since[run.node] = run.ends
             self._touch(run.node)
             self._end(run)
-        while self._turns and self._turns[0][0] <= now:
-            self._touch(heappop(self._turns)[1])
+        for node in self._spells.turned(now):
+            self._touch(node)
         while self._next_arrival <= now:
             _, _, job = self._coming[self._arrived]
             self._arrived += 1
@@ -236,7 +225,7 @@ class SimulatedWorkload:
             self._room_changed = True
         self._due = min(
             self._runs.first_end,
-            self._turns[0][0] if self._turns else inf,
+            self._spells.next_turn,
             self._next_arrival,
         )
 
@@ -247,9 +236,7 @@ class SimulatedWorkload:
     def next_event(self) -> float | None:
         """The next instant at which something changes by itself; None: never again."""
         now = self._now()
-        instants = [self._runs.next_end(), self._next_arrival, *self._cordons.instants()]
-        if self._turns:
-            instants.append(self._turns[0][0])
+        instants = [self._runs.next_end(), self._next_arrival, self._spells.next_turn, *self._cordons.instants()]
         first = min([at for at in instants if at > now], default=inf)
         return first if first < inf else None
 
@@ -269,9 +256,8 @@ class SimulatedWorkload:
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
         self._storm = Storm.of((), self._storm.chance, self._storm.struck)
-        for node in self._spells:
+        for node in self._spells.end_all():
             self._touch(node)
-        self._spells.clear()
 
     def running_on(self, slice_id: str) -> int:
         return self._runs.tasks_on_slice(slice_id)
@@ -340,7 +326,8 @@ class SimulatedWorkload:
             self._joined[host.id] = host
             self._slices.setdefault(host.slice_id, {})[host.id] = host
             self._idle_since.setdefault(host.id, now)
-            self._fall_ill(host, now)
+            self._spells.draw(host, self._storm, now)
+            self._due = min(self._due, self._spells.next_turn)
             self._touch(host.id)
 
     def _leave(self, host: LiveHost) -> None:
@@ -350,27 +337,9 @@ class SimulatedWorkload:
         if not hosts:
             del self._slices[host.slice_id]
         self._idle_since.pop(host.id, None)
-        self._spells.pop(host.id, None)
+        self._spells.forget(host.id)
         self._touch(host.id, host.slice_id)
         self._nodes.pop(host.id, None)
-
-    def _fall_ill(self, host: LiveHost, now: float) -> None:
-        """Whether and when a node will be out of sight or unwell for a while."""
-        if not self._storm.faults:
-            return
-        for kind in _SPELLS:
-            spell = self._storm.strikes(kind, now, host.id, now, group=host.group)
-            if spell is not None:
-                begins = now + self._storm.chance.wait(1200, kind, host.id, now)
-                self._spells[host.id] = Spell(kind, begins, begins + spell.seconds)
-                for at in (begins, begins + spell.seconds):
-                    heappush(self._turns, (at, host.id))
-                self._due = min(self._due, begins)
-                return
-
-    def _spell(self, node: str, now: float) -> FaultKind | None:
-        spell = self._spells.get(node) if self._spells else None
-        return spell.kind if spell is not None and spell.begins <= now < spell.ends else None
 
     def _touch(self, node: str, slice_id: str | None = None) -> None:
         """Something about a node has changed."""
@@ -399,7 +368,7 @@ class SimulatedWorkload:
         """Nodes as they show in a storm: one is out of sight, another shows twice."""
         shown = []
         for node in nodes:
-            if self._spell(node.id, now) != "heartbeat-lost":
+            if self._spells.on(node.id, now) != "heartbeat-lost":
                 shown.append(node)
             if self._storm.strikes("joins-twice", now, node.id):
                 shown.append(node)
@@ -409,7 +378,7 @@ class SimulatedWorkload:
         host = self._joined[name]
         used, tasks = self._runs.usage(name)
         idle_since = None if tasks else self._idle_since[name]
-        healthy = self._spell(name, now) != "unwell"
+        healthy = self._spells.on(name, now) != "unwell"
         return WorkNode(name, host.slice_id, used, tasks, idle_since, host.labels, healthy, host.present)
 
     # -- work -------------------------------------------------------------------------------------------------------
@@ -433,7 +402,7 @@ class SimulatedWorkload:
         if len(hosts) > 1:
             hosts.sort(key=_BY_ID)
         if self._spells:
-            hosts = [host for host in hosts if self._spell(host.id, now) is None]
+            hosts = [host for host in hosts if self._spells.on(host.id, now) is None]
         usage = self._runs.usage
         nodes = [Node(host.id, *usage(host.id), labels=host.labels) for host in hosts if host.present is None]
         if group is None or not nodes:
@@ -502,4 +471,3 @@ class SimulatedWorkload:
 
 
 _BY_ID = attrgetter("id")
-_SPELLS: tuple[FaultKind, ...] = ("heartbeat-lost", "unwell")
