@@ -103,6 +103,49 @@ def test_slices_that_were_planned_with_before_change_nothing(snapshot: Snapshot,
         assert list(broken_laws(now, made)) == []
 
 
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_work_goes_to_what_is_free_now_whatever_was_free_in_the_plan_before(dice: random.Random) -> None:
+    """Slices fill, empty, boot, are marked and lose nodes, a few at a time, while work waits in every plan."""
+    groups = (
+        Group("g", (("cpu", 4000), ("gpu", 2000)), 60, price=10),
+        Group("h", (("cpu", 4000), ("gpu", 2000)), 60, hosts=2, price=10),
+        Group("i", (("cpu", 6000), ("gpu", 3000)), 60, price=10),
+    )
+
+    def nodes(name: str, hosts: int) -> tuple[Node, ...]:
+        used = [(("cpu", dice.randrange(0, 4001, 1000)), ("gpu", dice.randrange(0, 2001, 500))) for _ in range(hosts)]
+        return tuple(Node(f"{name}-{n}", one, sum(amount for _, amount in one)) for n, one in enumerate(used))
+
+    def some(name: str) -> Slice:
+        group, state = dice.choice(groups), dice.choice([State.READY] * 5 + [State.BOOTING, State.CORDONED, State.LOST])
+        marked = 500.0 if dice.random() < 0.3 and state == State.READY else None
+        there = () if state == State.BOOTING else nodes(name, group.hosts)
+        return Slice(name, group.name, state, 0, nodes=there, marked_until=marked)
+
+    def changed(one: Slice) -> Slice:
+        kind = dice.choice(("work", "work", "health", "all", "all"))
+        if kind == "work" or not one.nodes:
+            return replace(one, nodes=nodes(one.id, len(one.nodes)))
+        if kind == "health":
+            return replace(one, nodes=(replace(one.nodes[0], healthy=not one.nodes[0].healthy), *one.nodes[1:]))
+        return some(one.id)
+
+    crowd = [some(f"s-{number:02}") for number in range(40)]
+    for step in range(8):
+        for place in dice.sample(range(len(crowd)), dice.randint(1, 2)):
+            crowd[place] = changed(crowd[place])
+        shapes = ((("cpu", 1000),), (("cpu", 2000), ("gpu", 1000)), (("gpu", 500),))
+        demands = tuple(Demand(f"d-{n}", (Bundle(needs, dice.randint(1, 80)),)) for n, needs in enumerate(shapes))
+        now = Snapshot(groups, tuple(crowd), demands, now=float(step))
+        made = plan(now)
+        again = plan(replace(now, slices=tuple(replace(one) for one in reversed(crowd))))
+        plan(now)  # what the next plan is compared with
+        assert made.placements == again.placements
+        assert made == again
+        assert list(broken_laws(now, made)) == []
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(st.data())
 def test_a_plan_that_was_carried_out_leaves_nothing_more_to_launch(strategy: str, data: st.DataObject) -> None:

@@ -33,7 +33,7 @@ def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> 
         except BadQuantity as error:
             raise click.BadParameter(f"{resource} {error}") from None
     needs = amounts({resource: amount for resource, amount in found.items() if amount})
-    mistake = Demand("", (Bundle(needs),)).mistake()
+    mistake = Demand("", (Bundle(needs),)).mistake
     if mistake:
         raise click.BadParameter(mistake)
     return needs

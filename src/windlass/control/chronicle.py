@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Final
 
 from windlass.core.plan import Plan, Waiting
@@ -95,28 +96,7 @@ class Chronicle(Changing):
 
     def tables(self) -> dict[str, Mapping[str, Any]]:
         """Every table by its name, which is the kind of its entries."""
-        book, sighted = self.book, self.sighted
-        return {
-            "settings": self.settings,
-            "demand": sighted.demand,
-            "request": sighted.request,
-            "node": sighted.node,
-            "word": sighted.word,
-            "instance": sighted.instance,
-            "trouble": sighted.trouble,
-            "unknown": sighted.unknown,
-            "seller": sighted.seller,
-            "slice": book.slices,
-            "luck": book.luck,
-            "gone": book.gone,
-            "frozen": book.frozen,
-            "waiting": self.waiting,
-            "stay": self.stay,
-            "account": self.account,
-            "would": self.would,
-            "spending": self.spending,
-            "heard": self.heard,
-        }
+        return dict(zip(KINDS, _TABLES(self), strict=True))
 
 
 KINDS: Final[Mapping[str, Any]] = {
@@ -141,6 +121,14 @@ KINDS: Final[Mapping[str, Any]] = {
     "heard": int,
 }
 """What a value of each table is."""
+
+_TABLES: Final = attrgetter(
+    "settings",
+    *(f"sighted.{name}" for name in ("demand", "request", "node", "word", "instance", "trouble", "unknown", "seller")),
+    *(f"book.{name}" for name in ("slices", "luck", "gone", "frozen")),
+    *("waiting", "stay", "account", "would", "spending", "heard"),
+)
+"""Where each table is, in the order of their kinds."""
 
 
 # -- what a pass adds ----------------------------------------------------------------------------------------------
@@ -175,10 +163,9 @@ def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason
 def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entry]:
     """What must be written so that the later chronicle is read back."""
     found: list[Entry] = []
-    old = before.tables()
-    for kind, table in after.tables().items():
-        if table is not old[kind]:
-            found += entries_of(kind, old[kind], table, at)
+    for kind, old, new in zip(KINDS, _TABLES(before), _TABLES(after), strict=True):
+        if new is not old:
+            found += entries_of(kind, old, new, at)
     return found
 
 
@@ -190,7 +177,7 @@ def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], a
         for subject in sorted(changed)
         if (value := after[subject]) != before.get(subject)
     ]
-    return found + [Entry(kind, subject, at, {}) for subject in sorted(gone)]
+    return found + [Entry(kind, subject, at, {}) for subject in sorted(gone)] if gone else found
 
 
 def _is(value: Any) -> Mapping[str, Any]:

@@ -130,8 +130,9 @@ class Observer:
         self._workload = _Source(workload.observe, self._views, limit, steady, self._late)
         self._providers = {
             name: _Source(provider.list, self._lists[name], limit, steady, self._late)
-            for name, provider in providers.items()
+            for name, provider in sorted(providers.items())
         }
+        self._sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
 
     def known(self, sighted: Sighted) -> None:
         """This was seen before: what shows again is the very same."""
@@ -145,8 +146,7 @@ class Observer:
 
     async def look(self) -> Look:
         """What shows now, without waiting for what is slow."""
-        sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
-        fresh = [source for source in sources if source.begin()]
+        fresh = [source for source in self._sources if source.begin()]
         if fresh:
             self._waited_for = True
             try:
@@ -154,15 +154,13 @@ class Observer:
             finally:
                 self._waited_for = False
         work = self._workload.known()
-        instances = {name: source.known() for name, source in sorted(self._providers.items())}
-        troubles = {f"provider {name}": source.trouble for name, source in self._providers.items() if source.trouble}
-        if self._workload.trouble:
-            troubles["workload"] = self._workload.trouble
-        for name, many in instances.items():
-            if many is None:
-                troubles.setdefault(f"provider {name}", "has not answered yet")
-        if work is None:
-            troubles.setdefault("workload", "has not answered yet")
+        instances = {name: source.known() for name, source in self._providers.items()}
+        troubles = {}
+        for name, source in self._providers.items():
+            if source.trouble or instances[name] is None:
+                troubles[f"provider {name}"] = source.trouble or "has not answered yet"
+        if self._workload.trouble or work is None:
+            troubles["workload"] = self._workload.trouble or "has not answered yet"
         return Look(instances, work, troubles)
 
     async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
@@ -179,8 +177,7 @@ class Observer:
 
     async def close(self) -> None:
         """Give up what is under way."""
-        all_tasks = (self._workload.task, *(source.task for source in self._providers.values()))
-        tasks = [task for task in all_tasks if task is not None]
+        tasks = [source.task for source in self._sources if source.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -95,7 +95,7 @@ def meet_requests(draft: Draft) -> None:
     table = draft.requests_table = _total_room(draft)
     valid = []
     for request in requests:
-        if mistake := request.mistake():
+        if mistake := request.mistake:
             draft.invalid.append((request, mistake))
         else:
             valid.append(request)

@@ -1,7 +1,8 @@
 """The nodes that offer room, a row each: whose they are, how near their room is, and how much of it is free.
 
-All of it follows from the slices and from what the groups look like, whatever is asked for. So as long as no slice
-changes, it is kept (``recent``): demand that waits is asked about in one plan after the other.
+All of it follows from the slices and from what the groups look like, whatever is asked for. So it is kept (``recent``),
+and only the rows of slices that are other objects now are made anew: demand that waits is asked about in one plan after
+the other.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 
 from .lifecycle import ENDING, IN_FLIGHT, State
 from .lineup import Lineup
-from .muster import FEW, Muster
+from .muster import FEW, Muster, few_changes
 from .offers import READY_TIER, tier_of
 from .recent import Recent
 from .room import Ints, Kinds, Room
-from .snapshot import Amounts
+from .snapshot import Amounts, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Ground:
             marked = state == State.READY  # only then are slices of one state not equally near
             tier_at[places] = [tier_of(slices[place]) or READY_TIER for place in (places if marked else places[:1])]
             if state in IN_FLIGHT:
-                empty: tuple[Amounts, ...] = ((),) * int(lineup.hosts[group])
+                empty = _loads(slices[places[0]], lineup, group)
                 for place in places:
                     loads[place] = empty
         # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
@@ -75,9 +76,49 @@ class Ground:
         total = lineup.totals[group_at]
         room = Room(lineup.kinds, total, np.maximum(total - used[usage], 0), lineup.fresh.present[group_at])
         tier = tier_at[position]
-        for table in (group_at, position, tier, *room.tables()):
+        return cls._closed(muster, lineup, group_at, position, tier, room)
+
+    @classmethod
+    def _closed(cls, muster: Muster, lineup: Lineup, group: Ints, position: Ints, tier: Ints, room: Room) -> Ground:
+        """Nobody may write to it: the next plans look at it too."""
+        for table in (group, position, tier, *room.tables()):
             table.flags.writeable = False
-        return cls(muster, lineup, group_at, position, tier, room)
+        return cls(muster, lineup, group, position, tier, room)
+
+    def after(self, muster: Muster, lineup: Lineup) -> Ground | None:
+        """The ground of slices that stand as these do, but for what runs on a few of them; None: they do not."""
+        if lineup is not self.lineup:
+            return None
+        if muster is self.muster:
+            return self
+        changed = few_changes(self.muster.slices, muster.slices)
+        if changed is None:
+            return None
+        rows, loads = list[int](), list[Amounts]()
+        for place in changed:
+            item = muster.slices[place]
+            first, end = self.position.searchsorted((place, place + 1)).tolist()
+            group, tier = lineup.index.get(item.group), tier_of(item)
+            here = () if group is None or tier is None else _loads(item, lineup, group)
+            if len(here) != end - first:
+                return None
+            if here and (group != self.group[first] or tier != self.tier[first]):
+                return None
+            rows += range(first, end)
+            loads += here
+        room = self.room
+        if rows:
+            at = np.array(rows)
+            total = room.total[at]
+            free = np.maximum(total - _used(loads, lineup.kinds), 0)
+            room = room.copy()
+            room.put(at, Room(lineup.kinds, total, free, room.present[at]))
+        return self._closed(muster, lineup, self.group, self.position, self.tier, room)
+
+
+def _loads(item: Slice, lineup: Lineup, group: int) -> tuple[Amounts, ...]:
+    """What is used on each node of a slice that offers room; nothing runs yet on one that is on its way."""
+    return ((),) * int(lineup.hosts[group]) if item.state in IN_FLIGHT else item.loads
 
 
 def _working_groups(muster: Muster, lineup: Lineup) -> Ints:
@@ -110,9 +151,6 @@ _RECENT: Final = Recent[Ground](2)
 def ground_of(muster: Muster, lineup: Lineup) -> Ground:
     """The rows of slices of which none works in a group that the line-up does not have. Nobody may write to it."""
 
-    def same(known: Ground) -> Ground | None:
-        return known if known.muster is muster and known.lineup is lineup else None
-
     if len(muster.slices) < FEW:
         return Ground.of(muster, lineup)
-    return _RECENT(same, lambda: Ground.of(muster, lineup))
+    return _RECENT(lambda known: known.after(muster, lineup), lambda: Ground.of(muster, lineup))

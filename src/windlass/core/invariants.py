@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, compress
-from operator import attrgetter, not_
+from itertools import chain
+from operator import attrgetter
 
 from .lifecycle import COUNTED, ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
 from .plan import Change, Plan
@@ -42,20 +42,20 @@ class _Seen:
     not name them, which is by far the most of a large cluster; the others one by one."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
-        self._all = snapshot.slices
         self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
         self.targets = {placement.on for placement in plan.placements}
-        at_work = {group.name for group in snapshot.groups}.__contains__
-        self.others = list(compress(self._all, map(not_, map(at_work, map(_WORKS_IN, self._all)))))
+        works_in = list(map(_WORKS_IN, snapshot.slices))
+        self.at_work = Counter(works_in)
+        """How many slices are simply at work in each group."""
+        groups = {group.name for group in snapshot.groups}
+        self.others: list[Slice] = []
+        if not self.at_work.keys() <= groups:
+            self.others = [one for one, group in zip(snapshot.slices, works_in, strict=True) if group not in groups]
         self.named = {one.id: one for one in self.others}
         """By id; also those at work that get a task or are in a list."""
         more = self.targets.union(*self.lists.values()).difference(self.named)
         if more:
             self.named.update([(one.id, one) for one in snapshot.slices if one.id in more])
-
-    def at_work(self) -> Counter[str | None]:
-        """How many slices are simply at work in each group."""
-        return Counter(map(_WORKS_IN, self._all))
 
     def groups_of(self, changes: Iterable[Change]) -> list[tuple[Change, str]]:
         """Changes with the groups of their slices; one of an unknown slice breaks a law of its own."""
@@ -176,7 +176,7 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     groups = {group.name: group for group in snapshot.groups}
     cancelled = {change.slice for change in plan.cancel}
     counted = [s for s in seen.others if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
-    have = seen.at_work()
+    have = seen.at_work.copy()
     have.update([item.group for item in counted])
     flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
     gangs = {demand.id for demand in snapshot.demands if demand.gang}
@@ -205,7 +205,7 @@ def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     if not gone:
         return
     leaving = [seen.named[name] for name in gone if name in seen.named]
-    back, at_work = set(seen.lists["uncordon"]), seen.at_work()
+    back, at_work = set(seen.lists["uncordon"]), seen.at_work
     for group in snapshot.groups:
         released = [item.id for item in leaving if item.group == group.name]
         if not released:

@@ -63,14 +63,9 @@ class Muster:
 
     def after(self, given: tuple[Slice, ...]) -> Muster | None:
         """The muster of slices that came as these did, but for a few that are other objects now; None: they did not."""
-        if len(given) != len(self.given):
-            return None
-        most = len(given) // CHANGED
-        changed = list(islice(compress(count(), map(is_not, given, self.given)), most + 1))
+        changed = few_changes(self.given, given)
         if not changed:
-            return self
-        if len(changed) > most:
-            return None
+            return None if changed is None else self
         slices, works_in = list(self.slices), self.works_in.copy()
         at_work, others = dict(self.at_work), self.others.copy()
         for index in changed:
@@ -91,6 +86,15 @@ class Muster:
             else:
                 at_work[now] = at_work.get(now, 0) + 1
         return Muster(given, tuple(slices), works_in, at_work, others, _standing(slices, others))
+
+
+def few_changes(before: tuple[Slice, ...], after: tuple[Slice, ...]) -> list[int] | None:
+    """The places at which another object is now; None: more than a few have changed, or there are more or fewer."""
+    if len(before) != len(after):
+        return None
+    most = len(after) // CHANGED
+    changed = list(islice(compress(count(), map(is_not, before, after)), most + 1))
+    return None if len(changed) > most else changed
 
 
 def _standing(slices: Sequence[Slice], others: Iterable[int]) -> Mapping[tuple[str, State], list[int]]:

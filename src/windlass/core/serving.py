@@ -23,7 +23,7 @@ def serve(draft: Draft) -> None:
     """Place every demand of the snapshot, or note that it waits."""
     valid = []
     for demand in draft.snapshot.demands:
-        if mistake := demand.mistake():
+        if mistake := demand.mistake:
             draft.invalid.append((demand, mistake))
         elif demand.gang and demand.deadline is not None and draft.now >= demand.deadline:
             draft.late_gangs.append(demand)

@@ -199,7 +199,7 @@ class Bundle:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Demand:
     """Work with no place to run yet. Without ``gang`` its tasks are independent; with it, all start or none."""
 
@@ -213,10 +213,11 @@ class Demand:
     since: Seconds | None = None
     deadline: Seconds | None = None
 
-    @property
+    @lazily
     def count(self) -> int:
         return sum([bundle.count for bundle in self.bundles])
 
+    @lazily
     def mistake(self) -> str | None:
         """Why no machine could ever be told to run it; a loop that reads such a record goes on without it."""
         for bundle in self.bundles:

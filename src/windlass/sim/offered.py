@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windlass.core.snapshot import Amounts, Demand, Slice
+from windlass.core.snapshot import Amounts, Demand
 
 
 class Offered:
@@ -12,10 +12,10 @@ class Offered:
 
     def __init__(self) -> None:
         self._free: dict[str, Amounts] = {}
-        self._by_free: dict[Amounts, tuple[dict[str, int], dict[str, Slice]]] = {}
+        self._by_free: dict[Amounts, tuple[dict[str, int], dict[str, None]]] = {}
         """What is free, by resource, and who has that."""
 
-    def put(self, slice_id: str, offer: tuple[Slice, Amounts] | None) -> None:
+    def put(self, slice_id: str, free: Amounts | None) -> None:
         """What a slice offers from now on; None: nothing."""
         before = self._free.pop(slice_id, None)
         if before is not None:
@@ -23,24 +23,23 @@ class Offered:
             del alike[slice_id]
             if not alike:
                 del self._by_free[before]
-        if offer is not None:
-            item, free = offer
+        if free is not None:
             self._free[slice_id] = free
             if free not in self._by_free:
                 self._by_free[free] = dict(free), {}
-            self._by_free[free][1][slice_id] = item
+            self._by_free[free][1][slice_id] = None
 
-    def with_room(self, demands: Iterable[Demand]) -> list[Slice]:
+    def with_room(self, demands: Iterable[Demand]) -> list[str]:
         """Slices on which some of the demand may start. On the others there is not even what the least of it needs."""
         if not self._by_free:
             return []
-        least, found = _least(demands), list[Slice]()
+        least, found = _least(demands), list[str]()
         for free, slices in self._by_free.values():
             for kind, some in least:
                 if free.get(kind, 0) < some:
                     break
             else:
-                found += slices.values()
+                found += slices
         return found
 
 

@@ -63,7 +63,7 @@ class Places:
     def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[Placed]:
         """What can start now on these slices, all of them ready and of a known group, with their nodes by id."""
         slices = sorted(slices, key=_BY_ID)
-        valid = [demand for demand in demands if demand.mistake() is None and not _late(demand, now)]
+        valid = [demand for demand in demands if demand.mistake is None and not _late(demand, now)]
         if not valid:
             return
         if _are_alike(valid):

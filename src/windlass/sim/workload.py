@@ -77,7 +77,9 @@ class SimulatedWorkload:
         """Nodes about which something has changed since."""
         self._shown: tuple[WorkNode, ...] | None = None
         self._demands: tuple[Demand, ...] | None = None
-        self._offers = Offered()
+        self._offered = Offered()
+        self._laid_out: dict[str, Slice] = {}
+        """Slices with room as they were last offered, as far as somebody asked."""
         self._stale_offers: dict[str, None] = {}
         """Slices about which something has changed since they were last offered."""
         self._spells = Spells()
@@ -386,30 +388,42 @@ class SimulatedWorkload:
     def _start(self) -> None:
         """Start what fits, by the planner's rule, on slices that may take new work."""
         for name in self._stale_offers:
-            self._offers.put(name, self._offer(name) if name in self._slices else None)
+            self._laid_out.pop(name, None)
+            self._offered.put(name, self._most_free(name))
         self._stale_offers.clear()
         queue, cordons = self._queue(), self._cordons
-        slices = [offer for offer in self._offers.with_room(queue) if offer.id not in cordons]
+        slices = [self._lay_out(name) for name in self._offered.with_room(queue) if name not in cordons]
         if not slices:
             return
         for item in self._places.placed(slices, queue, self._now()):
             self._begin(item, self._joined[item.node].slice_id)
 
-    def _offer(self, slice_id: str) -> tuple[Slice, Amounts] | None:
-        """A slice with the nodes that can take work, and the most of each resource that is free on one of them."""
-        hosts = list(self._slices[slice_id].values())
-        now, group = self._now(), self._groups.get(hosts[0].group)
-        if len(hosts) > 1:
-            hosts.sort(key=_BY_ID)
-        if self._spells:
-            hosts = [host for host in hosts if self._spells.on(host.id, now) is None]
-        usage = self._runs.usage
-        nodes = [Node(host.id, *usage(host.id), labels=host.labels) for host in hosts if host.present is None]
-        if group is None or not nodes:
+    def _most_free(self, slice_id: str) -> Amounts | None:
+        """The most of each resource that is free on one of the nodes of a slice; None: none of them can take work."""
+        hosts = self._hosts_for_work(slice_id)
+        group = self._groups.get(hosts[0].group) if hosts else None
+        if group is None:
             return None
-        used = [dict(node.used) for node in nodes]
-        free = tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
-        return Slice(slice_id, group.name, State.READY, nodes=tuple(nodes)), free
+        used = [dict(self._runs.usage(host.id)[0]) for host in hosts]
+        return tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
+
+    def _hosts_for_work(self, slice_id: str) -> list[LiveHost]:
+        now, spells = self._now(), self._spells
+        return [
+            host
+            for host in self._slices.get(slice_id, {}).values()
+            if host.present is None and (not spells or spells.on(host.id, now) is None)
+        ]
+
+    def _lay_out(self, slice_id: str) -> Slice:
+        """A slice with the nodes that can take work, the very same while nothing about it has changed."""
+        known = self._laid_out.get(slice_id)
+        if known is None:
+            hosts = sorted(self._hosts_for_work(slice_id), key=_BY_ID)
+            usage = self._runs.usage
+            nodes = tuple([Node(host.id, *usage(host.id), labels=host.labels) for host in hosts])
+            known = self._laid_out[slice_id] = Slice(slice_id, hosts[0].group, State.READY, nodes=nodes)
+        return known
 
     def _begin(self, item: Placed, slice_id: str) -> None:
         job, now, storm = self._jobs[item.demand], self._now(), self._storm
