@@ -46,7 +46,3 @@ class Nodes:
                 )
             return cls(given[0], given[0], given[1])
         return cls(given, given, given)
-
-    @property
-    def fixed(self) -> bool:
-        return self.min == self.max

@@ -150,7 +150,6 @@ class LocalProvider:
             slice_id=order.slice_id,
             group=order.group,
             hosts=tuple(HostRecord(tuple(host.command), dict(host.environment)) for host in order.hosts),
-            launched_at=self._now(),
             boot_delay=self._boot_delay,
             grace=self._grace,
             tie_to=self._tie_to,

@@ -51,7 +51,6 @@ class Record:
     slice_id: str
     group: str
     hosts: tuple[HostRecord, ...]
-    launched_at: float
     boot_delay: float
     grace: float
     tie_to: Process | None
@@ -67,7 +66,6 @@ class Record:
                 slice_id=_text(data["slice_id"]),
                 group=_text(data["group"]),
                 hosts=tuple(_host(host) for host in data["hosts"]),
-                launched_at=float(data["launched_at"]),
                 boot_delay=float(data["boot_delay"]),
                 grace=float(data["grace"]),
                 tie_to=_process(data["tie_to"]),

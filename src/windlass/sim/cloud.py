@@ -74,7 +74,7 @@ class SimulatedProvider:
         self._counted: set[str] = set()
         """Machines that are in these counts."""
         self._living: dict[str, Machine] | None = None
-        self._held, self._cost = 0, 0
+        self._held = 0
         self._epoch = 0
         self._occasion: dict[tuple[str, str], int] = {}
         self._shown: dict[str, Instance] = {}
@@ -248,11 +248,6 @@ class SimulatedProvider:
         lately, self._showed = self._showed, []
         return lately
 
-    def cost_per_hour(self) -> int:
-        """Nanodollars per hour for all that is alive now."""
-        self.step()
-        return self._cost
-
     def calm(self) -> None:
         """No more faults from now on; what they have done to machines stays."""
         self._storm = Storm.of((), self._storm.chance, self._storm.struck)
@@ -324,7 +319,6 @@ class SimulatedProvider:
         """One more or less of ours is alive."""
         self._living = None
         self._held += more
-        self._cost += more * (machine.price or 0)
         self.living_slices[machine.order.group] += more
         self.living_hosts += more * machine.shown_hosts
 
