@@ -86,7 +86,7 @@ class Ground:
         return cls(muster, lineup, group, position, tier, room)
 
     def after(self, muster: Muster, lineup: Lineup) -> Ground | None:
-        """The ground of slices that stand as these do, but for what runs on a few of them; None: they do not."""
+        """The ground of slices of which a few changed, with as many nodes as they had; None: it is not like that."""
         if lineup is not self.lineup:
             return None
         if muster is self.muster:
@@ -94,26 +94,27 @@ class Ground:
         changed = few_changes(self.muster.slices, muster.slices)
         if changed is None:
             return None
-        rows, loads = list[int](), list[Amounts]()
+        rows, tiers, loads = list[int](), list[int](), list[Amounts]()
         for place in changed:
             item = muster.slices[place]
             first, end = self.position.searchsorted((place, place + 1)).tolist()
             group, tier = lineup.index.get(item.group), tier_of(item)
             here = () if group is None or tier is None else _loads(item, lineup, group)
-            if len(here) != end - first:
-                return None
-            if here and (group != self.group[first] or tier != self.tier[first]):
+            if len(here) != end - first or (here and group != self.group[first]):
                 return None
             rows += range(first, end)
+            tiers += [tier or READY_TIER] * len(here)
             loads += here
-        room = self.room
+        tier_at, room = self.tier, self.room
         if rows:
             at = np.array(rows)
+            tier_at = tier_at.copy()
+            tier_at[at] = tiers
             total = room.total[at]
             free = np.maximum(total - _used(loads, lineup.kinds), 0)
             room = room.copy()
             room.put(at, Room(lineup.kinds, total, free, room.present[at]))
-        return self._closed(muster, lineup, self.group, self.position, self.tier, room)
+        return self._closed(muster, lineup, self.group, self.position, tier_at, room)
 
 
 def _loads(item: Slice, lineup: Lineup, group: int) -> tuple[Amounts, ...]:
