@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -109,7 +110,11 @@ def nodes(draw: st.DrawFn, name: str, group: Group) -> Node:
 @st.composite
 def slices(draw: st.DrawFn, name: str, kinds: list[Group]) -> Slice:
     if draw(st.integers(0, 19)) == 0:
-        return Slice(name, "removed", draw(st.sampled_from(State)), nodes=(Node(f"{name}/0"),))
+        taken: dict[str, Any] = {
+            "hosts": draw(st.sampled_from((0, 1, 3))),
+            "price": draw(st.sampled_from((0, 7 * 10**8))),
+        }
+        return Slice(name, "removed", draw(st.sampled_from(State)), nodes=(Node(f"{name}/0"),), **taken)
     group = draw(st.sampled_from(kinds))
     state = draw(st.sampled_from((State.READY,) * 6 + tuple(State)))
     marked = draw(st.sampled_from((None, None, None, 900, 1500))) if state == State.READY else None

@@ -110,14 +110,26 @@ def slice_(
     idle_since: float | None = None,
     labels: Mapping[str, object] | None = None,
     healthy: bool | None = None,
+    hosts: int | None = None,
+    price: Quantity | None = None,
 ) -> dict[str, Any]:
-    """A slice. What its only node uses can be given here; one with several hosts takes ``nodes=[node(...), ...]``."""
+    """A slice. What its only node uses can be given here; one with several hosts takes ``nodes=[node(...), ...]``.
+    ``hosts`` and ``price`` are for one whose group is gone."""
     of_node = node(used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy)
     if of_node and nodes is not None:
         raise TypeError(f"slice {id}: give either nodes=[...] or {', '.join(of_node)}, not both")
     if of_node:
         nodes = [of_node]
-    return _given(id=id, group=group, state=state, since=since, marked_until=marked_until, nodes=nodes)
+    return _given(
+        id=id,
+        group=group,
+        state=state,
+        since=since,
+        marked_until=marked_until,
+        nodes=nodes,
+        hosts=hosts,
+        price=price,
+    )
 
 
 def demand(

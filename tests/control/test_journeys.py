@@ -434,6 +434,22 @@ async def test_slices_of_a_removed_group_are_drained_and_still_count_against_the
 
 
 @in_virtual_time
+async def test_what_a_removed_group_still_costs_drains_nobody_else_and_the_ceiling_is_told_as_it_is_set() -> None:
+    world = a_world(CHEAP, replace(DEAR, max=1), cluster=Cluster(choose="rank", max_hourly_cost=5 * DOLLAR))
+    controller, names = await with_job(world, "a", "b", "c")
+    assert [controller.chronicle.book.slices[name].group for name in names] == ["cheap", "cheap", "dear"]
+    [cheap, _] = world.settings.groups
+    lower = Cluster(choose="rank", max_hourly_cost=4 * DOLLAR)
+    more = replace(cheap, group=replace(cheap.group, max=3))
+    await controller.reconfigure(replace(world.settings, groups=(more,), cluster=lower), world.clouds, world.work)
+    world.work.waiting = ["d"]
+    await world.ticks(controller, 4)
+    assert [state(controller, name) for name in names] == [State.READY, State.READY, State.DRAINING]
+    why = controller.chronicle.waiting["d"].reason
+    assert (why.code, why.why) == (Code.BUDGET, "cheap: $1.00/h more beside $5.00/h, the ceiling is $4.00/h")
+
+
+@in_virtual_time
 async def test_a_provider_that_still_has_slices_cannot_be_left_out() -> None:
     world = a_world(CHEAP, DEAR, cluster=BY_RANK)
     controller, [name] = await with_job(world, "a")

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from windlass.core.lifecycle import COSTLY, COUNTED, IN_FLIGHT, State
+from windlass.core.lifecycle import IN_FLIGHT, State
 from windlass.core.plan import Launch, Plan
 from windlass.core.reasons import Reason
-from windlass.core.snapshot import Cluster, Demand, Group, Snapshot
+from windlass.core.snapshot import Demand, Group, Slice, Snapshot
 
 from .luck import NOTHING_KNOWN, availability_of
 from .policy import Settings, SoldGroup
@@ -28,11 +28,22 @@ def snapshot_of(
     held = frozenset([record.id for record in book.roll.astir.values() if record.quarantine])
     return Snapshot(
         groups=tuple([_as_it_is(sold.group, book, settings, held, now) for sold in settings.groups]),
-        slices=tuple(book.planned_with.values()),
+        slices=_slices(book, settings),
         demands=tuple(demands),
         requests=tuple(requests),
-        cluster=_ceilings(book, settings),
+        cluster=settings.cluster,
         now=now,
+    )
+
+
+def _slices(book: Book, settings: Settings) -> tuple[Slice, ...]:
+    """As the planner sees them. Those of a group that is gone tell themselves what they take of the limits."""
+    known, roll, slices = settings.by_name, book.roll, book.planned_with
+    if all(group in known for group in roll.at_work) and all(one.group in known for one in roll.astir.values()):
+        return tuple(slices.values())
+    return tuple(
+        one if one.group in known else replace(one, hosts=book.slices[name].hosts, price=book.slices[name].price)
+        for name, one in slices.items()
     )
 
 
@@ -44,22 +55,6 @@ def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str]
     if not held and not frozen and known == group.availability and not group.frozen:
         return group
     return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
-
-
-def _ceilings(book: Book, settings: Settings) -> Cluster:
-    """The cluster's limits, less what slices of removed groups still take of them: the planner knows neither their
-    price nor their hosts, of which it counts those that have joined, and one at the least."""
-    cluster, known, roll = settings.cluster, settings.by_name, book.roll
-    removed = [one for one in roll.astir.values() if one.group not in known]
-    if cluster.max_hourly_cost is not None:
-        cost = sum(crowd.price for group, crowd in roll.at_work.items() if group not in known)
-        cost += sum(one.price for one in removed if one.state in COSTLY)
-        cluster = replace(cluster, max_hourly_cost=max(0, cluster.max_hourly_cost - cost)) if cost else cluster
-    if cluster.max_nodes is not None:
-        there = [one for one in removed if one.state in COUNTED and one.state != State.QUEUED]
-        unseen = sum(max(0, one.hosts - max(1, len(one.nodes))) for one in there)
-        cluster = replace(cluster, max_nodes=max(0, cluster.max_nodes - unseen)) if unseen else cluster
-    return cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,11 +189,12 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
         if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
             yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
     nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)
-    nodes += sum(max(len(item.nodes), 1) for item in counted if item.group not in groups)
+    nodes += sum(item.taken_nodes for item in counted if item.group not in groups)
     nodes += sum(groups[name].hosts * count for name, count in plan.launch.items())
     if snapshot.cluster.max_nodes is not None and nodes > snapshot.cluster.max_nodes:
         yield f"{nodes} nodes, max {snapshot.cluster.max_nodes}"
     cost = sum((groups[name].price or 0) * count for name, count in have.items() if name in groups)
+    cost += sum(item.price for item in counted if item.group not in groups)
     added = sum((groups[name].price or 0) * count for name, count in plan.launch.items())
     if snapshot.cluster.max_hourly_cost is not None and added and cost + added > snapshot.cluster.max_hourly_cost:
         yield f"{cost + added} nanodollars per hour, ceiling {snapshot.cluster.max_hourly_cost}"

@@ -46,7 +46,7 @@ class Ledger:
         now: Seconds,
     ) -> None:
         """``counts`` and ``released``: how many slices of each group are in each state, and how many of those this plan
-        gives up. ``strays``: the slices of no group, one by one: nobody knows how many hosts they have."""
+        gives up. ``strays``: the slices of no group, one by one: each tells itself what it has and costs."""
         self.cluster = cluster
         self.groups = groups
         self.now = now
@@ -74,8 +74,10 @@ class Ledger:
             self.nodes += groups[group].hosts * count
             self.cost += (groups[group].price or 0) * count
         # Of a group that is gone everything is given up, so what was queued frees its place.
-        counted = (item for item in strays if item.state in COUNTED and item.state != State.QUEUED)
-        self.nodes += sum(max(len(item.nodes), 1) for item in counted)
+        for item in strays:
+            if item.state in COUNTED and item.state != State.QUEUED:
+                self.nodes += item.taken_nodes
+                self.cost += item.price
 
     def copy_state(self) -> tuple[list[int], int, int, int]:
         return self.new.copy(), self.nodes, self.cost, self.bought

@@ -141,12 +141,17 @@ def _launches(draft: Draft) -> Iterator[Launch]:
 def _hourly_cost(draft: Draft) -> HourlyCost:
     now = planned = 0
     for (group, state), count in draft.layout.counts.items():
-        price = 0 if group is None else draft.groups[group].price or 0
-        now += price * count if state in COSTLY else 0
-        planned += price * count if state in COSTLY or state == State.QUEUED else 0
+        if group is not None:
+            price = draft.groups[group].price or 0
+            now += price * count if state in COSTLY else 0
+            planned += price * count if state in COSTLY or state == State.QUEUED else 0
+    for position in draft.layout.strays:
+        item = draft.slices[position]
+        now += item.price if item.state in COSTLY else 0
+        planned += item.price if item.state in COSTLY or item.state == State.QUEUED else 0
     for position in draft.released:
         group = draft.group_of(position)
-        planned -= 0 if group is None else draft.groups[group].price or 0
+        planned -= draft.slices[position].price if group is None else draft.groups[group].price or 0
     for purchase in draft.purchases:
         planned += (draft.groups[purchase.group].price or 0) * purchase.slices
     return HourlyCost(now, planned)

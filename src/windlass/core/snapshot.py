@@ -148,6 +148,15 @@ class Slice:
     since: Seconds | None = None
     marked_until: Seconds | None = None
     nodes: tuple[Node, ...] = ()
+    hosts: int = 0
+    """How many it has, joined or not; 0: not known. Of a slice whose group is gone; of the others the group tells."""
+    price: int = 0
+    """Nanodollars per hour, likewise."""
+
+    @property
+    def taken_nodes(self) -> int:
+        """How many nodes it counts for where its group does not tell."""
+        return max(self.hosts, len(self.nodes), 1)
 
     @lazily
     def busy(self) -> bool:

@@ -170,6 +170,8 @@ SLICE: Final = Form(
                 "missing is listed with `healthy: false`."
             ),
         ),
+        "hosts": Key("as many as it has `nodes`", "Of a slice whose group is not in the file: its hosts.", "nodes"),
+        "price": Key("0", "Of a slice whose group is not in the file: dollars per hour.", "$/h"),
     },
 )
 NODE: Final = Form(

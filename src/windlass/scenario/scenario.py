@@ -33,6 +33,7 @@ from .forms import (
     GANGS,
     MOST,
     MOST_GANG,
+    MOST_HOSTS,
     MOST_TASKS,
     NODE,
     REQUEST,
@@ -131,6 +132,9 @@ class _ScenarioReader(GroupReader):
         if isinstance(state, str) and state.isupper():
             state = state.lower()  # the names as the table of states writes them
         state = State(self.choice((*at, "state"), state, STATES, "ready"))
+        for key in ("hosts", "price"):
+            if fields.get(key) is not None and group in self._groups:
+                self.wrong((*at, key), f"is told by its group {shown(group)}; leave it out here")
         return Slice(
             id=name,
             group=group,
@@ -138,6 +142,8 @@ class _ScenarioReader(GroupReader):
             since=self.number((*at, "since"), fields.get("since"), None),
             marked_until=self.number((*at, "marked_until"), fields.get("marked_until"), None),
             nodes=self.nodes((*at, "nodes"), fields.get("nodes"), name, group, state, node_ids),
+            hosts=self.integer((*at, "hosts"), fields.get("hosts"), 0, low=0, high=MOST_HOSTS),
+            price=self.money((*at, "price"), fields.get("price")) or 0,
         )
 
     def nodes(

@@ -98,6 +98,8 @@ def _slice(one: Slice) -> dict[str, Any]:
         since=one.since,
         marked_until=one.marked_until,
         nodes=[_node(node) for node in one.nodes],
+        hosts=one.hosts or None,
+        price=_money(one.price or None),
     )
 
 
