@@ -16,7 +16,7 @@ from windlass.control.policy import Policy, Settings, SoldGroup
 from windlass.core.lifecycle import State
 from windlass.core.reasons import Code
 from windlass.core.snapshot import Cluster, Group, ScaleDown
-from windlass.providers.protocol import InsufficientCapacity, ProviderError, QuotaExceeded
+from windlass.providers.protocol import Instance, InsufficientCapacity, ProviderError, QuotaExceeded
 
 POD = Group("pod", (("gpu", 8000),), 2, hosts=2, scale_down=ScaleDown(idle_timeout=60))
 DOLLAR = 10**9
@@ -129,6 +129,26 @@ async def test_what_vanished_with_its_work_and_shows_again_is_taken_over_with_it
     await world.ticks(controller, 10, 30)
     assert world.cloud.ended == []
     assert world.work.killed == []
+
+
+@in_virtual_time
+async def test_time_in_which_a_provider_gives_no_answer_proves_nothing_about_a_slice_at_work() -> None:
+    def down() -> tuple[Instance, ...]:
+        raise ProviderError("the service is down")
+
+    world = a_world(vanish_timeout=15, unhealthy_timeout=60)
+    controller, [name] = await with_job(world, "a")
+    for _ in range(3):
+        world.cloud.listing = tuple  # a page is lost
+        await world.ticks(controller, 5, 10)
+        world.cloud.listing = down
+        await world.ticks(controller, 12, 30)
+    world.cloud.listing = tuple
+    await world.ticks(controller, 5, 10)
+    assert state(controller, name) == State.READY
+    assert world.work.running == {name: "a"}
+    await world.ticks(controller, 3, 10)  # now it was missing for all of the time
+    assert name not in controller.chronicle.book.slices
 
 
 # -- machines that go, or are ill ----------------------------------------------------------------------------------

@@ -98,5 +98,12 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
     assert broken(simulate(then)) == set(), behaviour
 
 
-def test_a_host_that_was_ordered_and_never_made_takes_no_place_of_a_limit():
-    assert broken(simulate(Task(906130, 24.0).script())) == set()
+@pytest.mark.parametrize(
+    ("task", "behaviour"),
+    [
+        (Task(906130, 24.0), "a host that was ordered and never made takes no place of a limit"),
+        (Task(950917, 24.0), "two lists that miss a slice, and no answer in between, do not end its work"),
+    ],
+)
+def test_what_long_runs_of_the_swarm_have_found_stays_mended(task, behaviour):
+    assert broken(simulate(task.script())) == set(), behaviour

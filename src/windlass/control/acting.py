@@ -148,7 +148,7 @@ class Actuator:
             case State.TERMINATING:
                 if record.dead:
                     yield ("forget", name, fence), self._forget(name)
-                if record.dead or record.certified:
+                if record.is_empty:
                     provider = self.providers[record.provider]
                     yield ("terminate", name, int(record.since)), lambda: provider.terminate(name, self.epoch)
                 else:

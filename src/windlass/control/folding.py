@@ -320,8 +320,12 @@ def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: 
             changes["seen"] = True
         if record.absent_since is not None:
             changes["absent_since"] = None
-    elif sight.provider_known and record.absent_since is None and (record.seen or record.state in ENDING):
-        changes["absent_since"] = now
+    elif sight.provider_known:
+        if record.absent_since is None and (record.seen or record.state in ENDING):
+            changes["absent_since"] = now
+    elif record.absent_since is not None and not record.is_empty and _shows_life(record, sight):
+        # Nobody looks now. Two lists that miss it with a long silence between them do not tell that it was missing.
+        changes["absent_since"] = None
     if sight.workload_known:
         nodes = _nodes(record, sight)
         if nodes != record.nodes:
@@ -404,8 +408,7 @@ def _step(
             if sight.instance is not None:
                 return State.TERMINATING, Reason(record.reason.code, "what is left of it is ended")
         case State.TERMINATING | State.TERMINATE_FAILED:
-            empty = record.dead or record.certified
-            if _gone(record, sight, policy, now) and (empty or not _contradicted(record, sight, policy, now)):
+            if _gone(record, sight, policy, now) and (record.is_empty or not _contradicted(record, sight, policy, now)):
                 return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
             if record.state == State.TERMINATING and age >= policy.terminate_timeout:
                 return State.TERMINATE_FAILED, Reason(record.reason.code, f"not gone after {seconds(age)}")
@@ -427,13 +430,17 @@ def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> boo
 
 
 def _contradicted(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
-    """Whether the workload sees hosts of a slice that its provider does not list, healthy or at work: one of the two is
-    wrong, and as long as it may be the list, work that runs there is not given up. A workload that is silent sees what
-    it saw last."""
-    nodes = sight.nodes if sight.workload_known else record.nodes
-    if not any(node.healthy or node.tasks for node in nodes) or record.absent_since is None:
+    """Whether the workload sees hosts of a slice that its provider does not list: one of the two is wrong, and as long
+    as it may be the list, work that runs there is not given up."""
+    if record.absent_since is None or not _shows_life(record, sight):
         return False
     return now - record.absent_since < policy.unhealthy_timeout
+
+
+def _shows_life(record: SliceRecord, sight: _Sight) -> bool:
+    """Whether the workload sees hosts of it, healthy or at work. One that is silent sees what it saw last."""
+    nodes = sight.nodes if sight.workload_known else record.nodes
+    return any(node.healthy or node.tasks for node in nodes)
 
 
 def unseen_until(record: SliceRecord, policy: Policy) -> float:

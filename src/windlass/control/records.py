@@ -75,6 +75,11 @@ class SliceRecord(Changing):
         return self.certificate is not None and self.certificate == self.fence
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no work can be lost there any more."""
+        return self.dead or self.certified
+
+    @property
     def must_go(self) -> bool:
         """Whether it is drained because it must go, and not only to save money: only then may its work be ended."""
         return self.leaving is not None or self.reason.code not in SAVING
