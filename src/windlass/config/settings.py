@@ -220,7 +220,12 @@ POLICY: Final = Section(
         _span("drain_timeout", "How long running work is waited for; then the slice goes back to work, or see below."),
         _span("terminate_timeout", "How long a slice may take to go before it is ended again."),
         _span(
-            "vanish_timeout", "How long a slice must be missing from its provider's list before it counts as gone.", 0
+            "vanish_timeout",
+            (
+                "How long a slice must be missing from its provider's list before it counts as gone. While the "
+                "workload sees it alive: `unhealthy_timeout`, and while the provider is silent no time counts."
+            ),
+            0,
         ),
         _span("unhealthy_timeout", "How long a slice may be broken or unseen in the workload before it is replaced."),
         Setting(

@@ -122,13 +122,14 @@ KINDS: Final[Mapping[str, Any]] = {
 }
 """What a value of each table is."""
 
-_TABLES: Final = attrgetter(
-    "settings",
-    *(f"sighted.{name}" for name in ("demand", "request", "node", "word", "instance", "trouble", "unknown", "seller")),
-    *(f"book.{name}" for name in ("slices", "luck", "gone", "frozen")),
-    *("waiting", "stay", "account", "would", "spending", "heard"),
-)
-"""Where each table is, in the order of their kinds."""
+_PLACES: Final = {
+    **{kind: f"sighted.{kind}" for kind in KINDS if kind in {one.name for one in fields(Sighted)}},
+    **{kind: f"book.{kind}" for kind in ("luck", "gone", "frozen")},
+    "slice": "book.slices",
+}
+"""Where the tables are that are not the chronicle's own."""
+_TABLES: Final = attrgetter(*(_PLACES.get(kind, kind) for kind in KINDS))
+"""Every table, in the order of their kinds."""
 
 
 # -- what a pass adds ----------------------------------------------------------------------------------------------

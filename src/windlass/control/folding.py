@@ -7,21 +7,19 @@ from here or from a plan, is legal by the table, and says why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
 
 from windlass.core.lifecycle import ENDED, ENDING, State
-from windlass.core.quantities import ACCELERATORS
 from windlass.core.reasons import Code, Reason, plural, seconds
-from windlass.core.snapshot import Amounts, Group, Node
+from windlass.core.snapshot import Group, Node
 from windlass.providers.protocol import Instance
-from windlass.workloads.protocol import WorkNode
 
 from .luck import held_off, over_quota, succeeded, unlucky
 from .policy import Policy, Settings
 from .records import Book, Failure, Gone, Luck, Moved, SliceRecord, moved, seen_nodes
+from .sight import Sight
 from .sighting import PROVIDER, WORKLOAD, Sighted, seller_of
 
 REMEMBERED = 3600.0
@@ -152,8 +150,8 @@ class _Folding:
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
-    def _sight(self, record: SliceRecord) -> _Sight:
-        return _Sight(
+    def _sight(self, record: SliceRecord) -> Sight:
+        return Sight(
             instance=self._listed(record.id),
             provider_known=record.provider not in self.silent,
             nodes=self.sighted.nodes_of.get(record.id, ()) if self.workload_known else (),
@@ -266,53 +264,7 @@ _MOST_STEPS = len(State)
 """No life has more steps than there are states."""
 
 
-class _Sight(NamedTuple):
-    """What was seen of one slice."""
-
-    instance: Instance | None
-    provider_known: bool
-    nodes: tuple[WorkNode, ...]
-    """Each of them once."""
-    workload_known: bool
-    running: int | None
-    """Tasks that still run by the acknowledgement of the current fence; None: not acknowledged."""
-
-    @property
-    def absent(self) -> bool:
-        return self.provider_known and self.instance is None
-
-    def whole(self, group: Group | None) -> bool:
-        """Whether every host is in the workload, healthy, and the kind of machine that its group promises."""
-        if self.instance is None:
-            return False
-        hosts = len(self.instance.hosts) if group is None else group.hosts
-        promised = group.resources if group else ()
-        if len(self.nodes) < max(1, hosts):
-            return False
-        for node in self.nodes:
-            if not node.healthy or (node.present is not None and not _is_kind(dict(node.present), promised)):
-                return False
-        return True
-
-    @property
-    def dead_host(self) -> bool:
-        """Whether it is being taken away, or a host died; in a pending one a host that does not run is not up yet."""
-        if self.instance is None or self.instance.state == "pending":
-            return False
-        return self.instance.state == "ending" or not all(host.running for host in self.instance.hosts)
-
-
-def _is_kind(present: Mapping[str, int], promised: Amounts) -> bool:
-    """Whether a host is what was ordered: all accelerators, and more than half of whatever else it tells. A little of
-    the memory and the processors is always taken by the system; where half is missing, it is another machine, and a
-    plan that counts on it would wait for ever."""
-    return all(
-        present.get(name, 0) >= amount if name in ACCELERATORS else 2 * present.get(name, amount) > amount or not amount
-        for name, amount in promised
-    )
-
-
-def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float) -> SliceRecord:
+def _looked_at(record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float) -> SliceRecord:
     """The record with what shows of it; nodes that do not show stay as they last did, and are not healthy."""
     changes: dict[str, object] = {}
     if sight.instance is not None:
@@ -323,7 +275,7 @@ def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: 
     elif sight.provider_known:
         if record.absent_since is None and (record.seen or record.state in ENDING):
             changes["absent_since"] = now
-    elif record.absent_since is not None and not record.is_empty and _shows_life(record, sight):
+    elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
         # Nobody looks now. Two lists that miss it with a long silence between them do not tell that it was missing.
         changes["absent_since"] = None
     if sight.workload_known:
@@ -342,7 +294,7 @@ def _looked_at(record: SliceRecord, sight: _Sight, group: Group | None, policy: 
     return record.but(**changes) if changes else record
 
 
-def _nodes(record: SliceRecord, sight: _Sight) -> tuple[Node, ...]:
+def _nodes(record: SliceRecord, sight: Sight) -> tuple[Node, ...]:
     shown = seen_nodes(sight.nodes)
     if len(shown) >= len(record.nodes):
         return shown
@@ -352,7 +304,7 @@ def _nodes(record: SliceRecord, sight: _Sight) -> tuple[Node, ...]:
     return tuple(here[name] for name in sorted(here))
 
 
-def _must_leave(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> Reason | None:
+def _must_leave(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> Reason | None:
     """A slice that has joined and must go, although a machine is still there."""
     if record.joined_at is None:
         return None
@@ -366,7 +318,7 @@ def _must_leave(record: SliceRecord, sight: _Sight, policy: Policy, now: float) 
 
 
 def _step(
-    record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
+    record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """The next state and why, or None when it stays."""
     age = now - record.since
@@ -422,25 +374,19 @@ def _step(
 _TERMINATE_AGAIN = 60.0
 
 
-def _gone(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
+def _gone(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> bool:
     """Missing from the list for long enough. One look is not enough: a page may be lost, a replica may lag."""
     if not sight.absent or record.absent_since is None or now < unseen_until(record, policy):
         return False
     return now - record.absent_since >= policy.vanish_timeout
 
 
-def _contradicted(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> bool:
+def _contradicted(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> bool:
     """Whether the workload sees hosts of a slice that its provider does not list: one of the two is wrong, and as long
     as it may be the list, work that runs there is not given up."""
-    if record.absent_since is None or not _shows_life(record, sight):
+    if record.absent_since is None or not sight.shows_life(record):
         return False
     return now - record.absent_since < policy.unhealthy_timeout
-
-
-def _shows_life(record: SliceRecord, sight: _Sight) -> bool:
-    """Whether the workload sees hosts of it, healthy or at work. One that is silent sees what it saw last."""
-    nodes = sight.nodes if sight.workload_known else record.nodes
-    return any(node.healthy or node.tasks for node in nodes)
 
 
 def unseen_until(record: SliceRecord, policy: Policy) -> float:
@@ -452,7 +398,7 @@ def unseen_until(record: SliceRecord, policy: Policy) -> float:
 
 
 def _coming_up(
-    record: SliceRecord, sight: _Sight, group: Group | None, policy: Policy, now: float
+    record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """BOOTING and INITIALIZING: joined, up, gone, or too late."""
     age = now - record.since
@@ -476,7 +422,7 @@ def _coming_up(
     return None
 
 
-def _lost(record: SliceRecord, sight: _Sight, policy: Policy, now: float) -> tuple[State, Reason] | None:
+def _lost(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> tuple[State, Reason] | None:
     """READY and after: gone or dead without our asking, by the provider's word. One dead host of a slice takes all of
     it. What the workload alone does not see may still be at work: that is drained under the fence (``_must_leave``)."""
     if _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
