@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -11,3 +12,7 @@ settings.register_profile(
 )
 settings.register_profile("deep", parent=settings.get_profile("default"), derandomize=False, max_examples=5000)
 settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS", "default"))
+
+# A shell that starts the suite in the background tells it to ignore Ctrl-C, and every program that a test starts would
+# inherit that, among them those that a test ends so.
+signal.signal(signal.SIGINT, signal.default_int_handler)

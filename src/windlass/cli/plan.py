@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 
 import click
 
+from windlass.collecting import uncollected
 from windlass.core.plan import Plan
 from windlass.core.snapshot import Snapshot
 from windlass.scenario import ScenarioError, read_scenario
@@ -53,13 +53,13 @@ def command(file: str | None, live: bool, config_file: str, as_json: bool, detai
     """
     if live == (file is not None):
         raise click.UsageError("give the FILE of a scenario, or --live to look at the cluster of a configuration")
-    gc.disable()  # a short life with little garbage: collecting costs more than it frees
-    snapshot = _live(config_file) if file is None else _read(file)
+    with uncollected():
+        snapshot = _live(config_file) if file is None else _read(file)
 
-    from windlass.core.planner import plan
+        from windlass.core.planner import plan
 
-    answer = plan(snapshot)
-    _tell(answer, snapshot, _source(file, config_file), as_json)
+        answer = plan(snapshot)
+        _tell(answer, snapshot, _source(file, config_file), as_json)
     if detailed_exitcode and answer.changes:
         sys.exit(2)
 

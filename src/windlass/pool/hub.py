@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain, count
 from operator import attrgetter
 
+from windlass.collecting import uncollected
 from windlass.control.loop import Pass
 from windlass.control.orders import Order, give
 from windlass.control.policy import Leadership
@@ -23,7 +24,6 @@ from windlass.core.reasons import plural
 from windlass.journal import Journal
 from windlass.providers.protocol import Provider, ProviderError
 from windlass.workloads.pool.book import Book
-from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.engine import Engine
 from windlass.workloads.pool.gangs import Gang
 from windlass.workloads.pool.tasks import Said, Task, Ticket

@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from windlass.builders import NamedGroup, Quantity
+from windlass.collecting import uncollected
 from windlass.journal import open_journal
 from windlass.providers.protocol import Provider
-from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.engine import Engine
 from windlass.workloads.pool.tasks import Task as BookTask
 from windlass.workloads.pool.tasks import Ticket

@@ -14,12 +14,12 @@ from itertools import count, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from windlass.collecting import uncollected
 from windlass.core.conditions import BadCondition, parse_condition
 from windlass.core.planner import plan
 from windlass.core.quantities import format_needs
 from windlass.core.reasons import IMPOSSIBLE
 from windlass.core.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
-from windlass.workloads.pool.collecting import uncollected
 from windlass.workloads.pool.packing import Arguments, Shared, pack_arguments, pack_function, pack_value
 from windlass.workloads.pool.tasks import SLOTS, Kind
 

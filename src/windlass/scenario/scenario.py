@@ -7,11 +7,11 @@ hundred thousand times (needs, conditions, tolerations) is read once per differe
 
 from __future__ import annotations
 
-import gc
 import marshal
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
+from windlass.collecting import uncollected
 from windlass.core.conditions import EFFECTS, Condition, Effect, Toleration, parse_condition
 from windlass.core.lifecycle import RECALLABLE, State
 from windlass.core.quantities import ACCELERATORS, DEVICE, format_quantity
@@ -51,13 +51,8 @@ T = TypeVar("T")
 
 def read_scenario(text: str | bytes) -> Snapshot:
     """The snapshot that a scenario file holds (YAML or JSON); ``ScenarioError`` names every mistake with its path."""
-    collecting = gc.isenabled()
-    gc.disable()  # nothing here is cyclic, and a collector that walks 300,000 new mappings doubles the time
-    try:
+    with uncollected():  # nothing here is cyclic, and a collector that walks 300,000 new mappings doubles the time
         return read_plain(plain_data(text))
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def read_plain(data: object) -> Snapshot:

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
+from windlass.collecting import uncollected
 from windlass.core.snapshot import Group
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
-from .collecting import uncollected
 from .engine import Call, Engine, NodeFacts, Outcome
 from .fences import Fence
 from .gangs import Gang, ended
