@@ -169,10 +169,19 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
         then = controller.chronicle
         await rounds(world, controller, 10)
         assert recovered(journal, until=early + 1).tables() == then.tables()
-        assert journal.compact(world.time - 100, keep_kinds=kept, epoch=controller.leading.epoch) > 50
+        horizon = world.time
+        past = {}
+        for _ in range(5):
+            await rounds(world, controller, 2)
+            past[world.time + 1] = controller.chronicle
+        assert journal.compact(horizon, keep_kinds=kept, epoch=controller.leading.epoch) > 50
         assert recovered(journal) == controller.chronicle
-        with pytest.raises(TooOld):
+        for instant, known in past.items():
+            assert recovered(journal, until=instant).tables() == known.tables(), "kept"
+        with pytest.raises(TooOld) as told:
             recovered(journal, until=early + 1)
+        assert early < told.value.since < horizon
+        assert recovered(journal, until=told.value.since + 1).at == told.value.since
 
     with mock.patch.object(loop, "SAVE_AFTER", 10):
         asyncio.run(story())

@@ -15,8 +15,8 @@ import pytest
 from tests.control import clocks
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control import loop, reckoning
-from windlass.control.chronicle import recovered
+from windlass.control import loop, reckoning, service
+from windlass.control.chronicle import TooOld, recovered
 from windlass.control.orders import Order, give
 from windlass.control.policy import Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.control.service import Service
@@ -81,7 +81,7 @@ class Counted:
 class Run:
     """A service that runs, and when its passes were."""
 
-    def __init__(self, world: World, journal: Counted, holder: str, lease: float) -> None:
+    def __init__(self, world: World, journal: Counted, holder: str, lease: float, retention: float) -> None:
         self.world, self.journal = world, journal
         self.passes: list[float] = []
         self.said: list[str] = []
@@ -91,7 +91,7 @@ class Run:
             world.work,
             journal,
             leadership=Leadership(holder, lease),
-            retention=1e9,
+            retention=retention,
             now=lambda: world.time,
             steady=clocks.now,
             passed=lambda _: self.passes.append(clocks.now()),
@@ -112,8 +112,8 @@ class _Dead:
 
 
 @asynccontextmanager
-async def running(world: World, holder: str = "one", lease: float = LONG) -> AsyncIterator[Run]:
-    run = Run(world, Counted(world.journal()), holder, lease)
+async def running(world: World, holder: str = "one", lease: float = LONG, retention: float = 1e9) -> AsyncIterator[Run]:
+    run = Run(world, Counted(world.journal()), holder, lease, retention)
     work = asyncio.create_task(_working(world))
     try:
         yield run
@@ -415,5 +415,35 @@ def test_a_pass_that_breaks_is_told_and_the_next_one_goes_on(world: World, monke
             await until(lambda: world.work.running)
             assert any("OverflowError: too large" in text for text in run.said)
             assert len(world.cloud.bought) == 1
+
+    leap(story())
+
+
+def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retention, every = 300.0, 30.0
+    monkeypatch.setattr(service, "COMPACT_EVERY", every)
+    monkeypatch.setattr(loop, "SAVE_AFTER", 10)
+
+    async def story() -> None:
+        known = {}
+        async with running(world, retention=retention) as run:
+            began = world.time
+            for number in range(40):
+                arrive(world, f"job-{number}")
+                await asyncio.sleep(20)
+                known[world.time] = run.service.controller.chronicle
+                world.work.finish()
+                world.work.news.set()
+                await asyncio.sleep(10)
+        journal, now = world.journal(), world.time
+        told = [instant for instant in known if instant >= now - retention]
+        assert len(told) >= 9
+        for instant in told:
+            assert recovered(journal, until=instant).tables() == known[instant].tables()
+        with pytest.raises(TooOld) as old:
+            recovered(journal, until=began + 1)
+        assert retention <= now - old.value.since < 2 * retention
 
     leap(story())

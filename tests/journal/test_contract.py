@@ -404,11 +404,38 @@ class TestCompaction:
     def test_what_is_old_and_covered_by_the_older_of_two_states_goes(self, old):
         old.save_state(6, {"a": 6})
         old.save_state(8, {"a": 8})
-        assert old.compact(5.0) == 4
-        assert seqs(old) == [5, 6, 7, 8, 9, 10]
-        assert old.compact(1e9) == 2
-        assert seqs(old) == [7, 8, 9, 10]
+        assert old.compact(1e9) == 5
+        assert seqs(old) == [6, 7, 8, 9, 10]
         assert old.compact(1e9) == 0
+
+    def test_what_is_needed_to_tell_of_any_instant_from_then_on_stays(self, old):
+        for seq in (2, 4, 6, 8):
+            old.save_state(seq, {"a": seq})
+        assert old.compact(2.0) == 0, "no state is from before that"
+        assert old.compact(6.0) == 3
+        assert seqs(old) == [4, 5, 6, 7, 8, 9, 10]
+        assert old.latest_state(6.0) == old.oldest_state() == (4, {"a": 4})
+        assert old.latest_state(7.5) == (6, {"a": 6})
+        assert old.latest_state(1e9) == old.latest_state() == (8, {"a": 8})
+        assert old.latest_state(4.0) is None, "what was then is not known any more"
+
+    def test_a_state_that_was_made_within_the_time_to_keep_covers_nothing_that_is_older(self, old):
+        old.save_state(8, {})
+        old.save_state(10, {})
+        assert old.compact(5.0) == 0
+        assert old.oldest_state() is None
+
+    def test_the_state_before_an_instant_is_passed_over_when_it_is_damaged(self, old, address):
+        for seq in (2, 4, 6):
+            old.save_state(seq, {"a": seq})
+        tamper(address, "UPDATE windlass_states SET digest = '' WHERE seq = 4")
+        assert old.latest_state(6.0) == (2, {"a": 2})
+        assert old.latest_state(2.5) == (2, {"a": 2})
+        assert old.latest_state(2.0) is None
+
+    def test_an_instant_that_is_none_is_refused(self, old):
+        with pytest.raises(ValueError, match="before"):
+            old.latest_state(math.nan)
 
     def test_what_is_protected_stays(self, old):
         old.save_state(9, {})
@@ -446,7 +473,7 @@ class TestCompaction:
         for seq in (3, 5, 8):
             old.save_state(seq, {"a": seq})
         tamper(address, "UPDATE windlass_states SET digest = '' WHERE seq = 8")
-        assert old.compact(1e9) == 3
+        assert old.compact(1e9) == 2
         assert old.latest_state() == (5, {"a": 5})
 
     def test_when_no_state_is_left_to_start_from_it_says_so_instead_of_starting_anew(self, old, address):
@@ -478,7 +505,7 @@ class TestCompaction:
         journal.append([entry(f"s{i % 2}", at=1.0) for i in range(3 * PAGE)], epoch=0)
         journal.save_state(3 * PAGE - 1, {})
         journal.save_state(3 * PAGE, {})
-        assert journal.compact(2.0, keep_subjects={"s1"}) == 3 * PAGE / 2
+        assert journal.compact(2.0, keep_subjects={"s1"}) == 3 * PAGE / 2 - 1
         assert journal.health().ok
 
     def test_an_old_leader_cannot_do_it(self, old):
@@ -536,7 +563,7 @@ class TestHealth:
         journal.compact(1e9, keep_subjects=[])
         health = journal.health()
         assert health.ok
-        assert health.oldest_seq == 4
+        assert health.oldest_seq == 3
 
 
 def test_a_closed_journal_says_so(address):

@@ -106,20 +106,32 @@ class Model(RuleBasedStateMachine):
     def it_is_compacted(self, before, kinds, subjects):
         readable = sorted(seq for seq, state in self.states.items() if state is not None)
         gone: list[Record] = []
-        if len(readable) >= 2:
-            covered = readable[-2]
+        covering = [seq for seq in readable[:-1] if seq < self.first_since(before)]
+        if covering:
+            covered = covering[-1]
             self.compacted_to = covered
             self.states = {seq: state for seq, state in self.states.items() if seq >= covered}
             gone = [
                 record
                 for record in self.records
-                if record.seq <= covered
+                if record.seq < covered
                 and record.at < before
                 and record.kind not in kinds
                 and record.subject not in subjects
             ]
         assert self.journal.compact(before, keep_kinds=kinds, keep_subjects=subjects, epoch=self.epoch) == len(gone)
         self.records = [record for record in self.records if record not in gone]
+
+    def first_since(self, instant):
+        """The number of the first record of that instant or later, by the clock; it may jump."""
+        later = [(record.at, record.seq) for record in self.records if record.at >= instant]
+        return min(later)[1] if later else self.last + 1
+
+    @rule(before=TIMES)
+    def somebody_asks_for_the_past(self, before):
+        readable = [seq for seq, state in self.states.items() if state is not None and seq < self.first_since(before)]
+        found = self.journal.latest_state(before)
+        assert found == ((max(readable), self.states[max(readable)]) if readable else None)
 
     @rule()
     def it_is_reopened(self):

@@ -82,11 +82,9 @@ def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Ask
     leader = leader_of(journal, now)
     try:
         chronicle = chronicle_of(journal, at)
-    except TooOld:
-        oldest = next(journal.read(limit=1, kinds=("slice", "demand", "waiting")), None)
-        since = "" if oldest is None else f"; the oldest record about slices and demand is of {clock(oldest.at, now)}"
+    except TooOld as error:
         stop(
-            f"--at: the journal does not reach back so far any more{since}. "
+            f"--at: {error}, but to {clock(error.since, now)}. "
             f"journal.retention in {config_file()} says for how long it keeps what happened."
         )
     instant = at if at is not None else now if leader.alive or leader.seen_at is None else leader.seen_at

@@ -297,7 +297,11 @@ class Reader:
 
 
 class TooOld(Exception):
-    """The journal does not reach back so far any more."""
+    """The journal does not reach back so far any more; ``since``: from when on it can tell."""
+
+    def __init__(self, since: float) -> None:
+        super().__init__("the journal does not reach back so far any more")
+        self.since = since
 
 
 def recovered(journal: Journal, until: float | None = None) -> Chronicle:
@@ -305,17 +309,10 @@ def recovered(journal: Journal, until: float | None = None) -> Chronicle:
 
     ``TooOld``: what happened before that instant has been compacted away.
     """
-    start = journal.latest_state()
-    if until is not None and start is not None and start[1]["at"] >= until:
-        _check_whole(journal, start[0])
-        start = None
+    start = journal.latest_state(until)
+    # Some of the story adds up to a state that never was.
+    if start is None and until is not None and (whole := journal.oldest_state()) is not None:
+        raise TooOld(whole[1]["at"])
     reader = Reader(start)
     reader.add_all(journal.read(after=reader.seq, until=until))
     return reader.chronicle()
-
-
-def _check_whole(journal: Journal, upto: int) -> None:
-    """``TooOld`` if any record is missing: a part of the story adds up to a state that never was. That the first one is
-    there says nothing: some kinds are never compacted."""
-    if sum(1 for _ in journal.read(upto=upto)) < upto:
-        raise TooOld("the journal does not reach back so far any more")

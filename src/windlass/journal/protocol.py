@@ -187,11 +187,14 @@ class Journal(Protocol):
         """
         ...
 
-    def latest_state(self) -> tuple[int, Mapping[str, Any]] | None:
+    def latest_state(self, before: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
         """The newest saved state that can be read, and the number that it goes up to; records after it are all there.
 
         A state that is damaged is passed over for the one before it. None: there is none, and the records are all there
         from the first. ``JournalCorrupt``: there is none that can be read, and not all records are there.
+
+        ``before``: the newest in which nothing is of that instant or later. None then says no more than that there is
+        no such state; ``oldest_state`` tells whether any record is missing.
         """
         ...
 
@@ -209,10 +212,13 @@ class Journal(Protocol):
         keep_subjects: Collection[str] | Callable[[str], bool] = (),
         epoch: int | None = None,
     ) -> int:
-        """Delete records with ``at < before`` that no restart needs; return how many.
+        """Delete records with ``at < before`` that nobody needs who restarts or asks for ``before`` or later; return
+        how many.
 
-        Only what the older of the two newest readable states covers: if the newest is found damaged later, the one
-        before it still has every record after it. With fewer than two, nothing is deleted. Older states go as well.
+        Only what a readable state covers in which nothing is of ``before`` or later: from there on the story is whole,
+        and any instant of it can be told. It must not be the newest state: if that one is found damaged later, the one
+        before it still has every record after it. Without such a state, nothing is deleted. Older states go as well;
+        the last record that the state covers stays, to tell of when it is.
         Records of ``keep_kinds`` stay, and those about ``keep_subjects`` (names, or a function that says yes), so that
         ``why`` can tell the whole story of what still exists.
 

@@ -1,13 +1,13 @@
 """Saved states, and the compaction that they make possible.
 
-A restart reads the newest state that can be read and the records after it. So old records may go once two states cover
-them: if the newer one is found damaged later, the older still has every record after it.
+A restart reads the newest state that can be read and the records after it; who asks for the past, the newest state from
+before that instant. So old records may go once a state covers them that is itself older than what is to be kept, and
+another one after it: if the newer is found damaged later, the older still has every record after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from .encoding import decode_state, digest, encode, finite
@@ -33,11 +33,13 @@ class States(SqlTables):
                 "INSERT INTO windlass_states (seq, digest, state) VALUES (?, ?, ?)", (seq, digest(seq, text), text)
             )
 
-    def latest_state(self) -> tuple[int, Mapping[str, Any]] | None:
+    def latest_state(self, before: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+        limit = None if before is None else finite(before, "before")
         with self._transaction(write=False) as session:
             head = self._read_head(session, lock=False)
-            newest = next(self._readable_states(session, head), None)
-        if newest is None and head.compacted_to:
+            below = None if limit is None else self._first_since(session, limit)
+            newest = next(self._readable_states(session, head, below), None)
+        if newest is None and before is None and head.compacted_to:
             raise self._stateless(head)
         return newest
 
@@ -47,9 +49,7 @@ class States(SqlTables):
             [(left,)] = session.rows("SELECT COUNT(*) FROM windlass_records WHERE seq <= ?", (head.compacted_to,))
             if left == head.compacted_to:
                 return None
-            oldest = None
-            for oldest in self._readable_states(session, head):  # noqa: B007  # the newest first
-                pass
+            oldest = next(self._readable_states(session, head, newest_first=False), None)
         if oldest is None:
             raise self._stateless(head)
         return oldest
@@ -61,17 +61,25 @@ class States(SqlTables):
             "adopts what the provider shows."
         )
 
-    def _readable_states(self, session: Session, head: Head) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The newest first. One at a time, for a state can be large."""
-        below = head.last_seq + 1
-        while found := session.rows(
-            "SELECT seq, digest, state FROM windlass_states WHERE seq < ? AND seq >= ? ORDER BY seq DESC LIMIT 1",
-            (below, head.compacted_to),
-        ):
-            [(below, expected, text)] = found
-            state = decode_state(below, text, expected)
-            if state is not None:
-                yield below, state
+    def _first_since(self, session: Session, instant: float) -> int | None:
+        """The number of the first record of that instant or later."""
+        found = session.rows("SELECT seq FROM windlass_records WHERE at >= ? ORDER BY at, seq LIMIT 1", (instant,))
+        return found[0][0] if found else None
+
+    def _readable_states(
+        self, session: Session, head: Head, below: int | None = None, *, newest_first: bool = True
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Those up to records below that number. Fetched one at a time, for a state can be large."""
+        numbers = session.rows(
+            "SELECT seq FROM windlass_states WHERE seq >= ? AND seq < ? "
+            f"ORDER BY seq {'DESC' if newest_first else 'ASC'}",
+            (head.compacted_to, head.last_seq + 1 if below is None else below),
+        )
+        for (seq,) in numbers:
+            for expected, text in session.rows("SELECT digest, state FROM windlass_states WHERE seq = ?", (seq,)):
+                state = decode_state(seq, text, expected)
+                if state is not None:
+                    yield seq, state
 
     def compact(
         self,
@@ -91,10 +99,12 @@ class States(SqlTables):
         with self._writing() as (session, head):
             if epoch is not None:
                 self._fence(head, epoch)
-            covering = [seq for seq, _ in islice(self._readable_states(session, head), 2)]
-            if len(covering) < 2:
+            newest = next((seq for seq, _ in self._readable_states(session, head)), 0)
+            first = self._first_since(session, limit)
+            below = newest if first is None else min(newest, first)
+            covered = next((seq for seq, _ in self._readable_states(session, head, below)), None)
+            if covered is None:
                 return 0
-            covered = covering[1]
             # The states below are of no use from here on, even when the kill comes before the first record is deleted.
             session.rows("DELETE FROM windlass_states WHERE seq < ?", (covered,))
             session.rows("UPDATE windlass_journal SET compacted_to = ?", (covered,))
@@ -105,8 +115,8 @@ class States(SqlTables):
                     self._fence(head, epoch)
                 rows = session.rows(
                     "SELECT seq, subject FROM windlass_records"
-                    f" WHERE seq > ? AND seq <= ? AND {clause} ORDER BY seq LIMIT ?",
-                    (done, covered, *values, PAGE),
+                    f" WHERE seq > ? AND seq < ? AND {clause} ORDER BY seq LIMIT ?",
+                    (done, covered, *values, PAGE),  # its own last record stays: that one tells of when the state is
                 )
                 doomed = [(seq,) for seq, subject in rows if not kept(subject)]
                 if doomed:

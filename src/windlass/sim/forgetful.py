@@ -111,8 +111,8 @@ class ForgetfulJournal:
         if not self._keep_all:
             self._records = self._records[bisect_right(self._records, seq, key=_SEQ) :]
 
-    def latest_state(self) -> tuple[int, Mapping[str, Any]] | None:
-        return self._state
+    def latest_state(self, before: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+        return self._state if before is None else None
 
     def oldest_state(self) -> tuple[int, Mapping[str, Any]] | None:
         return None if self._keep_all else self._state
