@@ -275,7 +275,7 @@ JOURNAL: Final = Section(
             Duration(low=60),
             "30d",
             "s",
-            "How far back `why --at` and `replay` can look; older records go if no live slice and no restart needs them.",
+            "How far back `why --at` and `replay` can look; older records go, but for those of live slices.",
         ),
     ),
     short="location",
