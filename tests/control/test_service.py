@@ -447,3 +447,25 @@ def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forg
         assert retention <= now - old.value.since < 2 * retention
 
     leap(story())
+
+
+def test_a_controller_that_never_runs_for_long_forgets_what_is_old_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "SAVE_AFTER", 10)
+
+    async def story() -> None:
+        for _ in range(2):
+            async with running(world, retention=60):
+                for number in range(10):
+                    arrive(world, f"job-{number}")
+                    await asyncio.sleep(20)
+                    world.work.finish()
+                    world.work.news.set()
+                    await asyncio.sleep(10)
+        assert world.time < 1000 + service.COMPACT_EVERY
+        oldest = world.journal().oldest_state()
+        assert oldest is not None
+        assert oldest[1]["at"] > 1000
+
+    leap(story())

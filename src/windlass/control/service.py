@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 from windlass.providers.protocol import Provider
@@ -53,7 +54,7 @@ class Service:
         self._happened = True
         """Whether the last pass was due to something that happened."""
         self._changed: asyncio.Task[None] | None = None
-        self._compacted_at = steady()
+        self._compacted_at = -inf  # at once: one that is often started anew would never come to it
         self.controller = Controller(
             settings,
             providers,
