@@ -103,6 +103,7 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
     [
         (Task(906130, 24.0), "a host that was ordered and never made takes no place of a limit"),
         (Task(950917, 24.0), "two lists that miss a slice, and no answer in between, do not end its work"),
+        (Task(1011407, 24.0), "a twin is nobody's fault while a dead leader's lease keeps everybody from looking"),
     ],
 )
 def test_what_long_runs_of_the_swarm_have_found_stays_mended(task, behaviour):

@@ -33,8 +33,6 @@ from .workload import SimulatedWorkload
 
 ADOPTION = 120.0
 """Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
-TWINS = 900.0
-"""Seconds that a second machine under one tag may live: until a list is had that does not fail."""
 PATIENCE = 1.0
 """Seconds that a pass may take, however many calls and looks hang."""
 GRACE = 900.0
@@ -246,10 +244,10 @@ class Checker:
         return [settings for _, settings in self._limits]
 
     def _one_of_each(self, came: Collection[str]) -> Iterator[tuple[str, str]]:
-        """S5: one machine for one id. A second one that the cloud made by itself does not live long."""
+        """S5: one machine for one id. A second one that the cloud made by itself lives until a list is had."""
         for cloud in self.clouds.values():
             for name, twin in cloud.twins.items():
-                if self._now() - twin.listed_from > TWINS:
+                if twin.listed_from < cloud.listed_at:
                     yield "S5", f"there are two machines for {name}"
         if not came and not self._doubled:
             return

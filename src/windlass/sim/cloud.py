@@ -91,6 +91,8 @@ class SimulatedProvider:
         self._rehosted: dict[str, None] = {}
         self.twins: dict[str, Machine] = {}
         """Second machines under the tag of a first."""
+        self.listed_at = -inf
+        """When a list was had last."""
         self.living_slices: Counter[str] = Counter()
         """How many machines with our tag are alive, by group."""
         self.living_hosts = 0
@@ -155,6 +157,7 @@ class SimulatedProvider:
 
     def _listed(self) -> Sequence[Instance]:
         self.step()
+        self.listed_at = self._now()
         self._end_twins()
         if self._met("list-stale", ""):
             self._handed_out = self._last_list
