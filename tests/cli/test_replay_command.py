@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,44 @@ def test_a_compacted_journal_says_with_which_state_it_begins(tmp_path, monkeypat
     assert "all the same" in done.stdout
     told = data(file, "--set", "gpu.max=1")["what_if"]
     assert any("begins without machines" in one for one in told["assumptions"])
+
+
+def test_only_what_was_recorded_since_an_instant_is_told(file):
+    whole = data(file)
+    middle = datetime.fromtimestamp((whole["since"] + whole["until"]) / 2, UTC).isoformat()
+    rest = data(file, "--since", middle)
+    assert 0 < rest["passes"] < whole["passes"]
+    assert rest["until"] == whole["until"]
+    assert rest["since"] >= (whole["since"] + whole["until"]) / 2
+    assert "all the same" in replay(file, "--since", middle).stdout
+    asked, of_all = (data(*words, "--set", "gpu.max=1")["what_if"] for words in ((file, "--since", middle), (file,)))
+    assert 0 < asked["recorded"]["dollars"] < of_all["recorded"]["dollars"]
+    assert asked["model_as_changed"]["hours"] == pytest.approx(of_all["model_as_changed"]["hours"] / 2)
+
+
+@pytest.mark.parametrize("more", [(), ("--set", "gpu.max=1")])
+def test_an_instant_after_all_that_was_recorded_is_told(file, more):
+    told = refused(file, "--since", "2001-01-01", *more)
+    assert "since 2001-01-01 00:00:00" in told
+    assert "recorded" in told
+
+
+def test_since_says_how_an_instant_is_written(file):
+    done = replay(file, "--since", "last week")
+    assert done.exit_code == 2
+    assert "'last week' is no instant; write 10m ago" in done.stderr
+
+
+def test_an_instant_from_before_what_is_compacted_away_says_with_which_state_it_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
+    file = tmp_path / "journal.db"
+    with open_journal(file) as journal:
+        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
+        journal.compact(1e12)
+    since = data(file)["since"]
+    early, late = (datetime.fromtimestamp(at, UTC).isoformat() for at in (since - 3600, since + 60))
+    assert "what was before is compacted away" in replay(file, "--since", early).stdout
+    assert "compacted" not in replay(file, "--since", late).stdout
 
 
 def copied(journal: Journal, records: list[Any]) -> None:

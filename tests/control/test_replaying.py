@@ -23,7 +23,7 @@ from tests.sim.small import job, script, settings
 from windlass.control import loop
 from windlass.control.chronicle import PASS, VERSION
 from windlass.control.policy import Settings
-from windlass.control.replaying import Unreadable, replayed
+from windlass.control.replaying import Unreadable, passes_of, replayed
 from windlass.core.lifecycle import State
 from windlass.journal import Entry, JournalCorrupt, Record, open_journal
 from windlass.journal.encoding import checksum, encode
@@ -125,6 +125,24 @@ def test_a_compacted_journal_is_made_again_from_its_oldest_saved_state(tmp_path,
     assert rest.began_at > 0
     assert 0 < rest.passes < whole.passes
     assert rest.until == whole.until
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_from_an_instant_on_the_same_passes_are_told_as_in_the_whole(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(loop, "SAVE_AFTER", 40 if kept else 10**9)
+    with open_journal(tmp_path / "journal.db") as journal:
+        Engine(script(), journal=journal, thorough=False).run()
+        whole = replayed(journal)
+        times = sorted({one.at for one in passes_of(journal.read(), [])})
+        assert len(times) > 20
+        for number, since in enumerate(times):
+            rest = replayed(journal, since=since)
+            assert (rest.first, rest.passes) == (None, whole.passes - number)
+            assert (rest.since, rest.until) == (since, whole.until)
+            assert (rest.began_at > 0) == (kept and journal.latest_state(since) is not None)
+        assert kept == (rest.began_at > 0)
+        late = replayed(journal, since=times[-1] + 1)
+        assert (late.passes, late.since) == (0, None)
 
 
 @given(steps)
@@ -238,6 +256,17 @@ def test_a_forged_decision_is_found_and_named(tmp_path):
     assert found.first.seq == seq
     assert "nobody knows" in found.first.recorded
     assert "nobody knows" not in found.first.again
+
+
+def test_a_forged_decision_is_counted_from_the_instant_that_was_asked_for(tmp_path):
+    file = recorded(tmp_path)
+    forge(file, "launch", lambda data: data.update(why="because"))
+    with open_journal(file) as journal:
+        first = replayed(journal).first
+        assert first is not None
+        assert first.number > 1
+        assert replayed(journal, since=first.at).first == replace(first, number=1)
+        assert replayed(journal, since=first.at + 1).first is None
 
 
 def test_a_forged_observation_is_found_by_the_decision_that_does_not_follow_from_it(tmp_path):

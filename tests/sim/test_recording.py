@@ -143,6 +143,26 @@ def test_a_compacted_journal_tells_the_rest_and_what_ran_already(tmp_path, monke
     assert work(rest.jobs) < work(whole.jobs)
 
 
+@pytest.mark.parametrize("saved_every", [60, 10**9])
+def test_from_an_instant_on_it_tells_what_came_after(tmp_path, monkeypatch, saved_every):
+    monkeypatch.setattr(loop, "SAVE_AFTER", saved_every)
+    with open_journal(tmp_path / "journal.db") as journal:
+        Engine(day(*busy_day()), journal=journal, thorough=False).run()
+        whole = recording_of(journal)
+        assert whole is not None
+        assert recording_of(journal, whole.since - 1000) == whole
+        assert recording_of(journal, whole.until + 1) is None
+        for share in (0.25, 0.5, 0.75):
+            instant = whole.since + share * (whole.until - whole.since)
+            rest = recording_of(journal, instant)
+            assert rest is not None
+            assert (rest.since, rest.until) == (instant, whole.until)
+            assert 0 < rest.happened.dollars < whole.happened.dollars
+            assert sum(rest.happened.accounts.values()) == pytest.approx(rest.happened.dollars)
+            assert 0 < work(rest.jobs) < work(whole.jobs)
+            assert modelled(rest, rest.settings)[0].hours == pytest.approx((whole.until - instant) / 3600)
+
+
 # -- the model -----------------------------------------------------------------------------------------------------
 
 

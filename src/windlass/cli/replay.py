@@ -26,6 +26,7 @@ from windlass.sim.measuring import Sample
 from windlass.sim.recording import recording_of
 from windlass.sim.whatif import modelled
 
+from .instants import read_instant
 from .output import content, write
 from .reading import stop
 from .simulate_trace import progress
@@ -45,13 +46,25 @@ COLUMNS = ("in truth", "model as recorded", "model as changed")
 @click.option(
     "--policy", "policy_file", metavar="FILE", help="What if this piece of a configuration were laid over it."
 )
+@click.option(
+    "--since",
+    callback=read_instant,
+    metavar="TIME",
+    help="Only what was recorded from then on: '7d ago', 2026-03-01T14:02 or 14:02.  [default: all of it]",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the model: the same seed gives the same run.")
 @click.option(
     "--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time, in truth and in the model."
 )
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
 def command(
-    address: str, changes: tuple[str, ...], policy_file: str | None, seed: int, picture: str | None, as_json: bool
+    address: str,
+    changes: tuple[str, ...],
+    policy_file: str | None,
+    since: float | None,
+    seed: int,
+    picture: str | None,
+    as_json: bool,
 ) -> None:
     """Make every decision in JOURNAL again, from what was known then, and check that it is the same, byte for byte.
 
@@ -63,6 +76,7 @@ def command(
     Examples:
       windlass replay .windlass/journal.db
       windlass replay .windlass/journal.db --set gpu.scale_down.idle_timeout=30m --picture replay.html
+      windlass replay .windlass/journal.db --since '7d ago' --set gpu.max=8
     """
     policy = content(policy_file) if policy_file is not None else None
     try:
@@ -70,10 +84,10 @@ def command(
             if not journal.last_seq():
                 stop(f"{address}: nothing is recorded in it yet")
             if changes or policy is not None or picture:
-                asked = _Asked(address, changes, policy, seed, quiet=as_json)
+                asked = _Asked(address, changes, policy, since, seed, quiet=as_json)
                 code = _what_if(journal, asked, picture)
             else:
-                code = _exactly(journal, address, as_json=as_json)
+                code = _exactly(journal, address, since, as_json=as_json)
     except (JournalError, Unreadable) as error:
         stop(_why_not(address, str(error)))
     except ConfigError as error:
@@ -90,12 +104,15 @@ def _why_not(address: str, told: str) -> str:
 # -- the same decisions --------------------------------------------------------------------------------------------
 
 
-def _exactly(journal: Journal, address: str, *, as_json: bool) -> int:
-    found = replayed(journal)
+def _exactly(journal: Journal, address: str, since: float | None, *, as_json: bool) -> int:
+    found = replayed(journal, since=since)
+    if since is not None and not found.passes and not found.unmarked:
+        stop(f"{address}: nothing was recorded in it since {_when(since)}")
     if as_json:
         write(json.dumps(_data(address, found, None), indent=2) + "\n")
     else:
-        write("\n".join(_page(address, found)) + "\n")
+        is_cut = bool(found.began_at) and (since is None or journal.latest_state(since) is None)
+        write("\n".join(_page(address, found, is_cut=is_cut)) + "\n")
     return 1 if found.differing or not found.passes else 0
 
 
@@ -116,8 +133,9 @@ def _data(address: str, found: Replay, what_if: dict[str, Any] | None) -> dict[s
     }
 
 
-def _page(address: str, found: Replay) -> Iterator[str]:
-    if found.began_at:
+def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
+    """``is_cut``: whether what was asked for goes back further than the journal does."""
+    if is_cut:
         yield f"It begins with the state that was saved at record {found.began_at}: what was before is compacted away."
     if found.unmarked:
         yield (
@@ -171,6 +189,7 @@ class _Asked:
     address: str
     changes: tuple[str, ...]
     policy: bytes | None
+    since: float | None
     seed: int
     quiet: bool
 
@@ -194,11 +213,12 @@ class _Asked:
 
 
 def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
-    recording = recording_of(journal)
+    recording = recording_of(journal, asked.since)
     if recording is None:
-        stop(f"{asked.address}: too little is recorded in it to ask what if: there is one instant in it")
+        then = "" if asked.since is None else f" since {_when(asked.since)}"
+        stop(f"{asked.address}: too little is recorded in it{then} to ask what if: there is at most one instant")
     changed = asked.changed(recording.settings)
-    decided = replayed(journal, settings=asked.changed_then())
+    decided = replayed(journal, settings=asked.changed_then(), since=asked.since)
     found: list[tuple[Happened, list[Sample]]] = [(recording.happened, list(recording.samples))]
     for settings in (recording.settings, changed) if changed != recording.settings else (recording.settings,):
         with progress(enabled=not asked.quiet) as came_to:

@@ -128,10 +128,11 @@ def passes_of(records: Iterable[Record], orders: list[tuple[int, Order]]) -> Ite
         yield RecordedPass(tuple(together))
 
 
-def beginning(journal: Journal) -> tuple[Chronicle, bool, int]:
+def beginning(journal: Journal, since: float | None = None) -> tuple[Chronicle, bool, int]:
     """The chronicle with which the journal begins, as the controller of that instant knew it; whether what follows it
-    may be made again; and the number of the last record that is in it."""
-    start = journal.oldest_state()
+    may be made again; and the number of the last record that is in it. ``since``: that of the last saved state before
+    it, if there is one."""
+    start = (None if since is None else journal.latest_state(since)) or journal.oldest_state()
     if start is None:
         return Chronicle(), False, 0
     seq, state = start
@@ -153,25 +154,29 @@ def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
         yield record
 
 
-def replayed(journal: Journal, *, settings: Callable[[Settings], Settings] | None = None) -> Replay:
-    """Make every pass again. ``settings`` gives other ones for those that were recorded: then what is told is where
-    they would have done something else, each time from what was known then."""
-    chronicle, marked, seq = beginning(journal)
+def replayed(
+    journal: Journal, *, settings: Callable[[Settings], Settings] | None = None, since: float | None = None
+) -> Replay:
+    """Make every pass again, and tell of those from ``since`` on. ``settings`` gives other ones for those that were
+    recorded: then what is told is where they would have done something else, each time from what was known then."""
+    chronicle, marked, seq = beginning(journal, since)
     found = Replay(began_at=seq)
     heard = chronicle.heard.get(ORDERS, 0)
     early = journal.read(heard, kinds=(ORDER,), upto=seq)
     orders = [(record.seq, order) for record in early if (order := order_in(record)) is not None]
     epoch: int | None = None
-    for number, one in enumerate(passes_of(without_gaps(journal.read(seq), seq), orders), 1):
+    for one in passes_of(without_gaps(journal.read(seq), seq), orders):
+        # To know what was known at an instant, what comes between it and the saved state is made again as well.
+        told = found if since is None or one.at >= since else Replay()
         begins = VERSION in (one.mark or {})
         if begins or (one.epoch != epoch and (epoch is not None or not seq)):
             chronicle = with_nodes(chronicle)  # a new leader knows what the journal has, and no more
             marked = begins
         epoch = one.epoch
         if marked:
-            chronicle = _again(found, chronicle, one, number, orders, settings)
+            chronicle = _again(told, chronicle, one, orders, settings)
         else:
-            found.unmarked += 1
+            told.unmarked += 1
             chronicle = _applied(chronicle, one, chronicle)
         orders[:] = [each for each in orders if each[0] > chronicle.heard.get(ORDERS, 0)]
     return found
@@ -181,12 +186,12 @@ def _again(
     found: Replay,
     before: Chronicle,
     one: RecordedPass,
-    number: int,
     orders: Sequence[tuple[int, Order]],
     change: Callable[[Settings], Settings] | None,
 ) -> Chronicle:
     """One pass made again, and the chronicle after it as it was recorded."""
     found.passes += 1
+    number = found.passes + found.unmarked
     found.decisions += sum(record.kind in DECIDED for record in one.records)
     found.since, found.until = one.at if found.since is None else found.since, one.at
     if one.mark is not None and (version := one.mark.get(VERSION)) and version not in found.versions:

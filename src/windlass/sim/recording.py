@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean, median
 
-from windlass.control.chronicle import ORDER, SETTINGS
+from windlass.control.chronicle import ORDER, SETTINGS, recovered, with_nodes
 from windlass.control.orders import Order
 from windlass.control.policy import Settings
 from windlass.control.replaying import beginning, passes_of, without_gaps
@@ -59,14 +59,18 @@ ALWAYS = (
 )
 
 
-def recording_of(journal: Journal) -> Recording | None:
-    """All of a journal; None: there are no two instants in it between which anything could have happened.
-    ``Unreadable`` as for a replay."""
-    start, _, seq = beginning(journal)
+def recording_of(journal: Journal, since: float | None = None) -> Recording | None:
+    """All of a journal, or what comes after an instant; None: there are no two instants in it between which anything
+    could have happened. ``Unreadable`` as for a replay."""
+    start, _, seq = beginning(journal, since)
+    if since is not None and start.at < since:
+        start = with_nodes(recovered(journal, until=since))
+        seq = start.seq
     first, last = (_outermost(journal, seq, newest=newest) for newest in (False, True))
     if first is None or last is None or last.at <= first.at:
         return None
-    since, until = (start.at if seq else first.at), last.at
+    began, until = (start.at if seq else first.at), last.at
+    since = began if since is None else max(began, since)
     orders: list[tuple[int, Order]] = []
     happening, odds = Happening(start, since, until), Odds(dict(start.book.slices))
     configured = 0
