@@ -39,6 +39,17 @@ def file(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.fixture
+def compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, of which only the end is left."""
+    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
+    found = tmp_path / "rest.db"
+    with open_journal(found) as journal:
+        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
+        journal.compact(1e12)
+    return found
+
+
 def replay(*words: object) -> Result:
     return CliRunner().invoke(windlass, ["replay", *map(str, words)])
 
@@ -98,17 +109,12 @@ def test_it_is_told_from_when_on_a_journal_that_an_older_version_began_can_be_ma
     assert asked["what_if"]["model_as_changed"]["tasks"] == sum(one.demand.count for one in JOBS[:3])
 
 
-def test_a_compacted_journal_says_with_which_state_it_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
-    file = tmp_path / "journal.db"
-    with open_journal(file) as journal:
-        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
-        journal.compact(1e12)
-    done = replay(file)
+def test_a_compacted_journal_says_with_which_state_it_begins(compacted):
+    done = replay(compacted)
     assert done.exit_code == 0
-    assert f"saved at record {data(file)['began_at']}: what was before is compacted away" in done.stdout
+    assert f"saved at record {data(compacted)['began_at']}: what was before is compacted away" in done.stdout
     assert "all the same" in done.stdout
-    told = data(file, "--set", "gpu.max=1")["what_if"]
+    told = data(compacted, "--set", "gpu.max=1")["what_if"]
     assert any("begins without machines" in one for one in told["assumptions"])
 
 
@@ -138,16 +144,11 @@ def test_since_says_how_an_instant_is_written(file):
     assert "'last week' is no instant; write 10m ago" in done.stderr
 
 
-def test_an_instant_from_before_what_is_compacted_away_says_with_which_state_it_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
-    file = tmp_path / "journal.db"
-    with open_journal(file) as journal:
-        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
-        journal.compact(1e12)
-    since = data(file)["since"]
+def test_an_instant_from_before_what_is_compacted_away_says_with_which_state_it_begins(compacted):
+    since = data(compacted)["since"]
     early, late = (datetime.fromtimestamp(at, UTC).isoformat() for at in (since - 3600, since + 60))
-    assert "what was before is compacted away" in replay(file, "--since", early).stdout
-    assert "compacted" not in replay(file, "--since", late).stdout
+    assert "what was before is compacted away" in replay(compacted, "--since", early).stdout
+    assert "compacted" not in replay(compacted, "--since", late).stdout
 
 
 def copied(journal: Journal, records: list[Any]) -> None:
