@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any
 
-from windlass.core.snapshot import Choose
+from windlass.core.model.snapshot import Choose
 
 from .inputs import GIB, Needs, Problem, Size, as_snapshot, make, one_each
 from .planning import plan_time

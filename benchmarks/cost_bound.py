@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import windlass
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import Choose
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import Choose
 
 from . import shared_data
 from .assignment_bound import assignment_bound

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 import windlass
-from windlass.core.snapshot import Choose, Snapshot
+from windlass.core.model.snapshot import Choose, Snapshot
 
 from .fresh import measured_afresh
 from .inputs import Needs, Problem, Size, as_snapshot, listed, make

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from windlass.core.lifecycle import State
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import (
+from windlass.core.model.lifecycle import State
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import (
     Amounts,
     Bundle,
     Choose,

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import windlass
-from windlass.core.conditions import parse_condition
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import Bundle, Choose, Cluster, Demand, Gang, Group, Snapshot, amounts
+from windlass.core.model.conditions import parse_condition
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import Bundle, Choose, Cluster, Demand, Gang, Group, Snapshot, amounts
 
 from .table import Table, number, seconds
 from .targets import Check, at_least, at_most

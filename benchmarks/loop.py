@@ -22,18 +22,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.control.loop import Controller
-from windlass.control.policy import BackOff, Leadership, Policy, Settings, SoldGroup
+from windlass.control.controller import Controller
 from windlass.control.service import Service
-from windlass.core.snapshot import Bundle, Demand, Group, ScaleDown, amounts
+from windlass.control.settings import BackOff, Leadership, Policy, Settings, SoldGroup
+from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown, amounts
 from windlass.journal import open_journal
 from windlass.providers.protocol import Instance, InsufficientCapacity, LaunchOrder, Offering
-from windlass.sim.cloud import SimulatedProvider
-from windlass.sim.jobs import Job
-from windlass.sim.machines import MachineKind
-from windlass.sim.workload import SimulatedWorkload
-from windlass.workloads.queue import QueueWorkload
-from windlass.workloads.queue_store import Queue
+from windlass.sim.cloud.machines import MachineKind
+from windlass.sim.cloud.provider import SimulatedProvider
+from windlass.sim.workload.jobs import Job
+from windlass.sim.workload.workload import SimulatedWorkload
+from windlass.workloads.queue.store import Queue
+from windlass.workloads.queue.workload import QueueWorkload
 
 from .fresh import measured_afresh
 from .table import Table, number

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from windlass.core.plan import Plan
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import plan
-from windlass.core.snapshot import Snapshot
 
 from .timing import ENOUGH_SECONDS, REPEATS, Timed, cpu_time
 

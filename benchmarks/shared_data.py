@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.core.conditions import parse_condition
-from windlass.core.quantities import parse_money
-from windlass.core.snapshot import Bundle, Choose, Cluster, Demand, Group, Snapshot, amounts
+from windlass.core.model.conditions import parse_condition
+from windlass.core.model.quantities import parse_money
+from windlass.core.model.snapshot import Bundle, Choose, Cluster, Demand, Group, Snapshot, amounts
 
 POD_FILES = ("pods_openb_default.csv", "pods_openb_gpuspec33.csv")
 NOT_NVIDIA = ("TPU", "Inferentia", "Trainium")

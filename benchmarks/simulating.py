@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from windlass.config.overriding import overridden
-from windlass.control.policy import Settings
-from windlass.core.snapshot import Bundle, Demand, amounts
-from windlass.sim.jobs import Job
-from windlass.sim.traces import Trace, read_trace
-from windlass.sim.tracing import run_trace
+from windlass.config.set_option import overridden
+from windlass.control.settings import Settings
+from windlass.core.model.snapshot import Bundle, Demand, amounts
+from windlass.sim.trace.reader import Trace, read_trace
+from windlass.sim.trace.run import run_trace
+from windlass.sim.workload.jobs import Job
 
 from . import shared_data
 from .fresh import measured_afresh

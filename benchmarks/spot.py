@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from windlass.config.overriding import overridden
-from windlass.control.policy import Settings
-from windlass.core.quantities import NANO
-from windlass.sim.stock import Recording, read_recordings
-from windlass.sim.traces import read_trace
-from windlass.sim.tracing import run_trace
+from windlass.config.set_option import overridden
+from windlass.control.settings import Settings
+from windlass.core.model.quantities import NANO
+from windlass.sim.cloud.stock import Recording, read_recordings
+from windlass.sim.trace.reader import read_trace
+from windlass.sim.trace.run import run_trace
 
 from . import shared_data
 from .table import Table

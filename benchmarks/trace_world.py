@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windlass.config.overriding import overridden
-from windlass.control.policy import Settings
-from windlass.core.conditions import Toleration
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import Amounts
-from windlass.sim.bound import offline_bound
-from windlass.sim.jobs import Job
-from windlass.sim.traces import Trace, read_trace
+from windlass.config.set_option import overridden
+from windlass.control.settings import Settings
+from windlass.core.model.conditions import Toleration
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import Amounts
+from windlass.sim.trace.offline_bound import offline_bound
+from windlass.sim.trace.reader import Trace, read_trace
+from windlass.sim.workload.jobs import Job
 
 from .shared_data import MachineType, Pods, catalogue, directory
 

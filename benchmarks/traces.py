@@ -40,9 +40,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from windlass.control.loop import Controller
-from windlass.control.policy import Settings
-from windlass.sim.tracing import run_trace
+from windlass.control.controller import Controller
+from windlass.control.settings import Settings
+from windlass.sim.trace.run import run_trace
 
 from . import shared_data
 from .frontier import Point, cost_at

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windlass.core.lifecycle import State
-from windlass.core.plan import Plan
-from windlass.core.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot, amounts
+from windlass.core.model.lifecycle import State
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot, amounts
 
 
 def launches_on_their_way(snapshot: Snapshot, plan: Plan) -> Snapshot:

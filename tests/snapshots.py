@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from windlass.core.conditions import Condition, Taint, Toleration
-from windlass.core.lifecycle import IN_FLIGHT, State
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import (
+from windlass.core.model.conditions import Condition, Taint, Toleration
+from windlass.core.model.lifecycle import IN_FLIGHT, State
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import (
     Availability,
     Bundle,
     Cluster,

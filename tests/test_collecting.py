@@ -7,8 +7,8 @@ import gc
 import pytest
 from click.testing import CliRunner
 
+from windlass._gc_pause import MANY, uncollected
 from windlass.cli import windlass
-from windlass.collecting import MANY, uncollected
 from windlass.scenario import ScenarioError, read_scenario
 
 RIGHT = "groups: {g: {resources: {cpu: 4}, max: 5}}\ndemands: [{id: d, needs: {cpu: 1}}]"

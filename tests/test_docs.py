@@ -16,9 +16,9 @@ import pytest
 from tests.shown import PAGES, ROOT, RUN, blocks, outputs
 from windlass import plan, read_scenario
 from windlass.config import read_config
-from windlass.core.reasons import Code
-from windlass.scenario import forms
-from windlass.scenario.reading import Form
+from windlass.core.model.reasons import Code
+from windlass.scenario import schema as forms
+from windlass.scenario.reader import Form
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = ROOT / "docs" / "reference"

@@ -20,10 +20,10 @@ import reference_texts as texts
 
 from windlass.cli import windlass as windlass_command
 from windlass.config.reference import pages as config_pages
-from windlass.core import quantities, reasons
-from windlass.core.lifecycle import TABLE, TRANSITIONS
-from windlass.scenario import forms as scenario
-from windlass.scenario import text
+from windlass.core.model import quantities, reasons
+from windlass.core.model.lifecycle import TABLE, TRANSITIONS
+from windlass.scenario import parser as text
+from windlass.scenario import schema as scenario
 
 HOME = Path(__file__).resolve().parent.parent / "docs" / "reference"
 CONFIGURATION = HOME.parent.parent / "examples" / "config" / "windlass.yaml"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from windlass.core.reasons import Code
+from windlass.core.model.reasons import Code
 
 NOT_YET: Final = "No plan gives this code yet; its meaning is reserved."
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windlass.core.plan import Plan
+from windlass.core.model.plan import Plan
 
 from .filling import eligible, filled, price_order
 from .moving import moved, utilization

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from windlass.control.loop import Controller
-from windlass.control.policy import Settings
+from windlass.control.controller import Controller
+from windlass.control.settings import Settings
 
 from .peer import Peer
 

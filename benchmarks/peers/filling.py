@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.core.room import Ints, Room
+from windlass.core.capacity.room import Ints, Room
 
 from .peer import Sight, Unplaced
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from fractions import Fraction
 from math import ceil
 
-from windlass.control.policy import Settings
-from windlass.core.room import Need
-from windlass.core.shapes import Shape, selector_of
-from windlass.core.snapshot import Demand, Snapshot
-from windlass.sim.jobs import Job
+from windlass.control.settings import Settings
+from windlass.core.capacity.room import Need
+from windlass.core.demand import Shape, selector_of
+from windlass.core.model.snapshot import Demand, Snapshot
+from windlass.sim.workload.jobs import Job
 
 from .peer import Sight, seen
 from .pool_rule import pool_of, share_of

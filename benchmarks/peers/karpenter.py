@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from windlass.core.plan import Plan
-from windlass.core.room import Room
-from windlass.core.snapshot import Snapshot
+from windlass.core.capacity.room import Room
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
 
 from .filling import eligible, price_order
 from .moving import cheaper, moved

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from windlass.core.offers import READY_TIER
-from windlass.core.quantities import DEVICE
-from windlass.core.room import Need, Room
-from windlass.core.snapshot import Group, Slice
+from windlass.core.capacity.offers import READY_TIER
+from windlass.core.capacity.room import Need, Room
+from windlass.core.model.quantities import DEVICE
+from windlass.core.model.snapshot import Group, Slice
 
 from .peer import Sight
 

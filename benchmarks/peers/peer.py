@@ -9,14 +9,14 @@ from math import ceil
 
 import numpy as np
 
-from windlass.core.draft import Draft, Way
-from windlass.core.layout import Layout
-from windlass.core.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
-from windlass.core.plan import Change, HourlyCost, Launch, Plan
-from windlass.core.plan import Waiting as PlanWaiting
-from windlass.core.reasons import Code, Reason
-from windlass.core.shapes import Selector, Shape, levels
-from windlass.core.snapshot import Slice, Snapshot
+from windlass.core.demand import Selector, Shape, levels
+from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
+from windlass.core.model.plan import Change, HourlyCost, Launch, Plan
+from windlass.core.model.plan import Waiting as PlanWaiting
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Slice, Snapshot
+from windlass.core.plan_draft import Draft, Way
+from windlass.core.tables.snapshot_tables import Layout
 
 TICK = 1e-6
 """What is due within a microsecond is due now."""

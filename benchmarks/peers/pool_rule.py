@@ -9,8 +9,8 @@
 A pool has one kind of machine, so there is a pool for each kind, and a task goes to the pool where it costs least.
 Tasks differ in size: each counts as the share of a node that its hardest need takes up, and a node as one. Where
 shares add up but tasks do not fit, one more node is asked for, or they would wait for ever. Of the nodes only idle
-ones go. Windlass's own pools have equal slots and go by ``windlass.core.pool_rule``, whose numbers these are; there the
-little use must have lasted for the cooldown, here the last change must be so long ago.
+ones go. Windlass's own pools have equal slots and go by ``windlass.pool.scaling.rule``, whose numbers these are; there
+the little use must have lasted for the cooldown, here the last change must be so long ago.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
-from windlass.core.lifecycle import IN_FLIGHT, State
-from windlass.core.plan import Plan
-from windlass.core.pool_rule import LITTLE, SPARE, Limits
-from windlass.core.shapes import Shape
-from windlass.core.snapshot import Amounts, Group, Slice, Snapshot
+from windlass.core.demand import Shape
+from windlass.core.model.lifecycle import IN_FLIGHT, State
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Amounts, Group, Slice, Snapshot
+from windlass.pool.scaling.rule import LITTLE, SPARE, Limits
 
 from .filling import price_order
 from .peer import Peer, Sight, as_plan, seen

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from windlass.core.lifecycle import COUNTED, State
-from windlass.core.plan import Plan
+from windlass.core.model.lifecycle import COUNTED, State
+from windlass.core.model.plan import Plan
 
 from .filling import Filled, eligible, filled, price_order
 from .peer import Scanning, Sight, as_plan

@@ -16,21 +16,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .builders import demand, group, node, slice_, snapshot
-    from .core.plan import Plan
-    from .core.planner import plan
-    from .core.snapshot import Snapshot
-    from .ganging import gang
-    from .pool.image import Image
-    from .pool.local import Local
-    from .pool.pool import ComputePool
-    from .pool.sizes import Nodes
-    from .pool.tasks import compute, gather
-    from .scenario.reading import ScenarioError
-    from .scenario.scenario import read_scenario
-    from .scenario.writing import write_scenario
+    from windlass.core.model.plan import Plan
+    from windlass.core.model.snapshot import Snapshot
+    from windlass.core.planner import plan
+    from windlass.pool.client.api import compute, gather
+    from windlass.pool.client.options import Nodes
+    from windlass.pool.environment import Image
+    from windlass.pool.local import Local
+    from windlass.pool.pool import ComputePool
+    from windlass.scenario.reader import ScenarioError
+    from windlass.scenario.scenario import read_scenario
+    from windlass.scenario.writer import write_scenario
 
-from .version import __version__
+    from ._gang import gang
+    from .builders import demand, group, node, slice_, snapshot
+
+from ._version import __version__
 
 __all__ = [
     "ComputePool",
@@ -56,23 +57,23 @@ __all__ = [
 
 _HOMES = {
     "ComputePool": "pool.pool",
-    "Image": "pool.image",
+    "Image": "pool.environment",
     "Local": "pool.local",
-    "Nodes": "pool.sizes",
-    "Plan": "core.plan",
-    "ScenarioError": "scenario.reading",
-    "Snapshot": "core.snapshot",
-    "compute": "pool.tasks",
+    "Nodes": "pool.client.options",
+    "Plan": "core.model.plan",
+    "ScenarioError": "scenario.reader",
+    "Snapshot": "core.model.snapshot",
+    "compute": "pool.client.api",
     "demand": "builders",
-    "gang": "ganging",
-    "gather": "pool.tasks",
+    "gang": "_gang",
+    "gather": "pool.client.api",
     "group": "builders",
     "node": "builders",
     "plan": "core.planner",
     "read_scenario": "scenario.scenario",
     "slice_": "builders",
     "snapshot": "builders",
-    "write_scenario": "scenario.writing",
+    "write_scenario": "scenario.writer",
 }
 
 _EXTRAS = {"cloudpickle": "pool", "distributed": "pool"}

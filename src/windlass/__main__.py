@@ -1,5 +1,5 @@
 """``python -m windlass``: the same as the ``windlass`` command."""
 
-from windlass.cli import main
+from .cli import main
 
 main()

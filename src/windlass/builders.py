@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from windlass.core.snapshot import Snapshot
-from windlass.scenario.reading import Doubled
+from windlass.core.model.snapshot import Snapshot
+from windlass.scenario.reader import Doubled
 from windlass.scenario.scenario import read_plain
 
 Quantity = int | float | str

@@ -15,8 +15,8 @@ from benchmarks.targets import at_least, at_most, below
 
 import windlass
 from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, parts, shared_data, spot, traces
-from windlass.core.invariants import broken_laws
-from windlass.core.snapshot import Choose
+from windlass.core.model.snapshot import Choose
+from windlass.core.plan_laws import broken_laws
 
 STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 

@@ -17,11 +17,11 @@ from benchmarks.trace_world import World, listed, world_of
 
 import windlass as wl
 from windlass.builders import NamedGroup
-from windlass.core.invariants import broken_laws
-from windlass.core.plan import Plan
-from windlass.core.snapshot import Bundle, Demand, Gang, Snapshot, amounts
-from windlass.sim.jobs import Job
-from windlass.sim.tracing import run_trace
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Bundle, Demand, Gang, Snapshot, amounts
+from windlass.core.plan_laws import broken_laws
+from windlass.sim.trace.run import run_trace
+from windlass.sim.workload.jobs import Job
 
 PEERS = (Ray, ClusterAutoscaler, Karpenter, PoolRule)
 ONE = wl.group("one", cpu=8, gpu=1, max=100, price=1.0)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from tests.control.worlds import World
 from windlass.cli import windlass
 from windlass.config import read_config
-from windlass.control.loop import Controller
+from windlass.control.controller import Controller
 
 CONFIG = """
 groups:

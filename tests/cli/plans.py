@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from windlass import builders as wl
-from windlass.core.plan import Change, HourlyCost, Launch, Placement, Plan, Unblock, Waiting
-from windlass.core.quantities import NANO
-from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Snapshot
+from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan, Unblock, Waiting
+from windlass.core.model.quantities import NANO
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Snapshot
 
 
 def a_snapshot(idle: int = 12) -> Snapshot:

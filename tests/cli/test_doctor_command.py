@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.cli.clusters import CONFIG, Cluster, ticks, two_jobs_run
 from windlass.cli import windlass
 from windlass.providers.protocol import AuthFailed, Host, Instance
-from windlass.sim.cloud import SimulatedProvider
+from windlass.sim.cloud.provider import SimulatedProvider
 
 LOCAL = """
 groups: {small: {resources: {cpu: 2}, max: 2, min: 1, price: 0.5}}

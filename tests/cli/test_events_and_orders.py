@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tests.cli.clusters import Cluster, all_is_given_back, ticks, two_jobs_run
-from windlass.control.chronicle import recovered
-from windlass.core.lifecycle import State
+from windlass.control.record.journal_tables import recovered
+from windlass.core.model.lifecycle import State
 from windlass.journal import open_journal
 
 

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from tests.cli.plans import a_plan, a_snapshot
-from windlass.cli.printing import PIPED_WIDTH
-from windlass.cli.render import plain_text, rendered, short_ids
+from windlass.cli.ui.pages import PIPED_WIDTH
+from windlass.cli.ui.plan_page import plain_text, rendered, short_ids
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -17,12 +17,12 @@ from tests.control.test_replaying import forge, retold
 from tests.sim.small import GPU, job, script, settings
 from windlass.cli import windlass
 from windlass.config import ConfigError
-from windlass.config.recorded import changed_settings
-from windlass.control import loop
-from windlass.control.chronicle import PASS
+from windlass.config.from_journal import changed_settings
+from windlass.control import controller as loop
+from windlass.control.record.journal_tables import PASS
 from windlass.journal import Entry, Journal, open_journal
-from windlass.sim.arbitrary import arbitrary_script
-from windlass.sim.engine import Engine
+from windlass.sim.fuzz.random_script import arbitrary_script
+from windlass.sim.run.simulation import Engine
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
 from reference_commands import SCHEMAS

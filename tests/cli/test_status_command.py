@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.clusters import CONFIG, Cluster, one_waits, ticks, two_jobs_run
-from windlass.control.orders import Order, give
+from windlass.control.reconcile.operator_orders import Order, give
 from windlass.providers.protocol import InsufficientCapacity, ProviderError
 
 

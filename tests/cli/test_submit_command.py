@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from windlass.cli import jobs, submit
-from windlass.core.snapshot import amounts
-from windlass.workloads.queue_store import Queue
+from windlass.cli.commands import jobs, submit
+from windlass.core.model.snapshot import amounts
+from windlass.workloads.queue.store import Queue
 
 CLUSTER = "groups: {a: {resources: {cpu: 1}, max: 1}}\nproviders: {here: {type: local}}\n"
 

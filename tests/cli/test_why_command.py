@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tests.cli.clusters import Cluster, all_is_given_back, one_waits, ticks, two_jobs_run
-from windlass.control.chronicle import recovered, saved
-from windlass.control.orders import Order, give
+from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.record.journal_tables import recovered, saved
 from windlass.journal import open_journal
 from windlass.providers.protocol import InsufficientCapacity
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.config import assembling, read_config
-from windlass.config.assembling import misfits
+from windlass.config import build as assembling
+from windlass.config import read_config
+from windlass.config.build import misfits
 
 GOOD = """
 groups: {a: {resources: {cpu: 2}, max: 1}}

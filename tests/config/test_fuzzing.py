@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.config import ConfigError, read_config
-from windlass.config.importing import import_config
+from windlass.config.importers.base import import_config
 from windlass.config.reference import pages
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from windlass.config import Config, ConfigError, read_config
-from windlass.config.importing import Imported, import_config
-from windlass.core.snapshot import Group, ScaleDown, amounts
+from windlass.config.importers.base import Imported, import_config
+from windlass.core.model.snapshot import Group, ScaleDown, amounts
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"
 GI = 2**30

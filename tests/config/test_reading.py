@@ -17,10 +17,10 @@ from windlass import read_scenario
 from windlass.config import Config, JournalConfig, read_config
 from windlass.config.durations import format_duration, parse_duration
 from windlass.config.reference import pages, settings
-from windlass.config.settings import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY, Part, Section
-from windlass.config.types import PROVIDERS, WORKLOADS
-from windlass.control.policy import BackOff, Interval, Leadership, Policy
-from windlass.core.lifecycle import TABLE, State
+from windlass.config.registry import PROVIDERS, WORKLOADS
+from windlass.config.schema import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY, Part, Section
+from windlass.control.settings import BackOff, Interval, Leadership, Policy
+from windlass.core.model.lifecycle import TABLE, State
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"
 

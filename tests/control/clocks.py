@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from windlass.sim.clock import virtually
+from windlass.sim.run.virtual_loop import virtually
 
 T = TypeVar("T")
 

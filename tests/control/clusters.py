@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.providers.local_processes import marked
-from windlass.control.chronicle import IS
+from windlass.control.record.journal_tables import IS
 from windlass.journal import Record, open_journal
 
 CONFIG = """

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from tests.control.worlds import Survivor, World
-from windlass.control.orders import Order, give
-from windlass.control.policy import BackOff, Policy, Settings, SoldGroup
-from windlass.core.snapshot import Cluster, Group, ScaleDown
+from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
+from windlass.core.model.snapshot import Cluster, Group, ScaleDown
 from windlass.providers.protocol import Host, Instance, InsufficientCapacity, ProviderError
 
 GPUS = (("gpu", 8000),)

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from tests.control.histories import SETTINGS, Step, live, steps
 from tests.control.worlds import Survivor, World
-from windlass.control.accounts import charged
-from windlass.core.lifecycle import State
+from windlass.control.record.costs import charged
+from windlass.core.model.lifecycle import State
 
 FREE = {State.QUEUED, State.REQUESTING}
 """States of a record in which there is nothing to pay for yet."""

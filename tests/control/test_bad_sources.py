@@ -12,13 +12,13 @@ import pytest
 
 from tests.control.clocks import leap
 from tests.control.worlds import World
-from windlass.control.checking import Views
-from windlass.control.loop import Controller
-from windlass.control.policy import Policy, Settings, SoldGroup
-from windlass.core.conditions import Condition
-from windlass.core.lifecycle import State
-from windlass.core.reasons import Code
-from windlass.core.snapshot import Bundle, Demand, Gang, Group, ScaleDown
+from windlass.control.controller import Controller
+from windlass.control.observe.validation import Views
+from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.core.model.conditions import Condition
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Bundle, Demand, Gang, Group, ScaleDown
 from windlass.providers.protocol import Host, Instance, ProviderError
 from windlass.workloads.protocol import Acknowledgement, WorkloadError, WorkloadView, WorkNode
 

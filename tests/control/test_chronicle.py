@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from tests.control.histories import SETTINGS, Step, live, steps
 from tests.control.worlds import Survivor, World
 from tests.snapshots import snapshots
-from windlass.control import loop
-from windlass.control.accounts import Account
-from windlass.control.chronicle import Chronicle, TooOld, recovered
-from windlass.control.loop import Controller
-from windlass.control.plain import Later, from_plain, to_plain
-from windlass.control.policy import Policy, Settings, SoldGroup
-from windlass.control.records import Failure, Gone, Luck, SliceRecord
+from windlass.control import controller as loop
+from windlass.control.controller import Controller
+from windlass.control.record.costs import Account
+from windlass.control.record.journal_tables import Chronicle, TooOld, recovered
 from windlass.control.service import DEPENDABLE
-from windlass.core.lifecycle import State
+from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.state.codec import Later, from_plain, to_plain
+from windlass.control.state.fleet import Failure, Gone, Luck, SliceRecord
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
 from windlass.core.planner import plan
-from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Demand, Group, Slice, Snapshot
 from windlass.journal import Entry, JournalVersion, open_journal
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkNode

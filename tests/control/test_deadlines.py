@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control.deadlines import next_deadline
-from windlass.control.luck import asked, availability_of, may_ask, next_turn
-from windlass.control.policy import BackOff, Policy, Settings, SoldGroup
-from windlass.control.records import Book, Failure, Luck
-from windlass.core.reasons import Code
+from windlass.control.reconcile.deadlines import next_deadline
+from windlass.control.reconcile.provider_health import asked, availability_of, may_ask, next_turn
+from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
+from windlass.control.state.fleet import Book, Failure, Luck
+from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity
 
 RULES = BackOff()

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.control.asking import ask
-from windlass.control.checking import Views
-from windlass.control.deciding import Decision, decide, snapshot_of
-from windlass.control.folding import Fold, Refused, ended, fold
-from windlass.control.luck import availability_of, health
-from windlass.control.policy import BackOff, Policy, Settings, SoldGroup
-from windlass.control.records import Book, Failure, Luck, Moved, SliceRecord
-from windlass.control.sighting import Sighted, sighted_after
-from windlass.core.lifecycle import LEGAL, State
+from windlass.control.observe.observed import Sighted, sighted_after
+from windlass.control.observe.validation import Views
+from windlass.control.reconcile.apply_plan import Decision, decide, snapshot_of
+from windlass.control.reconcile.launch_queue import ask
+from windlass.control.reconcile.provider_health import availability_of, health
+from windlass.control.reconcile.transitions import Fold, Refused, ended, fold
+from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
+from windlass.control.state.fleet import Book, Failure, Luck, Moved, SliceRecord
+from windlass.core.model.lifecycle import LEGAL, State
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Bundle, Cluster, Demand, Group, ScaleDown
 from windlass.core.planner import plan
-from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Bundle, Cluster, Demand, Group, ScaleDown
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control.loop import Controller, Misfit
-from windlass.control.orders import Order, give
-from windlass.control.policy import Policy, Settings, SoldGroup
-from windlass.core.lifecycle import State
-from windlass.core.reasons import Code
-from windlass.core.snapshot import Cluster, Group, ScaleDown
+from windlass.control.controller import Controller, Misfit
+from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Cluster, Group, ScaleDown
 from windlass.providers.protocol import Instance, InsufficientCapacity, ProviderError, QuotaExceeded
 
 POD = Group("pod", (("gpu", 8000),), 2, hosts=2, scale_down=ScaleDown(idle_timeout=60))

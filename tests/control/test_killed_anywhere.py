@@ -14,11 +14,11 @@ from unittest import mock
 import pytest
 
 from tests.control.worlds import Survivor, World
-from windlass.control import loop
-from windlass.control.orders import Order, give
-from windlass.control.policy import Policy, Settings, SoldGroup
-from windlass.core.lifecycle import RECALLABLE, State
-from windlass.core.snapshot import Cluster, Group, ScaleDown
+from windlass.control import controller as loop
+from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.core.model.lifecycle import RECALLABLE, State
+from windlass.core.model.snapshot import Cluster, Group, ScaleDown
 from windlass.providers.protocol import InsufficientCapacity, LaunchOrder
 
 GPUS = (("gpu", 8000),)

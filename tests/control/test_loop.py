@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.control.worlds import World
-from windlass.control.chronicle import Reader, saved
-from windlass.control.leading import NotLeading
-from windlass.control.loop import Controller
-from windlass.core.lifecycle import State
-from windlass.core.reasons import Code
+from windlass.control.controller import Controller
+from windlass.control.leadership import NotLeading
+from windlass.control.record.journal_tables import Reader, saved
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity, ProviderError
 
 

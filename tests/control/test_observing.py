@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.control.clocks import leap
-from windlass.control.answered import Answered
-from windlass.control.observing import Look, Observer
+from windlass.control.observe.completed import Answered
+from windlass.control.observe.observer import Look, Observer
 from windlass.providers.protocol import Host, Instance, ProviderError
 from windlass.workloads.protocol import WorkloadView
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control.policy import Policy, Settings, SoldGroup
-from windlass.core.lifecycle import State
-from windlass.core.reasons import Code
+from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity, Throttled
 
 MANY = replace(GPU, max=500)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.control.clusters import RealCluster, a_cluster, shows
 from tests.providers.local_processes import marked
-from windlass.control.chronicle import IS
+from windlass.control.record.journal_tables import IS
 from windlass.journal import Record
 
 pytestmark = pytest.mark.slow

@@ -20,19 +20,19 @@ from tests.control.histories import SETTINGS as HISTORY
 from tests.control.histories import Step, live, steps
 from tests.control.worlds import Survivor, World
 from tests.sim.small import job, script, settings
-from windlass.control import loop
-from windlass.control.chronicle import PASS, VERSION
-from windlass.control.policy import Settings
-from windlass.control.replaying import Unreadable, passes_of, replayed
-from windlass.core.lifecycle import State
+from windlass.control import controller as loop
+from windlass.control.record.journal_tables import PASS, VERSION
+from windlass.control.replay import Unreadable, passes_of, replayed
+from windlass.control.settings import Settings
+from windlass.core.model.lifecycle import State
 from windlass.journal import Entry, JournalCorrupt, Record, open_journal
 from windlass.journal.encoding import checksum, encode
+from windlass.journal.memory import ForgetfulJournal
 from windlass.providers.protocol import Host, Instance, ProviderError
-from windlass.sim.arbitrary import arbitrary_script
-from windlass.sim.engine import Engine
-from windlass.sim.faults import Fault
-from windlass.sim.forgetful import ForgetfulJournal
-from windlass.sim.script import Script
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.fuzz.random_script import arbitrary_script
+from windlass.sim.run.script import Script
+from windlass.sim.run.simulation import Engine
 
 RESTARTED = (
     Fault("killed", 0.02),

@@ -15,12 +15,14 @@ import pytest
 from tests.control import clocks
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control import loop, reckoning, service
-from windlass.control.chronicle import TooOld, recovered
-from windlass.control.orders import Order, give
-from windlass.control.policy import Interval, Leadership, Policy, Settings, SoldGroup
+from windlass.control import controller as loop
+from windlass.control import service
+from windlass.control.reconcile import cycle as reckoning
+from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.record.journal_tables import TooOld, recovered
 from windlass.control.service import Service
-from windlass.core.lifecycle import State
+from windlass.control.settings import Interval, Leadership, Policy, Settings, SoldGroup
+from windlass.core.model.lifecycle import State
 from windlass.core.planner import plan
 from windlass.journal import Entry, JournalFull, JournalUnavailable
 from windlass.journal.sqlite import MIGRATIONS, SqliteJournal

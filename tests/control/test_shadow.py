@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import windlass.control.shadow
-from windlass.control.chronicle import recovered
-from windlass.control.policy import Leadership, Settings, SoldGroup
+from windlass.control.record.journal_tables import recovered
+from windlass.control.settings import Leadership, Settings, SoldGroup
 from windlass.control.shadow import Shadow, shadow_report
-from windlass.core.snapshot import Bundle, Demand, Group, ScaleDown
+from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown
 from windlass.journal import open_journal
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import WorkloadView, WorkNode

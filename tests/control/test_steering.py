@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from windlass.control.picture import chronicle_of, pictured
-from windlass.control.policy import Settings
-from windlass.control.records import Book
-from windlass.control.steering import Steered
-from windlass.core.snapshot import ScaleDown
+from windlass.control.reconcile.pool_settings import Steered
+from windlass.control.report.current import chronicle_of, pictured
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import Book
+from windlass.core.model.snapshot import ScaleDown
 from windlass.workloads.protocol import WorkloadView
 
 from .worlds import World

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.control.worlds import World
-from windlass.control.leading import NotLeading
-from windlass.control.loop import Controller
-from windlass.core.lifecycle import State
+from windlass.control.controller import Controller
+from windlass.control.leadership import NotLeading
+from windlass.core.model.lifecycle import State
 
 
 def calls(world: World) -> list[tuple[str, str, int]]:

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from windlass.control import reckoning
-from windlass.control.checking import Garbage, Lists, Views
-from windlass.control.differing import difference, noted
-from windlass.control.policy import Settings
-from windlass.control.records import Book, SliceRecord
-from windlass.control.roll import Roll
-from windlass.control.sighting import Sighted, sighted_after
-from windlass.core.lifecycle import State
-from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Bundle, Demand, Node
+from windlass.control.observe.observed import Sighted, sighted_after
+from windlass.control.observe.validation import Garbage, Lists, Views
+from windlass.control.reconcile import cycle as reckoning
+from windlass.control.settings import Settings
+from windlass.control.state.active_slices import Roll
+from windlass.control.state.diff import difference, noted
+from windlass.control.state.fleet import Book, SliceRecord
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Bundle, Demand, Node
 from windlass.providers.protocol import Host, Instance
-from windlass.sim.arbitrary import arbitrary_script
-from windlass.sim.engine import Engine, simulate
+from windlass.sim.fuzz.random_script import arbitrary_script
+from windlass.sim.run.simulation import Engine, simulate
 from windlass.workloads.protocol import WorkloadView, WorkNode
 
 WHY = Reason(Code.DEMAND, "for a test")

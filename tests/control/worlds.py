@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from windlass.control.loop import Controller, Pass
-from windlass.control.policy import Leadership, Policy, Settings, SoldGroup
-from windlass.core.lifecycle import State
-from windlass.core.snapshot import Amounts, Bundle, Demand, Group, ScaleDown
+from windlass.control.controller import Controller, Pass
+from windlass.control.settings import Leadership, Policy, Settings, SoldGroup
+from windlass.core.model.lifecycle import State
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, ScaleDown
 from windlass.journal import Journal, open_journal
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering, StaleEpoch
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadView, WorkNode

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.core.bounds import fewest_slices
-from windlass.core.room import Kinds, Need
+from windlass.core.buying.lower_bound import fewest_slices
+from windlass.core.capacity.room import Kinds, Need
 
 KINDS = Kinds.of(["cpu", "gpu"])
 Load = tuple[int, int]

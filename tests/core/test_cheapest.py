@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.core.cheapest import cheapest_mix
-from windlass.core.covering import Coverer
-from windlass.core.exact import exact_mix
-from windlass.core.market import Batch, Market
-from windlass.core.patterns import Catalogue, Knapsacks
-from windlass.core.room import Kinds, Need, Room
-from windlass.core.single import one_slice
+from windlass.core.buying.market import Batch, Market
+from windlass.core.buying.solver.column_generation import Coverer
+from windlass.core.buying.solver.exact import exact_mix, one_slice
+from windlass.core.buying.solver.knapsack import Catalogue, Knapsacks
+from windlass.core.buying.solver.search import cheapest_mix
+from windlass.core.capacity.room import Kinds, Need, Room
 
 KINDS = Kinds.of(["cpu", "gpu", "memory"])
 DOLLAR = 10**9

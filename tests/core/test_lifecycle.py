@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.core.lifecycle import (
+from windlass.core.model.lifecycle import (
     COSTLY,
     COUNTED,
     ENDED,

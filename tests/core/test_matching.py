@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.matching import match
+from windlass.core.placement.host_matching import match
 
 
 @st.composite

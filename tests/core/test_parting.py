@@ -13,9 +13,9 @@ from hypothesis import given
 
 import windlass as wl
 from tests.snapshots import snapshots
-from windlass.core.invariants import broken_laws
-from windlass.core.plan import Plan
-from windlass.core.snapshot import Snapshot
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
+from windlass.core.plan_laws import broken_laws
 from windlass.scenario import ScenarioError, read_plain, write_scenario
 
 ONE = wl.group("one", cpu=8, gpu=1, max=9, price=1)

@@ -13,13 +13,24 @@ from hypothesis import strategies as st
 
 from tests.applying import everything_done, launches_on_their_way
 from tests.snapshots import needs, slices, snapshots
-from windlass.core.conditions import Condition, Toleration
-from windlass.core.invariants import broken_laws
-from windlass.core.lifecycle import State
-from windlass.core.plan import Plan
+from windlass.core.model.conditions import Condition, Toleration
+from windlass.core.model.lifecycle import State
+from windlass.core.model.plan import Plan
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import (
+    Availability,
+    Bundle,
+    Cluster,
+    Demand,
+    Gang,
+    Group,
+    Node,
+    ScaleDown,
+    Slice,
+    Snapshot,
+)
+from windlass.core.plan_laws import broken_laws
 from windlass.core.planner import plan
-from windlass.core.reasons import Code
-from windlass.core.snapshot import Availability, Bundle, Cluster, Demand, Gang, Group, Node, ScaleDown, Slice, Snapshot
 
 STRATEGIES = ("best-fit", "rank", "cheapest")
 

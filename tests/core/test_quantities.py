@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.quantities import (
+from windlass.core.model.quantities import (
     LARGEST,
     NANO,
     BadQuantity,

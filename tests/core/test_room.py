@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.room import Kinds, Need, Room
+from windlass.core.capacity.room import Kinds, Need, Room
 
 KINDS = Kinds.of(("cpu", "gpu", "memory"))
 CPU, GPU = 8000, 4

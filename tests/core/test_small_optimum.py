@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.core.model.quantities import DEVICE, NANO
+from windlass.core.model.snapshot import Bundle, Cluster, Demand, Group, Snapshot, amounts
 from windlass.core.planner import plan
-from windlass.core.quantities import DEVICE, NANO
-from windlass.core.snapshot import Bundle, Cluster, Demand, Group, Snapshot, amounts
 
 Task = tuple[int, int, int]
 """cpu, memory, gpu (thousandths of a device)."""

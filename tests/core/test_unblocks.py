@@ -9,7 +9,7 @@ from hypothesis import given
 
 from tests.snapshots import snapshots
 from windlass import Plan, builders, plan
-from windlass.core.snapshot import Snapshot
+from windlass.core.model.snapshot import Snapshot
 from windlass.scenario import read_plain, write_scenario
 
 

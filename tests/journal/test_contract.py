@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from windlass.journal import BadEntry, Entry, Fenced, Journal, JournalCorrupt, JournalError, Record, open_journal
-from windlass.journal.tables import PAGE
+from windlass.journal.sql.schema import PAGE
 
 from .journals import entry, is_increasing_by_one, lead, seqs, tamper, write
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import windlass as wl
-from windlass.workloads.pool.fake_engine import FakeEngine
+from windlass.testing.fake_engine import FakeEngine
 
 from .worlds import Machines
 

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 import windlass as wl
-from windlass.pool.engines import MissingExtra, need
+from windlass.pool.engines.registry import MissingExtra, need
 from windlass.pool.errors import BadPool, CannotSend, NothingFits, ResultTooLarge, ResultUnsendable
-from windlass.workloads.pool.fake_engine import FakeEngine
+from windlass.testing.fake_engine import FakeEngine
 
 from .quick import quick_pool
 from .worlds import Machines

@@ -8,9 +8,9 @@ import os
 import pytest
 
 import windlass as wl
+from windlass.pool.client.api import compute_of, gang_of
+from windlass.pool.engines.protocol import Call
 from windlass.pool.errors import NodeLost, QueueTimeout, TaskCancelled, TaskTimeout
-from windlass.pool.tasks import compute_of, gang_of
-from windlass.workloads.pool.engine import Call
 
 from .worlds import World, pool
 

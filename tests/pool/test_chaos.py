@@ -9,16 +9,16 @@ from itertools import count
 
 import pytest
 
-from windlass.core.snapshot import Group
+from windlass.core.model.snapshot import Group
+from windlass.pool.engines.protocol import Call
 from windlass.pool.errors import NodeLost, TaskCancelled
-from windlass.sim.clock import virtually
-from windlass.workloads.pool.book import Book
-from windlass.workloads.pool.engine import Call
-from windlass.workloads.pool.fake_engine import FakeEngine
-from windlass.workloads.pool.gangs import Gang
-from windlass.workloads.pool.packing import ItemResult, pack_arguments, pack_function, result_of
-from windlass.workloads.pool.tasks import Kind, Task, TaskError
-from windlass.workloads.pool.workload import PoolWorkload
+from windlass.pool.scaling.workload import PoolWorkload
+from windlass.pool.scheduler.gangs import Gang
+from windlass.pool.scheduler.task_book import Book
+from windlass.pool.scheduler.tasks import Kind, Task, TaskError
+from windlass.pool.transport.serialization import ItemResult, pack_arguments, pack_function, result_of
+from windlass.sim.run.virtual_loop import virtually
+from windlass.testing.fake_engine import FakeEngine
 
 from .worlds import same
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 import windlass as wl
-from windlass.pool.console import Lines, Live, Silent, console_of
+from windlass.pool.report.console import Lines, Live, Silent, console_of
 
 from .processes import eventually
 from .quick import quick_pool

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import windlass as wl
+from windlass.pool.environment import prepared_here
 from windlass.pool.errors import BadPool
-from windlass.pool.image import prepared_here
 
 
 def wheel(directory: Path) -> Path:

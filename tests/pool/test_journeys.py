@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import windlass as wl
-from windlass.control.replaying import replayed
-from windlass.core.lifecycle import State
+from windlass.control.replay import replayed
+from windlass.core.model.lifecycle import State
 
 from .worlds import World, pool
 

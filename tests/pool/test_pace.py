@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.workloads.pool.pace import AIM, Pace
+from windlass.pool.scheduler.batching import AIM, Pace
 
 
 def learned(*batches: list[float]) -> Pace:

@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from windlass.core.snapshot import Group
+from windlass.core.model.snapshot import Group
+from windlass.pool.scaling.workload import PoolWorkload
+from windlass.pool.scheduler.tasks import Kind, Task
+from windlass.pool.transport.serialization import pack_arguments, pack_function
+from windlass.testing.fake_engine import FakeEngine
 from windlass.testing.workload_conformance import WorkloadConformance
-from windlass.workloads.pool.fake_engine import FakeEngine
-from windlass.workloads.pool.packing import pack_arguments, pack_function
-from windlass.workloads.pool.tasks import Kind, Task
-from windlass.workloads.pool.workload import PoolWorkload
 from windlass.workloads.protocol import Workload, WorkloadError
 
 from .worlds import same

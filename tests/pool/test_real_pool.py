@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import windlass as wl
-from windlass.control.picture import chronicle_of
-from windlass.control.story import lines
+from windlass.control.report.current import chronicle_of
+from windlass.control.report.events import lines
 from windlass.journal import open_journal
-from windlass.pool.console import Silent
+from windlass.pool.report.console import Silent
 
 from .processes import Program, eventually
 

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.room import Kinds, Need, amounts_matrix
-from windlass.core.room import Room as PlannersRoom
-from windlass.core.snapshot import amounts
-from windlass.workloads.pool.rooms import Room
+from windlass.core.capacity.node_room import NodeRoom
+from windlass.core.capacity.room import Kinds, Need, amounts_matrix
+from windlass.core.capacity.room import Room as PlannersRoom
+from windlass.core.model.snapshot import amounts
 
 KINDS = Kinds.of(("cpu", "gpu", "slots"))
 
@@ -21,7 +21,7 @@ KINDS = Kinds.of(("cpu", "gpu", "slots"))
     tasks=st.lists(st.sampled_from([0, 250, 333, 500, 1000, 2000]), max_size=12),
 )
 def test_a_task_fits_exactly_where_the_planner_says(total, tasks):
-    mine = Room(amounts(total))
+    mine = NodeRoom(amounts(total))
     planners = PlannersRoom.fresh(KINDS, amounts_matrix([total], KINDS))
     for gpu in tasks:
         needs = {"slots": 1000, **({"gpu": gpu} if gpu else {})}
@@ -33,7 +33,7 @@ def test_a_task_fits_exactly_where_the_planner_says(total, tasks):
 
 
 def test_what_a_task_gives_back_is_free_again():
-    room = Room((("gpu", 2000), ("slots", 4000)))
+    room = NodeRoom((("gpu", 2000), ("slots", 4000)))
     whole = room.take((("gpu", 1000), ("slots", 1000)))
     half = room.take((("gpu", 500), ("slots", 1000)))
     assert whole is not None
@@ -46,7 +46,7 @@ def test_what_a_task_gives_back_is_free_again():
 
 
 def test_a_task_is_told_its_devices():
-    room = Room((("gpu", 4000), ("slots", 4000)))
+    room = NodeRoom((("gpu", 4000), ("slots", 4000)))
     room.take((("gpu", 1000), ("slots", 1000)))
     two = room.take((("gpu", 2000), ("slots", 1000)))
     assert two is not None
@@ -54,7 +54,7 @@ def test_a_task_is_told_its_devices():
 
 
 def test_shares_of_a_device_go_to_the_fullest_that_has_room():
-    room = Room((("gpu", 2000), ("slots", 4000)))
+    room = NodeRoom((("gpu", 2000), ("slots", 4000)))
     first, second = room.take((("gpu", 500),)), room.take((("gpu", 500),))
     assert first is not None
     assert second is not None

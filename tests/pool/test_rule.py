@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.lifecycle import State
+from windlass.core.model.lifecycle import State
+from windlass.core.model.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot
 from windlass.core.planner import plan
-from windlass.core.pool_rule import Limits, Memory, Pressure, decide
-from windlass.core.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot
+from windlass.pool.scaling.rule import Limits, Memory, Pressure, decide
 
 LIMITS = Limits(min=1, max=10, cooldown=30, idle_timeout=60)
 

@@ -225,7 +225,7 @@ def test_with_asyncio():
 
 
 def test_a_pool_may_be_entered_with_asyncio():
-    from windlass.workloads.pool.fake_engine import FakeEngine
+    from windlass.testing.fake_engine import FakeEngine
 
     from .worlds import Machines
 

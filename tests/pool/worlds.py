@@ -8,19 +8,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windlass.core.lifecycle import State
+from windlass.core.model.lifecycle import State
 from windlass.journal import open_journal
-from windlass.pool.hub import Hub
-from windlass.pool.preparing import Preparer
-from windlass.pool.shaping import Shape, shaped
-from windlass.pool.tasks import GangTask, Task, compute_of
-from windlass.pool.tickets import Ranks, TaskFuture
+from windlass.pool.client.api import GangTask, Task, compute_of
+from windlass.pool.client.futures import Ranks, TaskFuture
+from windlass.pool.client.options import Shape, shaped
+from windlass.pool.client.submission import Preparer
+from windlass.pool.engines.protocol import Call, Listener, Outcome
+from windlass.pool.runtime import Hub
+from windlass.pool.scheduler.tasks import Task as BookTask
+from windlass.pool.transport.serialization import pack_results, unpack_results
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
-from windlass.sim.clock import virtually
-from windlass.workloads.pool.engine import Call, Listener, Outcome
-from windlass.workloads.pool.fake_engine import FakeEngine
-from windlass.workloads.pool.packing import pack_results, unpack_results
-from windlass.workloads.pool.tasks import Task as BookTask
+from windlass.sim.run.virtual_loop import virtually
+from windlass.testing.fake_engine import FakeEngine
 from windlass.workloads.protocol import Join
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from windlass.providers.local_host import Process, all_pids
+from windlass.providers.local.supervisor import Process, all_pids
 
 
 def marked(directory: Path) -> list[int]:

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from tests.providers.local_processes import marked, pid_of
-from windlass.providers.local import LocalProvider
-from windlass.providers.local_faults import LocalFault
-from windlass.providers.local_host import Process
+from windlass.providers.local.faults import LocalFault
+from windlass.providers.local.provider import LocalProvider
+from windlass.providers.local.supervisor import Process
 from windlass.providers.protocol import (
     HostOrder,
     InsufficientCapacity,
@@ -30,7 +30,7 @@ from windlass.providers.protocol import (
     QuotaExceeded,
     StaleEpoch,
 )
-from windlass.testing.waiting import eventually, run
+from windlass.testing.eventually import eventually, run
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_daemon_that_left_its_process_group_is_ended_too(directory, supervisor
 
 
 def test_a_supervisor_that_hangs_cannot_keep_its_host(directory, monkeypatch):
-    monkeypatch.setattr("windlass.providers.local._PATIENCE", 0.2)
+    monkeypatch.setattr("windlass.providers.local.provider._PATIENCE", 0.2)
 
     async def test():
         provider = LocalProvider(directory, grace=0.2)

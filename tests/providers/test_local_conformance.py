@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.providers.local_processes import marked
-from windlass.providers.local import LocalProvider
+from windlass.providers.local.provider import LocalProvider
 from windlass.testing.provider_conformance import ProviderConformance
 
 

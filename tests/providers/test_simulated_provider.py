@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import amounts
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import (
     HostOrder,
     InsufficientCapacity,
@@ -18,11 +18,11 @@ from windlass.providers.protocol import (
     QuotaExceeded,
     Throttled,
 )
-from windlass.sim.cloud import SimulatedProvider
-from windlass.sim.faults import Fault
-from windlass.sim.machines import MachineKind
+from windlass.sim.cloud.machines import MachineKind
+from windlass.sim.cloud.provider import SimulatedProvider
+from windlass.sim.faults.catalogue import Fault
+from windlass.testing.eventually import run
 from windlass.testing.provider_conformance import ProviderConformance
-from windlass.testing.waiting import run
 
 GPU = amounts({"cpu": 8000, "gpu": 1000})
 HOST = HostOrder(("agent",))

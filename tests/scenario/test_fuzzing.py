@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scenario.test_reading import EVERY_KEY
-from windlass.core.conditions import Condition, Taint, Toleration
-from windlass.core.lifecycle import State
-from windlass.core.quantities import LARGEST
-from windlass.core.snapshot import (
+from windlass.core.model.conditions import Condition, Taint, Toleration
+from windlass.core.model.lifecycle import State
+from windlass.core.model.quantities import LARGEST
+from windlass.core.model.snapshot import (
     Availability,
     Bundle,
     Cluster,
@@ -32,7 +32,7 @@ from windlass.core.snapshot import (
     amounts,
 )
 from windlass.scenario import ScenarioError, read_plain, read_scenario, write_scenario
-from windlass.scenario.forms import AVAILABILITY, CLUSTER, DEMAND, GROUP, NODE, SCALE_DOWN, SCENARIO, SLICE
+from windlass.scenario.schema import AVAILABILITY, CLUSTER, DEMAND, GROUP, NODE, SCALE_DOWN, SCENARIO, SLICE
 
 FORMS = (SCENARIO, CLUSTER, GROUP, SCALE_DOWN, AVAILABILITY, SLICE, NODE, DEMAND)
 KEYS = sorted({key for form in FORMS for key in form.known} | {"cpu", "gpu", "g", "s-1", "key", "effect", "percent"})

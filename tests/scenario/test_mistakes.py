@@ -6,7 +6,7 @@ import pytest
 
 from tests.scenario.malformed import MALFORMED, G
 from windlass.scenario import ScenarioError, read_plain, read_scenario
-from windlass.scenario.text import LARGE
+from windlass.scenario.parser import LARGE
 
 
 @pytest.mark.parametrize(("text", "parts"), MALFORMED.items(), ids=range(len(MALFORMED)))

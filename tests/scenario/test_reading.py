@@ -9,11 +9,10 @@ from fractions import Fraction
 import pytest
 
 from windlass import read_scenario
-from windlass.core.conditions import Condition, Taint, Toleration
-from windlass.core.lifecycle import State
-from windlass.core.planner import plan
-from windlass.core.quantities import NANO
-from windlass.core.snapshot import (
+from windlass.core.model.conditions import Condition, Taint, Toleration
+from windlass.core.model.lifecycle import State
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import (
     Availability,
     Bundle,
     Cluster,
@@ -26,6 +25,7 @@ from windlass.core.snapshot import (
     Slice,
     UtilizationTarget,
 )
+from windlass.core.planner import plan
 
 GI = 2**30
 EVERY_KEY = """

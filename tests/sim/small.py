@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from windlass.control.policy import Interval, Policy, Settings, SoldGroup
-from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
-from windlass.sim.faults import Fault
-from windlass.sim.jobs import Job
-from windlass.sim.script import Script
+from windlass.control.settings import Interval, Policy, Settings, SoldGroup
+from windlass.core.model.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.run.script import Script
+from windlass.sim.workload.jobs import Job
 
 GPU = Group(
     "gpu",

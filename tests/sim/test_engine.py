@@ -13,17 +13,17 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, broken, job, script, settings
-from windlass.control.loop import Controller
-from windlass.control.policy import Settings
-from windlass.core.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
+from windlass.control.controller import Controller
+from windlass.control.settings import Settings
+from windlass.core.model.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
 from windlass.journal import open_journal
-from windlass.sim.arbitrary import arbitrary_script
-from windlass.sim.clock import EPOCH, VirtualLoop, virtually
-from windlass.sim.engine import Engine, simulate
-from windlass.sim.faults import KINDS, Fault
-from windlass.sim.forgetful import ForgetfulJournal
-from windlass.sim.jobs import Job
-from windlass.sim.storms import STORMS, BadStorm, storm_from
+from windlass.journal.memory import ForgetfulJournal
+from windlass.sim.faults.catalogue import KINDS, Fault
+from windlass.sim.faults.presets import STORMS, BadStorm, storm_from
+from windlass.sim.fuzz.random_script import arbitrary_script
+from windlass.sim.run.simulation import Engine, simulate
+from windlass.sim.run.virtual_loop import EPOCH, VirtualLoop, virtually
+from windlass.sim.workload.jobs import Job
 
 # -- virtual time --------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,8 @@ def test_the_journal_that_forgets_tells_the_same_story_as_the_real_one():
 @pytest.mark.parametrize("seed", [3, 7])
 def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed(seed):
     code = (
-        "from windlass.sim.engine import simulate; from windlass.sim.arbitrary import arbitrary_script;"
+        "from windlass.sim.run.simulation import simulate;"
+        "from windlass.sim.fuzz.random_script import arbitrary_script;"
         f"print(simulate(arbitrary_script({seed}, 0.5)).digest)"
     )
     told = {
@@ -217,7 +218,8 @@ def test_hosts_that_are_told_by_what_changes_are_the_ones_that_are_there(seed, m
     story = arbitrary_script(seed, hours=1.0)
     by_changes = simulate(story, thorough=False)
     monkeypatch.setattr(
-        "windlass.sim.engine.Joining", lambda clouds: lambda: [host for cloud in clouds for host in cloud.live_hosts()]
+        "windlass.sim.run.simulation.Joining",
+        lambda clouds: lambda: [host for cloud in clouds for host in cloud.live_hosts()],
     )
     assert simulate(story, thorough=False) == by_changes
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.sim.small import broken, script
-from windlass.control.loop import Controller
+from windlass.control.controller import Controller
 from windlass.journal import Entry, Fenced, Journal, JournalVersion, open_journal
-from windlass.sim.chance import Chance
-from windlass.sim.engine import Engine, simulate
-from windlass.sim.faults import Fault, Storm
-from windlass.sim.forgetful import ForgetfulJournal
-from windlass.sim.perils import Killed, Lifeline, Log, PerilousJournal, Torn
+from windlass.journal.memory import ForgetfulJournal
+from windlass.sim.faults.catalogue import Fault, Storm
+from windlass.sim.faults.crash_points import Killed, Lifeline, Log, PerilousJournal, Torn
+from windlass.sim.random_source import Chance
+from windlass.sim.run.simulation import Engine, simulate
 
 TORN = (Fault("torn-record", 0.25),)
 VERSIONS = (Fault("newer-version", 6.0), Fault("older-version", 12.0))

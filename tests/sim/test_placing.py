@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from windlass.core.conditions import Condition
-from windlass.core.lifecycle import State
-from windlass.core.snapshot import Bundle, Demand, Gang, Group, Node, Slice, amounts
-from windlass.sim.placing import Places
+from windlass.core.model.conditions import Condition
+from windlass.core.model.lifecycle import State
+from windlass.core.model.snapshot import Bundle, Demand, Gang, Group, Node, Slice, amounts
+from windlass.sim.workload.placement import Places
 
 GROUPS = (
     Group("large", amounts({"cpu": 64000, "gpu": 8000, "memory": 512}), labels={"zone": "a"}, max=9, price=3),

@@ -7,19 +7,21 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, QUICK, broken, job, script, settings
-from windlass.control import loop, reckoning, records
-from windlass.control.chronicle import Chronicle, recovered
-from windlass.control.differing import noted
-from windlass.control.loop import Controller, Pass
-from windlass.control.policy import Settings, SoldGroup
-from windlass.control.records import SliceRecord
-from windlass.core.lifecycle import State
+from windlass.control import controller as loop
+from windlass.control.controller import Controller, Pass
+from windlass.control.reconcile import cycle as reckoning
+from windlass.control.record.journal_tables import Chronicle, recovered
+from windlass.control.settings import Settings, SoldGroup
+from windlass.control.state import fleet as records
+from windlass.control.state.diff import noted
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Cluster, Gang
 from windlass.core.planner import plan
-from windlass.core.reasons import Code, Reason
-from windlass.core.snapshot import Cluster, Gang
-from windlass.sim.engine import simulate
-from windlass.sim.faults import Fault
-from windlass.sim.workload import SimulatedWorkload
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.run.simulation import simulate
+from windlass.sim.workload.workload import SimulatedWorkload
 
 
 def rewrite(controller: Controller, change) -> None:
@@ -249,7 +251,7 @@ def test_a_controller_that_swaps_for_ever_is_caught(monkeypatch):
         return honest(replace(snapshot, groups=minded if int(snapshot.now) // 600 % 2 else snapshot.groups))
 
     monkeypatch.setattr(reckoning, "plan", restless)
-    monkeypatch.setattr("windlass.sim.engine.CAP", 20_000.0)
+    monkeypatch.setattr("windlass.sim.run.simulation.CAP", 20_000.0)
     assert "S8" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
@@ -287,7 +289,7 @@ def test_a_workload_that_tears_a_gang_apart_is_caught(monkeypatch):
 
 
 def test_a_provider_that_keeps_both_of_two_twins_is_caught(monkeypatch):
-    monkeypatch.setattr("windlass.sim.cloud.SimulatedProvider._end_twins", lambda self: None)
+    monkeypatch.setattr("windlass.sim.cloud.provider.SimulatedProvider._end_twins", lambda self: None)
     assert "S5" in broken(simulate(script(faults=(Fault("created-twice"),))))
 
 

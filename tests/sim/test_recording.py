@@ -9,20 +9,20 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, job, script, settings
-from windlass.control import loop
-from windlass.control.policy import Settings
-from windlass.core.snapshot import Gang, amounts
+from windlass.control import controller as loop
+from windlass.control.settings import Settings
+from windlass.core.model.snapshot import Gang, amounts
 from windlass.journal import open_journal
+from windlass.journal.memory import ForgetfulJournal
 from windlass.providers.protocol import Offering
-from windlass.sim.engine import Engine
-from windlass.sim.faults import Fault
-from windlass.sim.forgetful import ForgetfulJournal
-from windlass.sim.jobs import Job
-from windlass.sim.lengths import explained
-from windlass.sim.machines import MachineKind
-from windlass.sim.recording import Recording, recording_of
-from windlass.sim.script import Script
-from windlass.sim.whatif import modelled
+from windlass.sim.cloud.machines import MachineKind
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.run.script import Script
+from windlass.sim.run.simulation import Engine
+from windlass.sim.whatif.durations import explained
+from windlass.sim.whatif.recording import Recording, recording_of
+from windlass.sim.whatif.rerun import modelled
+from windlass.sim.workload.jobs import Job
 
 ONE, TWO = amounts({"gpu": 1000}), amounts({"gpu": 2000})
 SIX = replace(GPU, max=6, boot_seconds=1000)

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from windlass.cli import windlass
-from windlass.config.overriding import overridden
-from windlass.sim.stock import Recording, StockError, read_recordings
-from windlass.sim.traces import read_trace
-from windlass.sim.tracing import run_trace
+from windlass.config.set_option import overridden
+from windlass.sim.cloud.stock import Recording, StockError, read_recordings
+from windlass.sim.trace.reader import read_trace
+from windlass.sim.trace.run import run_trace
 
 HOUR = 3600.0
 JOBS = "job_id,submit_s,duration_s,tasks,cpu,mem_gib,gpu\n" + "".join(f"{n},0,5400,1,1,1,0\n" for n in range(4))

@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from tests.sim.small import broken, job, script
-from windlass.cli.simulate import command
-from windlass.control import reckoning
+from windlass.cli.commands.simulate import command
+from windlass.control.reconcile import cycle as reckoning
 from windlass.core.planner import plan
-from windlass.sim.engine import simulate
-from windlass.sim.script import Script
-from windlass.sim.shrinking import as_test, shrunken
-from windlass.sim.storms import JOURNAL, STORMS
-from windlass.sim.swarm import Task, outcome_of
+from windlass.sim.faults.presets import JOURNAL, STORMS
+from windlass.sim.fuzz.shrink import as_test, shrunken
+from windlass.sim.fuzz.swarm import Task, outcome_of
+from windlass.sim.run.script import Script
+from windlass.sim.run.simulation import simulate
 
 PARTS, SEEDS = 20, 200
 SINCE = frozenset(fault.kind for fault in JOURNAL)

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from windlass.cli import windlass
 from windlass.config import ConfigError
-from windlass.config.overriding import overridden
-from windlass.core.snapshot import Gang
-from windlass.sim.bound import offline_bound
-from windlass.sim.traces import TraceError, read_trace
-from windlass.sim.tracing import run_trace
+from windlass.config.set_option import overridden
+from windlass.core.model.snapshot import Gang
+from windlass.sim.trace.offline_bound import offline_bound
+from windlass.sim.trace.reader import TraceError, read_trace
+from windlass.sim.trace.run import run_trace
 
 HEAD = "job_id,submit_s,duration_s,tasks,cpu,mem_gib,gpu,gpu_model,gang\n"
 JOBS = HEAD + "a,100,3600,2,4,8,1,,0\nb,260,1800,1,4,8,0.5,A100|H100,0\nc,400,60,4,1,1,0,,1\nd,500,,1,1,1,0,,0\n"

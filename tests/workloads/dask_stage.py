@@ -11,9 +11,9 @@ from pathlib import Path
 from distributed import Client, Future, Scheduler
 from distributed.security import Security
 
-from windlass.core.snapshot import Group, amounts
-from windlass.testing.waiting import a_moment, eventually
-from windlass.workloads.dask import DaskWorkload
+from windlass.core.model.snapshot import Group, amounts
+from windlass.testing.eventually import a_moment, eventually
+from windlass.workloads.dask_cluster.workload import DaskWorkload
 
 ONE = Group("g", amounts({"cpu": 1000}), max=9)
 TWO = Group("two", amounts({"cpu": 2000, "gpu": 1000}), max=9)

@@ -11,14 +11,14 @@ import pytest
 from distributed import Client, Scheduler, Worker, get_worker
 
 from tests.workloads.dask_stage import ONE, DaskStage
-from windlass.core.snapshot import Group, amounts
-from windlass.testing.waiting import eventually, refusal_of, run
+from windlass.core.model.snapshot import Group, amounts
+from windlass.pool.engines.dask.messages import security_of
+from windlass.pool.transport.tls import make_credentials
+from windlass.testing.eventually import eventually, refusal_of, run
 from windlass.testing.workload_conformance import WorkloadConformance
-from windlass.workloads.dask import DaskWorkload
-from windlass.workloads.dask_scheduler import MOST_KINDS, PLUGIN
-from windlass.workloads.dask_worker import set_up
-from windlass.workloads.pool.dask_words import security_of
-from windlass.workloads.pool.tls import make_credentials
+from windlass.workloads.dask_cluster.scheduler_plugin import MOST_KINDS, PLUGIN
+from windlass.workloads.dask_cluster.worker_plugin import set_up
+from windlass.workloads.dask_cluster.workload import DaskWorkload
 from windlass.workloads.protocol import WorkloadError
 
 

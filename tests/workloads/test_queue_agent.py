@@ -14,13 +14,13 @@ import pytest
 
 from tests.providers.local_processes import marked, pid_of
 from tests.workloads.test_queue_workload import CPU, FOUR, ONE, UNTIL_TOLD, QueueStage
-from windlass.core.snapshot import amounts
-from windlass.providers.local import LocalProvider
-from windlass.providers.local_host import Process
+from windlass.core.model.snapshot import amounts
+from windlass.providers.local.provider import LocalProvider
+from windlass.providers.local.supervisor import Process
 from windlass.providers.protocol import HostOrder, LaunchOrder
-from windlass.testing.waiting import eventually, run
+from windlass.testing.eventually import eventually, run
 from windlass.workloads.protocol import Acknowledgement
-from windlass.workloads.queue_store import Job
+from windlass.workloads.queue.store import Job
 
 IGNORES_SIGTERM = "trap '' TERM; "
 
@@ -312,7 +312,7 @@ def test_an_agent_without_its_queue_does_not_ask_for_it_again_while_its_task_tak
 
 def test_an_agent_that_is_not_told_which_node_it_is_says_so(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "windlass.workloads.queue_agent", tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "windlass.workloads.queue.agent", tmp_path], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert "WINDLASS_QUEUE_NODE does not tell which node this is" in done.stderr
@@ -320,7 +320,7 @@ def test_an_agent_that_is_not_told_which_node_it_is_says_so(tmp_path):
 
 
 def test_an_agent_loads_nothing_that_is_slow_to_load():
-    program = "import sys, windlass.workloads.queue_agent; print(*sorted(sys.modules))"
+    program = "import sys, windlass.workloads.queue.agent; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"numpy", "yaml", "click", "asyncio", "dataclasses", "inspect"}
 

@@ -17,18 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.quantities import ACCELERATORS
-from windlass.core.room import Kinds, Need
-from windlass.core.room import Room as PlannersRoom
-from windlass.core.snapshot import Amounts, Bundle, Demand, Group, amounts
-from windlass.testing.waiting import a_moment, eventually, refusal_of, run
+from windlass.core.capacity.node_room import NodeRoom
+from windlass.core.capacity.room import Kinds, Need
+from windlass.core.capacity.room import Room as PlannersRoom
+from windlass.core.model.quantities import ACCELERATORS
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, amounts
+from windlass.testing.eventually import a_moment, eventually, refusal_of, run
 from windlass.testing.workload_conformance import WorkloadConformance
 from windlass.workloads.protocol import WorkloadError, WorkloadView
-from windlass.workloads.queue import QueueWorkload
-from windlass.workloads.queue_bell import WATCHERS, Bell
-from windlass.workloads.queue_file import QueueError
-from windlass.workloads.queue_room import Room
-from windlass.workloads.queue_store import Queue
+from windlass.workloads.queue.database import QueueError
+from windlass.workloads.queue.store import Queue
+from windlass.workloads.queue.wakeup import WATCHERS, Bell
+from windlass.workloads.queue.workload import QueueWorkload
 
 CPU = amounts({"cpu": 1000})
 ONE = Group("g", CPU, max=9)
@@ -272,22 +272,22 @@ AMOUNTS = st.fixed_dictionaries(
 def test_a_node_takes_what_the_planner_says_it_can_take(needs, devices):
     kinds = Kinds.of(("cpu", "gpu"))
     planners = PlannersRoom.fresh(kinds, np.array([[8000, devices]]))
-    room = Room(amounts({"cpu": 8000, "gpu": devices}), [])
+    room = NodeRoom(amounts({"cpu": 8000, "gpu": devices}), [])
     for one in needs:
         need = Need.of(dict(one), kinds)
         fits = int(planners.capacity(need)[0] > 0)
-        assert room.take(one, 1) == fits
+        assert room.take_many(one, 1) == fits
         planners.take(need, np.array([0]), np.array([fits]))
 
 
 @given(st.lists(AMOUNTS, max_size=12))
 def test_what_runs_never_leaves_more_room_than_there_is(needs):
-    free = Room(amounts({"cpu": 8000, "gpu": 2000}), [])
-    running = [(one, 1) for one in needs if free.take(one, 1)]
-    left = Room(amounts({"cpu": 8000, "gpu": 2000}), running)
+    free = NodeRoom(amounts({"cpu": 8000, "gpu": 2000}), [])
+    running = [(one, 1) for one in needs if free.take_many(one, 1)]
+    left = NodeRoom(amounts({"cpu": 8000, "gpu": 2000}), running)
     for name, whole in (("cpu", 8000), ("gpu", 2000)):
         used = sum(dict(one).get(name, 0) for one, _ in running)
-        assert left.take(((name, 1000 if name in ACCELERATORS else 1),), 99_999) * (
+        assert left.take_many(((name, 1000 if name in ACCELERATORS else 1),), 99_999) * (
             1000 if name in ACCELERATORS else 1
         ) <= (whole - used)
 
@@ -436,7 +436,7 @@ def test_two_listeners_hear_the_same_and_the_bell_of_a_dead_one_is_taken_away(tm
         queue = Queue(tmp_path)
         leader, standby = QueueWorkload(tmp_path, (ONE,)), QueueWorkload(tmp_path, (ONE,))
         program = (
-            "import sys, os; from pathlib import Path; from windlass.workloads.queue_bell import *;"
+            "import sys, os; from pathlib import Path; from windlass.workloads.queue.wakeup import *;"
             "bell = Bell(Path(sys.argv[1]), WATCHERS); os.kill(os.getpid(), 9)"
         )
         killed = subprocess.run([sys.executable, "-c", program, tmp_path], check=False)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.core.conditions import parse_condition
-from windlass.core.snapshot import Bundle, Demand, Gang, Group, amounts
-from windlass.sim.faults import Fault
-from windlass.sim.jobs import Job
-from windlass.sim.machines import LiveHost
-from windlass.sim.workload import SimulatedWorkload
-from windlass.testing.waiting import run
+from windlass.core.model.conditions import parse_condition
+from windlass.core.model.snapshot import Bundle, Demand, Gang, Group, amounts
+from windlass.sim.cloud.machines import LiveHost
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.workload.jobs import Job
+from windlass.sim.workload.workload import SimulatedWorkload
+from windlass.testing.eventually import run
 from windlass.testing.workload_conformance import WorkloadConformance
 from windlass.workloads.protocol import WorkloadError
 

@@ -44,7 +44,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"{__name__}.{cmd_name}").command
+        command = import_module(f"{__name__}.commands.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -54,7 +54,7 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            from windlass.core.reasons import nearest_name
+            from windlass.core.model.reasons import nearest_name
 
             meant = nearest_name(args[0], COMMANDS)
             if meant is not None:

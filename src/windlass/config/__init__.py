@@ -6,6 +6,6 @@
 workload and the journal that a configuration names; nothing else here opens anything.
 """
 
-from .config import Config, ConfigError, JournalConfig, ProviderConfig, WorkloadConfig, read_config
+from .reader import Config, ConfigError, JournalConfig, ProviderConfig, WorkloadConfig, read_config
 
 __all__ = ["Config", "ConfigError", "JournalConfig", "ProviderConfig", "WorkloadConfig", "read_config"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from windlass.scenario.forms import CLUSTER, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
-from windlass.scenario.reading import REQUIRED, Form
+from windlass.scenario.reader import REQUIRED, Form
+from windlass.scenario.schema import CLUSTER, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
 
-from .settings import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY, Part, Section
-from .types import PROVIDERS, WORKLOADS, Types
+from .registry import PROVIDERS, WORKLOADS, Types
+from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY, Part, Section
 
 
 class Page(NamedTuple):

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 
+from windlass.control.reconcile.pool_settings import Steer, as_told
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
-from .leading import NotLeading
-from .loop import Controller, Pass
-from .policy import Leadership, Settings
-from .steering import Steer, as_told
+from .controller import Controller, Pass
+from .leadership import NotLeading
+from .settings import Leadership, Settings
 
 ORDERS_EVERY = 0.5
 """Seconds between two looks for new orders: one row is read."""

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from windlass.core.plan import Plan
-from windlass.core.planner import plan
-from windlass.journal import Entry, Journal
-from windlass.providers.protocol import Provider
-from windlass.workloads.protocol import Workload
-
-from .chronicle import (
+from windlass.control.observe.observed import sighted_after
+from windlass.control.observe.observer import Observer
+from windlass.control.reconcile.apply_plan import snapshot_of
+from windlass.control.reconcile.transitions import fold, forgotten
+from windlass.control.record.journal_tables import (
     IS,
     SETTINGS,
     Chronicle,
@@ -27,13 +25,15 @@ from .chronicle import (
     stays_after,
     waiting_after,
 )
-from .deciding import snapshot_of
-from .folding import fold, forgotten
-from .leading import Leading
-from .observing import Observer
-from .plain import from_plain, to_plain
-from .policy import Leadership, Settings
-from .sighting import sighted_after
+from windlass.control.state.codec import from_plain, to_plain
+from windlass.core.model.plan import Plan
+from windlass.core.planner import plan
+from windlass.journal import Entry, Journal
+from windlass.providers.protocol import Provider
+from windlass.workloads.protocol import Workload
+
+from .leadership import Leading
+from .settings import Leadership, Settings
 
 STILL_THERE = 60.0
 """Seconds after which it notes that nothing is new."""

@@ -11,23 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .consolidating import consolidate
-from .draft import Draft, Purchase, Served, Way
-from .explaining import Explainer, waiting_counts, waiting_items
-from .floors import hold_spares, meet_requests, raise_to_min
-from .keeping import busy, kept
-from .layout import Layout
-from .lifecycle import COSTLY, IN_FLIGHT, State
-from .lowering import lower_to_limits
-from .passing import launch_reason, passed_over
-from .plan import Change, HourlyCost, Launch, Placement, Plan
-from .probes import send_ahead
-from .reasons import Code, Reason
-from .releasing import Release, marks_of, release_by_utilization, release_idle, release_low_utilization, release_surplus
-from .serving import serve
-from .snapshot import Snapshot
-from .unblocking import Outcome, Unblocker
-from .ways import best_draft
+from windlass.core.explain.kept import busy, kept
+from windlass.core.explain.launches import launch_reason, passed_over
+from windlass.core.explain.unblock import Outcome, Unblocker
+from windlass.core.explain.waiting import Explainer, waiting_counts, waiting_items
+from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
+from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Snapshot
+from windlass.core.placement.minimums import hold_spares, meet_requests, raise_to_min
+from windlass.core.placement.singles import serve
+from windlass.core.scale_down.candidates import (
+    Release,
+    marks_of,
+    release_by_utilization,
+    release_idle,
+    release_low_utilization,
+    release_surplus,
+)
+from windlass.core.scale_down.consolidation import consolidate
+from windlass.core.scale_down.over_limit import lower_to_limits
+from windlass.core.tables.snapshot_tables import Layout
+
+from .candidate_plans import best_draft
+from .plan_draft import Draft, Purchase, Served, Way
+from .probe_launches import send_ahead
 
 
 def plan(snapshot: Snapshot) -> Plan:

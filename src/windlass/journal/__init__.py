@@ -19,7 +19,7 @@ be read is an error with its number, not a gap.
 
 from __future__ import annotations
 
-from .opening import open_journal
+from .open import open_journal
 from .protocol import (
     BadEntry,
     Entry,

@@ -15,9 +15,10 @@ from typing import Any, Final
 import psycopg
 from psycopg import conninfo, errors
 
+from windlass.journal.sql.schema import Migration, Session
+
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
-from .rules import SqlJournal
-from .tables import Migration, Session
+from .sql import SqlJournal
 
 PATIENCE: Final = 10
 """Seconds to wait for a connection, and for another controller's transaction."""

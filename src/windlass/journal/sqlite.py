@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from windlass.journal.sql.schema import Migration, Session
+
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
-from .rules import SqlJournal
-from .tables import Migration, Session
+from .sql import SqlJournal
 
 MEMORY: Final = ":memory:"
 PATIENCE: Final = 10.0

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from windlass.workloads.pool.packing import (
+from typing import TypeGuard
+
+from windlass.pool.scheduler.tasks import NodeLost, QueueTimeout, TaskBroken, TaskCancelled, TaskError, TaskTimeout
+from windlass.pool.transport.serialization import (
     CannotSend,
     RemoteError,
     RemoteTraceback,
     ResultTooLarge,
     ResultUnreadable,
     ResultUnsendable,
-)
-from windlass.workloads.pool.tasks import (
-    NodeLost,
-    QueueTimeout,
-    TaskBroken,
-    TaskCancelled,
-    TaskError,
-    TaskTimeout,
 )
 
 __all__ = [
@@ -58,3 +53,13 @@ class PoolClosed(TaskError):
 
 class NoNodes(TaskError):
     """Nodes were started, and none of them ever came to work."""
+
+
+def is_whole(value: object, least: int, most: int) -> TypeGuard[int]:
+    """Whether it is a whole number between the two."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_number(value: object, least: float, most: float = 1e9) -> TypeGuard[float]:
+    """Whether it is a number between the two."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

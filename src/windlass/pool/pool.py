@@ -21,37 +21,45 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from windlass._gc_pause import uncollected
 from windlass.builders import NamedGroup, Quantity
-from windlass.collecting import uncollected
 from windlass.journal import open_journal
+from windlass.pool.client.api import Compute, GangTask, Sendable, Task, compute_of
+from windlass.pool.client.futures import (
+    AllFuture,
+    Answer,
+    Collection,
+    Member,
+    Ranks,
+    Started,
+    StreamTicket,
+    TaskFuture,
+    gang_value,
+    streamed,
+    tasks_of,
+)
+from windlass.pool.client.options import Nodes, Shape, shaped
+from windlass.pool.client.submission import Prepared, Preparer
+from windlass.pool.engines.protocol import Engine
+from windlass.pool.engines.registry import engine_of
+from windlass.pool.report.console import Console, console_of
+from windlass.pool.report.status import PoolStatus, status_of, why
+from windlass.pool.scaling.workload import slots_of
+from windlass.pool.scheduler.tasks import Task as BookTask
+from windlass.pool.scheduler.tasks import Ticket
 from windlass.providers.protocol import Provider
-from windlass.workloads.pool.engine import Engine
-from windlass.workloads.pool.tasks import Task as BookTask
-from windlass.workloads.pool.tasks import Ticket
-from windlass.workloads.pool.workload import slots_of
 
-from .console import Console, console_of
-from .engines import engine_of
+from .environment import Image, prepared_here
 from .errors import BadPool, PoolClosed, PoolError
-from .hub import Hub
-from .image import Image, prepared_here
-from .leftovers import own_directory
 from .local import Local
-from .looking import JOURNAL, write_config
-from .preparing import Prepared, Preparer
-from .shaping import Shape, shaped
-from .sizes import Nodes
-from .streams import StreamTicket, streamed
-from .tasks import Compute, GangTask, Sendable, Task, compute_of
-from .telling import PoolStatus, status_of, why
-from .thread import LoopThread
-from .tickets import Answer, Collection, Member, Ranks, Started, TaskFuture, gang_value
-from .together import AllFuture, tasks_of
+from .loop_thread import LoopThread
+from .runtime import Hub
+from .temp_dirs import JOURNAL, own_directory, write_config
 
 if TYPE_CHECKING:
-    from .aio import AsyncPool
-    from .executor import PoolExecutor
-    from .joblib_backend import PoolBackend
+    from windlass.pool.adapters.asyncio import AsyncPool
+    from windlass.pool.adapters.executor import PoolExecutor
+    from windlass.pool.adapters.joblib import PoolBackend
 
 
 class ComputePool:
@@ -191,7 +199,7 @@ class ComputePool:
     def _seller(self) -> Provider:
         if not isinstance(self._provider, Local):
             return self._provider
-        from windlass.providers.local import LocalProvider
+        from windlass.providers.local.provider import LocalProvider
 
         local = self._provider
         nodes = self._directory / "nodes" if local.directory is None else Path(local.directory)
@@ -454,19 +462,19 @@ class ComputePool:
 
     def as_executor(self) -> PoolExecutor:
         """As a ``concurrent.futures.Executor``."""
-        from .executor import PoolExecutor
+        from windlass.pool.adapters.executor import PoolExecutor
 
         return PoolExecutor(self)
 
     def as_asyncio(self) -> AsyncPool:
         """With ``await`` in place of waiting."""
-        from .aio import AsyncPool
+        from windlass.pool.adapters.asyncio import AsyncPool
 
         return AsyncPool(self)
 
     def as_joblib(self) -> PoolBackend:
         """As a backend of joblib: ``with joblib.parallel_config(pool.as_joblib()): ...``."""
-        from .joblib_backend import backend_of
+        from windlass.pool.adapters.joblib import backend_of
 
         return backend_of(self)
 

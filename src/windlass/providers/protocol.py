@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from windlass.core.snapshot import Amounts
+from windlass.core.model.snapshot import Amounts
 
 
 class ProviderError(Exception):

@@ -6,8 +6,8 @@ scenario is made of and gives a ``Snapshot``; ``writing`` goes the other way. A 
 with one message per mistake and never any other exception, whatever the text holds.
 """
 
-from .reading import ScenarioError
+from .reader import ScenarioError
 from .scenario import read_plain, read_scenario
-from .writing import write_scenario
+from .writer import write_scenario
 
 __all__ = ["ScenarioError", "read_plain", "read_scenario", "write_scenario"]

@@ -11,10 +11,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Literal, TypeVar, cast
 
-from windlass.core.conditions import EFFECTS, Effect, Taint
-from windlass.core.quantities import ACCELERATORS, DEVICE, format_quantity, parse_money, parse_quantity
-from windlass.core.reasons import nearest_name
-from windlass.core.snapshot import (
+from windlass.core.model.conditions import EFFECTS, Effect, Taint
+from windlass.core.model.quantities import ACCELERATORS, DEVICE, format_quantity, parse_money, parse_quantity
+from windlass.core.model.reasons import nearest_name
+from windlass.core.model.snapshot import (
     Amounts,
     Availability,
     Choose,
@@ -26,7 +26,8 @@ from windlass.core.snapshot import (
     amounts,
 )
 
-from .forms import (
+from .reader import SCENARIO_FILE, FileKind, Form, Path, Reader, is_name, shown
+from .schema import (
     AVAILABILITY,
     CLUSTER,
     GROUP,
@@ -42,7 +43,6 @@ from .forms import (
     TAINT,
     UTILIZATION,
 )
-from .reading import SCENARIO_FILE, FileKind, Form, Path, Reader, is_name, shown
 
 T = TypeVar("T")
 

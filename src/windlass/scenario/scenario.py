@@ -11,23 +11,17 @@ import marshal
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from windlass.collecting import uncollected
-from windlass.core.conditions import EFFECTS, Condition, Effect, Toleration, parse_condition
-from windlass.core.lifecycle import RECALLABLE, State
-from windlass.core.quantities import ACCELERATORS, DEVICE, format_quantity
-from windlass.core.reasons import nearest_name, plural
-from windlass.core.snapshot import (
-    Amounts,
-    Bundle,
-    Demand,
-    Gang,
-    Group,
-    Node,
-    Slice,
-    Snapshot,
-)
+from windlass._gc_pause import uncollected
+from windlass.core.model.conditions import EFFECTS, Condition, Effect, Toleration, parse_condition
+from windlass.core.model.lifecycle import RECALLABLE, State
+from windlass.core.model.quantities import ACCELERATORS, DEVICE, format_quantity
+from windlass.core.model.reasons import nearest_name, plural
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Slice, Snapshot
 
-from .forms import (
+from .groups import GroupReader
+from .parser import plain_data
+from .reader import Form, Path, is_name, path_text, shown
+from .schema import (
     BUNDLE,
     DEMAND,
     GANGS,
@@ -42,9 +36,6 @@ from .forms import (
     STATES,
     TOLERATION,
 )
-from .groups import GroupReader
-from .reading import Form, Path, is_name, path_text, shown
-from .text import plain_data
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from windlass.core.snapshot import amounts
+from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import (
     HostOrder,
     Instance,
@@ -22,7 +22,7 @@ from windlass.providers.protocol import (
     StaleEpoch,
 )
 
-from .waiting import a_moment, eventually, refusal_of, run
+from .eventually import a_moment, eventually, refusal_of, run
 
 EPOCH = 7
 """Not the first one, so that there is a lower one to refuse."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from windlass.workloads.protocol import Acknowledgement, Join, Workload, WorkloadView
 
-from .waiting import eventually, run
+from .eventually import eventually, run
 
 
 class Stage(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from windlass.core.snapshot import Amounts, Demand
+from windlass.core.model.snapshot import Amounts, Demand
 
 
 class WorkloadError(Exception):

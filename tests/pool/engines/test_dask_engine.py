@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 from distributed.core import connect
 
-from windlass.testing.engine_conformance import EngineConformance
-from windlass.testing.engine_stage import Heard, ProcessStage
-from windlass.testing.waiting import eventually, run
-from windlass.workloads.pool.dask_engine import DaskEngine
-from windlass.workloads.pool.dask_words import NODE, NodeOrder, security_of
-from windlass.workloads.pool.engine import Call, EngineError
-from windlass.workloads.pool.packing import (
+from windlass.pool.engines.dask.engine import DaskEngine
+from windlass.pool.engines.dask.messages import NODE, NodeOrder, security_of
+from windlass.pool.engines.protocol import Call, EngineError
+from windlass.pool.transport.serialization import (
     Shared,
     pack_arguments,
     pack_batch,
@@ -26,7 +23,10 @@ from windlass.workloads.pool.packing import (
     pack_value,
     unpack_results,
 )
-from windlass.workloads.pool.tls import make_credentials
+from windlass.pool.transport.tls import make_credentials
+from windlass.testing.engine.conformance import EngineConformance
+from windlass.testing.engine.fixture import Heard, ProcessStage
+from windlass.testing.eventually import eventually, run
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ PATIENCE = 60.0
 
 
 class TestDaskEngine(EngineConformance):
-    alone = "windlass.workloads.pool.dask_engine:DaskEngine"
+    alone = "windlass.pool.engines.dask.engine:DaskEngine"
 
     def stage(self):
         return ProcessStage(DaskEngine)

@@ -3,11 +3,11 @@
 import tempfile
 from pathlib import Path
 
-from windlass.sim.clock import VirtualLoop
-from windlass.testing.engine_conformance import EngineConformance
-from windlass.testing.engine_stage import trace
-from windlass.workloads.pool.fake_engine import FakeEngine
-from windlass.workloads.pool.packing import pack_arguments, pack_batch, pack_function
+from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
+from windlass.sim.run.virtual_loop import VirtualLoop
+from windlass.testing.engine.conformance import EngineConformance
+from windlass.testing.engine.fixture import trace
+from windlass.testing.fake_engine import FakeEngine
 
 
 class FakeStage:

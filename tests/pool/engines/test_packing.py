@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from windlass.workloads.pool.packing import (
+from windlass.pool.transport.runner import LONGEST_LINE, Runner
+from windlass.pool.transport.serialization import (
     CannotSend,
     RemoteError,
     ResultUnreadable,
@@ -19,7 +20,6 @@ from windlass.workloads.pool.packing import (
     unpack_results,
     unpack_value,
 )
-from windlass.workloads.pool.runner import LONGEST_LINE, Runner
 
 
 class Ear:

@@ -5,18 +5,18 @@ import signal
 
 import pytest
 
-from windlass.testing.engine_conformance import EngineConformance
-from windlass.testing.engine_play import Play
-from windlass.testing.engine_stage import Heard, ProcessStage
-from windlass.testing.waiting import eventually, run
-from windlass.workloads.pool.engine import EngineError
+from windlass.pool.engines.protocol import EngineError
+from windlass.testing.engine.conformance import EngineConformance
+from windlass.testing.engine.fixture import Heard, ProcessStage
+from windlass.testing.engine.run_case import Play
+from windlass.testing.eventually import eventually, run
 
 pytest.importorskip(
     "ray",
     reason="Ray is not installed; these tests run where it is: pip install 'windlass[pool-ray]'",
 )
 
-from windlass.workloads.pool.ray_engine import RayEngine
+from windlass.pool.engines.ray.engine import RayEngine
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ SMALL = 200 << 20
 
 
 class TestRayEngine(EngineConformance):
-    alone = "windlass.workloads.pool.ray_engine:RayEngine"
+    alone = "windlass.pool.engines.ray.engine:RayEngine"
     patience = PATIENCE
 
     def stage(self):

@@ -1,0 +1,29 @@
+"""``gang``: one word for two uses of the same thing, work that starts all at once or not at all.
+
+``gang(train, size=4)`` is a gang of calls for a pool; ``gang("pg-7", [({"gpu": 1}, 8)])`` is one in a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from windlass.pool.client.api import GangTask, Task
+
+    from .builders import Needs
+
+
+@overload
+def gang(function: Callable[..., Any] | Task, /, size: int, *, spread: bool = False) -> GangTask: ...
+@overload
+def gang(id: str, bundles: Iterable[tuple[Needs, int] | Needs], kind: str = "any", **more: Any) -> dict[str, Any]: ...
+def gang(*args: Any, **more: Any) -> Any:
+    """A gang of calls (`windlass.pool.client.api.gang_of`), or one in a snapshot (`windlass.builders.gang`)."""
+    if isinstance(args[0] if args else more.get("id"), str):
+        from .builders import gang as in_snapshot
+
+        return in_snapshot(*args, **more)
+    from windlass.pool.client.api import gang_of
+
+    return gang_of(*args, **more)

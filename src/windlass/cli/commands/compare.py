@@ -1,0 +1,106 @@
+"""``windlass compare``: one trace under several policies, side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from windlass.cli.commands.simulate.trace import SPOT, mistakes_told, progress
+from windlass.cli.ui.output import content, write
+from windlass.config import ConfigError
+from windlass.config.set_option import overridden
+from windlass.core.model.reasons import seconds
+from windlass.sim.cloud.stock import Recording
+from windlass.sim.trace.charts import Point, frontier, page
+from windlass.sim.trace.metrics import Measures
+from windlass.sim.trace.offline_bound import offline_bound
+from windlass.sim.trace.reader import TraceError, read_trace
+from windlass.sim.trace.run import run_trace
+
+SCHEMA = "windlass.comparison/v1"
+
+
+@click.command("compare", epilog="Exit status: 0 compared, 1 a file is wrong.")
+@click.argument("file", metavar="CONFIG")
+@click.option("--trace", "trace_file", required=True, metavar="FILE", help="A trace of jobs, .csv or .csv.gz.")
+@click.option("--policies", "first", metavar="FILE...", help="Policies to lay over CONFIG.")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many jobs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same run.")
+@SPOT
+@click.option("--picture", metavar="FILE.html", help="Draw cost against wait.")
+@click.option("--json", "as_json", is_flag=True, help="The numbers as JSON.")
+def command(
+    file: str,
+    trace_file: str,
+    first: str | None,
+    files: tuple[str, ...],
+    limit: int | None,
+    seed: int,
+    recordings: tuple[Recording, ...],
+    picture: str | None,
+    as_json: bool,
+) -> None:
+    """Run a trace on the machines of CONFIG as it is, and once more under each policy: cost and waits side by side.
+
+    A policy is a piece of a configuration that is laid over CONFIG; under groups, * stands for every group. The last
+    row is a bound that no policy can undercut: each job alone on its share of the cheapest machine, for its time.
+
+    \b
+    Example:
+      windlass compare windlass.yaml --trace jobs.csv.gz --policies patient.yaml eager.yaml --picture compare.html
+    """
+    names = [*((first,) if first else ()), *files]
+    try:
+        trace = read_trace(Path(trace_file), limit)
+        text = content(file)
+        configs = {"as configured": overridden(text, path=file)}
+        configs |= {Path(name).stem: overridden(text, path=file, policy=content(name)) for name in names}
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+        sys.exit(1)
+    except TraceError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    found: dict[str, Measures] = {}
+    for name, config in configs.items():
+        with progress(enabled=not as_json) as came_to, mistakes_told():
+            found[name] = run_trace(config.settings, trace, seed=seed, recordings=recordings, came_to=came_to)[1]
+    bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
+    if picture:
+        points = [Point(name, one.dollars, one.wait_p95, name == "as configured") for name, one in found.items()]
+        Path(picture).write_text(page(f"{trace_file} on {file}", [], [frontier(points)]), encoding="utf-8")
+    if as_json:
+        rows = {name: one.to_dict() for name, one in found.items()}
+        write(json.dumps({"schema": SCHEMA, "policies": rows, "bound": bound}, indent=2) + "\n")
+        return
+    write("\n".join(_table(found, bound)) + "\n")
+
+
+def _table(found: dict[str, Measures], bound: float) -> list[str]:
+    head = ("policy", "cost", "to bound", "wait p50", "wait p95", "wait max", "node-hours", "use", "launches", "jobs")
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            f"${one.dollars:,.2f}",
+            f"{one.dollars / bound:.2f}x" if bound else "-",
+            seconds(round(one.wait_p50, 1)),
+            seconds(round(one.wait_p95, 1)),
+            seconds(round(one.wait_max, 1)),
+            f"{one.node_hours:,.0f}",
+            f"{100 * one.utilization:.0f} %",
+            f"{one.launches:,}",
+            f"{one.finished:,} of {one.jobs:,}",
+        )
+        for name, one in found.items()
+    ]
+    rows.append(("offline bound", f"${bound:,.2f}", "1.00x", *["-"] * 7))
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(pairs))
+        for pairs in (list(zip(row, widths, strict=True)) for row in (head, *rows))
+    ]

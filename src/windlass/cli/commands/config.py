@@ -1,0 +1,215 @@
+"""``windlass config``: check a configuration, list every setting, import one from Ray or Iris."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from windlass.cli.ui.output import content, write
+from windlass.config import Config, ConfigError, read_config
+from windlass.config.build import misfits
+from windlass.core.model.quantities import format_money, format_needs
+from windlass.core.model.reasons import plural
+
+MOST_GROUPS = 20
+"""Groups that are shown; the summary fits on a screen."""
+
+WIDTH = 100
+
+
+@click.group("config")
+def command() -> None:
+    """Check, explain or import a configuration."""
+
+
+@command.command("check", epilog="Exit status: 0 it is right, 1 it is wrong.")
+@click.argument("file", metavar="FILE")
+def check(file: str) -> None:
+    """Read the configuration in FILE and say what it would do.
+
+    FILE is YAML or JSON, and - is standard input. Nothing that it names is opened. Every mistake is told at once, each
+    with its path.
+    """
+    try:
+        config = read_config(content(file), path="windlass.yaml" if file == "-" else file)
+        if wrong := misfits(config):
+            raise ConfigError(wrong)
+    except ConfigError as error:
+        _refuse(error)
+    write("\n".join(_summary(config, file)) + "\n")
+
+
+@command.command("reference")
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, for programs.")
+def reference(as_json: bool) -> None:
+    """List every setting with its default and its meaning."""
+    from windlass.config.reference import pages, settings
+
+    if as_json:
+        import json
+
+        write(json.dumps({"schema": "windlass.config-reference/v1", "settings": settings()}, indent=2) + "\n")
+        return
+    lines = []
+    for page in pages():
+        title = page.where or "top level"
+        lines += ["", title + f" (type: {page.type})" * bool(page.type)]
+        for name, key in page.form.keys.items():
+            unit = f" ({key.unit})" if key.unit else ""
+            lines.append(f"  {name}{unit}  [{key.default.replace('`', '')}]")
+            lines += wrap(key.meaning.replace("`", ""), WIDTH, initial_indent="      ", subsequent_indent="      ")
+    write("\n".join(lines[1:]) + "\n")
+
+
+@command.command("import", epilog="Exit status: 0 written to standard output, 1 the file is wrong.")
+@click.argument("file", metavar="FILE")
+@click.option("--from", "kind", type=click.Choice(["ray", "iris"]), help="What FILE is; else its keys tell.")
+def import_(file: str, kind: str | None) -> None:
+    """Turn a Ray cluster file, or an Iris file with scale_groups, into a configuration on standard output.
+
+    What could not be carried over stands in its comments, and on standard error.
+
+    \b
+    Example:
+      windlass config import cluster.yaml > windlass.yaml
+      windlass config check windlass.yaml
+    """
+    from windlass.config.importers.base import import_config
+
+    try:
+        imported = import_config(content(file), kind=kind)
+    except ConfigError as error:
+        _refuse(error)
+    for note in imported.notes:
+        click.echo(note, err=True)
+    write(imported.text)
+
+
+def _refuse(error: ConfigError) -> NoReturn:
+    for mistake in error.mistakes:
+        click.echo(mistake, err=True)
+    sys.exit(1)
+
+
+# -- the summary -----------------------------------------------------------------------------------------------------
+
+
+def _summary(config: Config, file: str) -> Iterator[str]:
+    from windlass.core.planner import plan
+
+    groups, providers = plural(len(config.settings.groups), "group"), plural(len(config.providers), "provider")
+    yield f"{file}: {groups}, {providers}, no mistakes"
+    yield ""
+    yield from _groups(config)
+    yield ""
+    answer = plan(config.empty_snapshot())
+    yield from _aligned(
+        [
+            ("at the least", _least(config, answer.launch, answer.hourly_cost.planned)),
+            ("at the most", _most(config)),
+            ("ceilings", _ceilings(config)),
+            ("chosen by", answer.strategy),
+            ("workload", f"{config.workload.type}{_told(config.workload.settings)}"),
+            ("providers", ", ".join(f"{name} ({one.type})" for name, one in config.providers.items())),
+            ("journal", _without_password(config.journal.location)),
+            ("leader", f"{config.leader.holder}, lease {config.leader.lease:g} s"),
+        ]
+    )
+    notes = list(_notes(config, sum(answer.launch.values())))
+    if notes:
+        yield ""
+        yield from notes
+
+
+def _groups(config: Config) -> Iterator[str]:
+    rows = [("group", "node", "hosts", "min", "max", "spare", "price", "provider")]
+    for one in config.settings.groups[:MOST_GROUPS]:
+        group = one.group
+        price = "-" if group.price is None else f"{format_money(group.price)}/h"
+        counts = (str(group.hosts), str(group.min), str(group.max), str(group.spare))
+        rows.append((group.name, format_needs(group.resources), *counts, price, one.provider))
+    yield from _aligned(rows)
+    if len(config.settings.groups) > MOST_GROUPS:
+        yield f"  and {len(config.settings.groups) - MOST_GROUPS} more"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _least(config: Config, launch: Mapping[str, int], cost: int) -> str:
+    bought = ", ".join(f"{count} {name}" for name, count in launch.items())
+    unpriced = sum(one.group.name in launch for one in config.settings.groups if one.group.price is None)
+    return f"{bought}: {_cost(cost, unpriced, len(launch))}" if bought else "nothing"
+
+
+def _cost(cost: int, unpriced: int, of: int) -> str:
+    """Dollars per hour, and for how many groups they are not known."""
+    if unpriced == of:
+        return "cost unknown, no group has a price"
+    return f"{format_money(cost)}/h" + f", and {plural(unpriced, 'group')} without a price" * bool(unpriced)
+
+
+def _most(config: Config) -> str:
+    slices = sum(one.group.max for one in config.settings.groups)
+    nodes = sum(one.group.max * one.group.hosts for one in config.settings.groups)
+    cost = sum(one.group.max * (one.group.price or 0) for one in config.settings.groups)
+    if config.settings.cluster.max_nodes is not None:
+        nodes = min(nodes, config.settings.cluster.max_nodes)
+    if config.settings.cluster.max_hourly_cost is not None:
+        cost = min(cost, config.settings.cluster.max_hourly_cost)
+    unpriced = sum(one.group.price is None for one in config.settings.groups)
+    return f"{plural(slices, 'slice')}, {plural(nodes, 'node')}: {_cost(cost, unpriced, len(config.settings.groups))}"
+
+
+def _ceilings(config: Config) -> str:
+    cluster, found = config.settings.cluster, []
+    if cluster.max_nodes is not None:
+        found.append(plural(cluster.max_nodes, "node"))
+    if cluster.max_hourly_cost is not None:
+        found.append(f"{format_money(cluster.max_hourly_cost)}/h")
+    if cluster.max_launching is not None:
+        found.append(f"{plural(cluster.max_launching, 'slice')} in flight")
+    return ", ".join(found) or "none over all groups"
+
+
+def _told(settings: Mapping[str, object]) -> str:
+    text = ", ".join(f"{key} {value}" for key, value in settings.items())
+    return f" ({text})" if text else ""
+
+
+def _without_password(location: str) -> str:
+    """A URL may hold a password, and a summary ends up in logs."""
+    if "://" not in location:
+        return location
+    try:
+        parts = urlsplit(location)
+        host = parts.hostname or ""
+    except ValueError:
+        return location.partition("://")[0] + "://..."
+    user = f"{parts.username}@" if parts.username else ""
+    return f"{parts.scheme}://{user}{host}{parts.path}"
+
+
+def _notes(config: Config, bought: int) -> Iterator[str]:
+    wanted = sum(max(one.group.min, one.group.spare) for one in config.settings.groups)
+    if bought < wanted:
+        yield f"note: min and spare ask for {plural(wanted, 'slice')}; the limits let {bought} be bought at first"
+    for one in config.settings.groups:
+        if not one.group.resources:
+            yield f"note: groups.{one.group.name}.resources is empty: nothing fits there"
+    used = {one.provider for one in config.settings.groups}
+    for name in config.providers:
+        if name not in used:
+            yield f"note: providers.{name} sells no group"
+    file = config.workload.settings.get("demands")
+    if isinstance(file, str) and not Path(file).is_file():
+        yield f"note: workload.demands is not there yet: {file}"

@@ -1,0 +1,85 @@
+"""What a terminal shows while the demo plays: machines, tasks, money, and the last things that happened and why."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from textwrap import wrap
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from windlass.control.record.costs import charged
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.report.events import Line
+from windlass.core.model.lifecycle import COSTLY, State
+
+LINES = 12
+"""The last lines of the story that are shown."""
+COLOURS = {State.READY: "green", State.LOST: "bold red", State.TERMINATING: "red"}
+
+
+@dataclass
+class Scene:
+    """All that is shown."""
+
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    chronicle: Chronicle = field(default_factory=Chronicle)
+    now: float = 0
+    lines: list[Line] = field(default_factory=list)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        book = self.chronicle.book
+        cost = sum(record.price for record in book.slices.values() if record.state in COSTLY) / 10**9
+        account = charged(self.chronicle.account, book, self.chronicle.stay, self.now).get("worker")
+        bill = account.dollars() if account else 0.0
+        total = max(1, self.waiting + self.running + self.done)
+        bar = "█" * (40 * self.done // total) + "▒" * (40 * self.running // total)
+        yield Text.assemble(
+            ("windlass demo  ", "bold"),
+            f"{bar:░<40} {self.done} done, {self.running} running, {self.waiting} waiting",
+            f"   ${cost:g}/h, ${bill:.4f} so far",
+        )
+        machines = Table.grid(padding=(0, 2))
+        for name in sorted(book.slices):
+            record = book.slices[name]
+            tasks = sum(node.tasks for node in record.nodes)
+            machines.add_row(
+                "  " + name,
+                Text(str(record.state), style=COLOURS.get(record.state, "yellow")),
+                "■" * tasks or "·",
+                Text(record.reason.why, style="dim", overflow="ellipsis", no_wrap=True),
+            )
+        for _ in range(4 - len(book.slices)):
+            machines.add_row("  ·", "", "", "")
+        yield machines
+        for line in self.lines[-LINES:]:
+            when = time.strftime("%H:%M:%S", time.localtime(line.at))
+            style = "bold cyan" if line.kind == "demo" else "bold red" if line.alarm else ""
+            code = f" [{line.code}]" if line.code else ""
+            yield Text(f"{when} {line.text}{code}", style=style, overflow="ellipsis", no_wrap=True)
+
+
+def live(scene: Scene) -> Any:
+    """The scene, drawn ten times a second."""
+    return Live(scene, refresh_per_second=10, transient=False, console=Console())
+
+
+def summary(facts: Iterable[tuple[str, str]]) -> Iterable[str]:
+    """The facts as lines with their names at the left."""
+    width = min(120, shutil.get_terminal_size((120, 24)).columns)
+    for name, text in facts:
+        if not name and not text.startswith("windlass"):
+            yield ""
+            yield text
+            continue
+        first, *more = [text] if text.startswith("windlass") else wrap(text, width - 12)  # a command is copied whole
+        yield f"  {name:<9} {first}"
+        yield from (f"{'':<12}{one}" for one in more)

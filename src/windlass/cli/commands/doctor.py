@@ -1,0 +1,260 @@
+"""``windlass doctor``: a checklist of everything that a cluster needs, each problem with its remedy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.observe_once import Sight, known, seen
+from windlass.cli.connection.open_journal import config_file, is_missing, leader_of, why_closed
+from windlass.cli.ui.checklist import Check, note, ok, problem
+from windlass.cli.ui.output import write
+from windlass.cli.ui.pages import grid, next_steps, printed, span
+from windlass.config import Config
+from windlass.config.build import misfits
+from windlass.control.record.journal_tables import SETTINGS, Chronicle
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
+from windlass.core.model.reasons import plural, seconds
+from windlass.journal import Journal, JournalError, Lease, open_journal
+
+SCHEMA: Final = "windlass.doctor/v1"
+LEAST_FREE: Final = 500 * 2**20
+"""Bytes: a busy journal grows by some tens of megabytes a day."""
+CLOCK_SLACK: Final = 2.0
+"""Seconds by which clocks may differ before it is told."""
+
+
+@click.command("doctor", epilog="Exit status: 0 all is well, 1 there is a problem.")
+@configured
+@click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
+def command(config: Config, as_json: bool) -> None:
+    """Check the configuration, the journal, the leader, every provider, the workload, and that nothing is leaked.
+
+    Everything is looked at and nothing is changed: it may be done beside a controller that runs.
+
+    \b
+    Example:
+      windlass doctor || echo something is wrong
+    """
+    checks = list(_checks(config))
+    bad = sum(one.verdict == "problem" for one in checks)
+    if as_json:
+        data = {"schema": SCHEMA, "ok": not bad, "checks": [one.to_dict() for one in checks]}
+        write(json.dumps(data, indent=2) + "\n")
+    else:
+        write(printed(_page(checks, bad)))
+    sys.exit(1 if bad else 0)
+
+
+def _checks(config: Config) -> Iterator[Check]:
+    wrong = misfits(config)
+    for text in wrong:
+        yield problem("configuration", text, f"change it in {config_file()}, then: windlass config check")
+    if not wrong:
+        groups = plural(len(config.settings.groups), "group")
+        yield ok("configuration", f"{config_file()} is right: {groups}, {plural(len(config.providers), 'provider')}")
+    yield from _disk(config)
+    before: Chronicle | None = None
+    try:
+        with open_journal(config.journal.location, create=False) as journal:
+            yield from _journal(journal)
+            yield from _leader(journal)
+            before = known(config)
+            running = before.settings.get(SETTINGS)
+            if running is not None and running != config.settings:
+                text = "the controller goes by other settings than the file says"
+                yield note("settings", text, "its log tells why the file was refused; windlass run reads it anew")
+    except JournalError as error:
+        yield problem("journal", *_closed(config, error))
+    if not wrong:
+        yield from _sources(config, before)
+    if before is not None:
+        yield from _slices(before)
+
+
+# -- the journal and who leads -------------------------------------------------------------------------------------
+
+
+def _disk(config: Config) -> Iterator[Check]:
+    location = config.journal.location
+    if location == ":memory:" or "://" in location:
+        return
+    place = Path(location)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    text = f"{_size(free)} free where the journal is"
+    if free < LEAST_FREE:
+        yield problem("disk", text, f"make room: without it nothing can be decided ({_size(LEAST_FREE)} at the least)")
+    else:
+        yield ok("disk", text)
+
+
+def _journal(journal: Journal) -> Iterator[Check]:
+    health, now = journal.health(), time.time()
+    for text in health.problems:
+        yield problem("journal", text, "restore it from a backup; or move it away, and what runs is adopted anew")
+    if health.ok:
+        yield ok("journal", f"{health.location}: {plural(health.records, 'record')}, {_size(health.size)}")
+    newest = next(journal.read(newest_first=True, limit=1), None)
+    lease = journal.lease()
+    ahead = max(0.0 if newest is None else newest.at - now, _clock_ahead(lease, now))
+    if ahead > CLOCK_SLACK:
+        whose = "of the database" if journal.own_clock else "of the controller"
+        text = f"the clock {whose}, or ours, is wrong: what it wrote is {span(ahead)} in the future"
+        yield problem("clock", text, "set both clocks by NTP")
+    else:
+        yield ok("clock", "nothing in the journal is in the future")
+
+
+def _clock_ahead(lease: Lease | None, now: float) -> float:
+    """By how much the clock that judges the lease is ahead of ours at the least: nobody is granted more than a ttl."""
+    return 0.0 if lease is None else lease.expires_at - lease.ttl - now
+
+
+def _leader(journal: Journal) -> Iterator[Check]:
+    now = time.time()
+    leader = leader_of(journal, now)
+    if leader.alive:
+        yield ok("leader", f"{leader.holder} leads, epoch {leader.epoch}")
+        return
+    start = f"start one: windlass run {config_file()}"
+    if leader.seen_at is None:
+        yield note("leader", "no controller has run yet", start)
+    elif leader.holder is None:
+        yield note("leader", f"no controller runs; the last one stopped {span(now - leader.seen_at)} ago", start)
+    else:
+        text = f"{leader.holder} has lost its lease without giving it back; last seen {span(now - leader.seen_at)} ago"
+        yield problem("leader", text, f"see why it died, and {start}")
+
+
+def _closed(config: Config, error: JournalError) -> tuple[str, str]:
+    """What is wrong with a journal that cannot be opened, and what helps."""
+    if is_missing(config):
+        return (
+            f"there is no journal at {config.journal.location} yet",
+            f"start a controller: windlass run {config_file()}",
+        )
+    return why_closed(config, error), f"check journal in {config_file()}"
+
+
+# -- what shows ----------------------------------------------------------------------------------------------------
+
+
+def _sources(config: Config, before: Chronicle | None) -> Iterator[Check]:
+    sight = seen(config, remembered=before is not None)
+    look, limit = sight.look, seconds(config.settings.policy.observe_timeout)
+    for name, many in look.instances.items():
+        where, trouble = f"provider {name}", look.troubles.get(f"provider {name}")
+        if many is None or trouble:
+            yield problem(where, trouble or f"gave no answer within {limit}", _source_remedy(config, name, sight))
+        else:
+            yield ok(where, f"lists {plural(len(many), 'instance')} of ours")
+    if look.work is None or "workload" in look.troubles:
+        text = look.troubles.get("workload", f"gave no answer within {limit}")
+        yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
+    else:
+        tasks = sum(one.count for one in look.work.demand.values())
+        yield ok("workload", f"{plural(len(look.work.node), 'node')} joined, {plural(tasks, 'task')} waiting")
+    for mistake in look.mistakes:
+        yield note("workload", f"left out: {mistake}", "correct the demand where it was made")
+    if before is not None:
+        yield from _leaks(config, sight, before)
+
+
+def _source_remedy(config: Config, name: str, sight: Sight) -> str:
+    kind = config.providers[name].type
+    if name in sight.denied:
+        return f"give this user credentials for {name} ({kind}), and look again"
+    return f"check providers.{name} ({kind}) in {config_file()}; until it answers nothing is released"
+
+
+def _leaks(config: Config, sight: Sight, before: Chronicle) -> Iterator[Check]:
+    """Instances without a record, and records without an instance. Both must hold before and after the look: a
+    controller that runs launches and ends meanwhile."""
+    after, listed, found = sight.chronicle.book, set[str](), False
+    for name, many in sight.look.instances.items():
+        ours = set(many or ())
+        listed |= ours
+        for slice_id in sorted(ours - after.slices.keys() - after.gone.keys()):
+            found = True
+            text = f"{slice_id} is listed by {name} with our tag, and has no record"
+            yield problem("leaked", text, "a controller takes it over at its next pass: windlass run")
+    missing = [
+        one
+        for one in after.slices.values()
+        if one.id in before.book.slices
+        and one.id not in listed
+        and sight.look.instances.get(one.provider) is not None
+        and _should_show(before.book.slices[one.id])
+        and _should_show(one)
+    ]
+    for one in sorted(missing, key=lambda one: one.id):
+        found = True
+        lost = f"a controller counts it as lost after {seconds(config.settings.policy.vanish_timeout)}"
+        text = f"{one.id} is {one.state} by the journal, and {one.provider} does not list it"
+        yield problem("missing", text, f"{lost}: windlass why {one.id}")
+    if not found:
+        yield ok("leaks", "every instance has a record, and every record that should has an instance")
+
+
+def _should_show(record: SliceRecord) -> bool:
+    return record.seen and record.state in OFFERING | RECALLABLE
+
+
+def _slices(chronicle: Chronicle) -> Iterator[Check]:
+    held = [one for one in chronicle.book.slices.values() if one.quarantine]
+    stuck = [one for one in chronicle.book.slices.values() if one.state == State.TERMINATE_FAILED]
+    for one in held:
+        text = f"{one.id} is quarantined as {one.state}: {one.quarantine}"
+        yield problem("slice", text, f"end it at {one.provider} by hand, if nothing runs there; windlass why {one.id}")
+    for one in stuck:
+        text = f"{one.id} cannot be ended: {one.reason.why}"
+        remedy = f"it is tried again for ever, and costs money; end it at {one.provider} by hand"
+        yield problem("slice", text, remedy)
+    calls = {name: text for name, text in chronicle.sighted.trouble.items() if name.startswith("slice ")}
+    for name, text in sorted(calls.items()):
+        yield problem("calls", f"{name}: {text}", f"windlass why {name.removeprefix('slice ')}")
+    if not held and not stuck and not calls:
+        live = [one for one in chronicle.book.slices.values() if one.state in COUNTED]
+        coming = sum(one.state in IN_FLIGHT for one in live)
+        yield ok("slices", f"{plural(len(live), 'slice')}, {coming} of them coming; none is stuck")
+    for subject, by in sorted(chronicle.book.frozen.items()):
+        what = "everything" if subject == "*" else subject
+        yield note("frozen", f"{what} is frozen by {by}", "windlass resume" + ("" if subject == "*" else f" {subject}"))
+
+
+# -- for people ----------------------------------------------------------------------------------------------------
+
+_STYLES: Final = {"ok": "green", "problem": "bold red", "note": "yellow"}
+
+
+def _page(checks: list[Check], bad: int) -> Iterator[RenderableType]:
+    table = grid("-", "-", "fold")
+    for one in checks:
+        remedy = f"\n-> {one.remedy}" if one.remedy else ""
+        table.add_row(Text(one.verdict, style=_STYLES[one.verdict]), one.about, f"{one.text}{remedy}")
+    yield table
+    yield Text(f"\n{plural(bad, 'problem')}" if bad else "\nall is well", style="bold red" if bad else "bold green")
+    if any(one.about == "journal" and one.verdict == "problem" for one in checks):
+        yield next_steps("windlass plan --live")
+    else:
+        yield next_steps("windlass status", "windlass events")
+
+
+def _size(amount: int) -> str:
+    for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
+        if amount >= 2**power:
+            return f"{amount / 2**power:.1f} {unit}"
+    return f"{amount} bytes"

@@ -1,0 +1,95 @@
+"""``windlass drain``: empty a slice and give it back, without ending what runs there."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.open_journal import opened, stop, unknown_name
+from windlass.cli.connection.send_order import SCHEMA, Outcome, nothing_to_do, ordered, tell
+from windlass.config import Config
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.report.current import chronicle_of
+from windlass.control.report.history import life_of
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import ENDING
+from windlass.core.model.reasons import Code, plural
+
+
+@click.command("drain", epilog="Exit status: 0 it is drained, or will be; 1 there is no such slice.")
+@configured
+@click.argument("slice_id", metavar="SLICE")
+@click.option("--undo", is_flag=True, help="Take the order back, as long as the slice is not being ended.")
+@click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
+def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
+    """Place nothing new on SLICE, wait for what runs there, and give it back.
+
+    Running work is waited for, however long it takes. A slice that is needed by its group's min is replaced.
+
+    \b
+    Examples:
+      windlass drain gpu-3-17
+      windlass drain --undo gpu-3-17
+    """
+    with opened(config) as journal:
+        chronicle = chronicle_of(journal)
+        record = chronicle.book.slices.get(slice_id)
+        if record is None:
+            life = life_of(journal, slice_id)
+            if life is not None:
+                stop(f"{slice_id} is {life.last.state} since a while; windlass why {slice_id} tells why")
+            stop(unknown_name(slice_id, "slice", chronicle.book.slices))
+        said = _undone_already(record) if undo else _drained_already(record)
+        if said is not None:
+            outcome = nothing_to_do("undrain" if undo else "drain", slice_id, said)
+        elif undo:
+            outcome = ordered(journal, "undrain", [slice_id], lambda after: _kept(after, slice_id), _stays(slice_id))
+        else:
+            wish = f"{slice_id} will be drained"
+            outcome = ordered(journal, "drain", [slice_id], lambda after: _goes(after, slice_id), wish)
+    tell(outcome, as_json, *_steps(outcome, slice_id, undo))
+
+
+def _steps(outcome: Outcome, slice_id: str, undo: bool) -> list[str]:
+    found = [f"windlass why {slice_id}"]
+    if not undo and outcome.heard is not None:
+        found.append(f"windlass drain --undo {slice_id}")
+    return [*found, f"windlass events --follow --subject {slice_id}"]
+
+
+def _stays(slice_id: str) -> str:
+    return f"the order to drain {slice_id} will be taken back"
+
+
+def _drained_already(record: SliceRecord) -> str | None:
+    if record.state in ENDING:
+        return f"{record.id} is {record.state} already: {record.reason.why}"
+    if record.leaving is not None:
+        return f"{record.id} is {record.state} and must go already: {record.leaving.why}"
+    return None
+
+
+def _undone_already(record: SliceRecord) -> str | None:
+    if record.state in ENDING:
+        return f"it is too late: {record.id} is {record.state}"
+    if record.leaving is None:
+        return f"nobody asked to drain {record.id}; it is {record.state}"
+    if record.leaving.code != Code.MANUAL:
+        return f"{record.id} must go, and not by an order: {record.leaving.why}"
+    return None
+
+
+def _goes(chronicle: Chronicle, slice_id: str) -> str:
+    record = chronicle.book.slices.get(slice_id)
+    if record is None or record.state in ENDING:
+        return f"{slice_id} was empty, and is {'gone' if record is None else record.state}"
+    tasks = sum(node.tasks for node in record.nodes)
+    waits = f"{plural(tasks, 'task')} running there, waited for without a limit" if tasks else "nothing runs there"
+    return f"{slice_id} takes no new work ({record.state}); {waits}"
+
+
+def _kept(chronicle: Chronicle, slice_id: str) -> str:
+    record = chronicle.book.slices.get(slice_id)
+    if record is None or record.state in ENDING:
+        return f"it was too late: {slice_id} is {'gone' if record is None else record.state}"
+    return f"{slice_id} stays; it is {record.state}"

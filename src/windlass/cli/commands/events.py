@@ -1,0 +1,121 @@
+"""``windlass events``: what happened, in sentences, from the journal."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final
+
+import click
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.open_journal import opened
+from windlass.cli.ui.instants import read_instant
+from windlass.cli.ui.output import write
+from windlass.cli.ui.pages import next_steps, plain
+from windlass.config import Config
+from windlass.control.record.journal_tables import IS
+from windlass.control.report.events import TOLD, Line, lines
+from windlass.control.report.history import group_in
+from windlass.journal import Journal, Record
+
+SCHEMA: Final = "windlass.event/v1"
+LIMIT: Final = 50
+EVERY: Final = 0.3
+"""Seconds between two looks for what is new: one row is read."""
+
+
+@click.command("events", epilog="Exit status: 0 told, or stopped by Ctrl-C; 1 the configuration or journal is wrong.")
+@configured
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
+@click.option(
+    "--since", callback=read_instant, metavar="TIME", help="From then on: 14:02, 2026-03-01T14:02, '10m ago'."
+)
+@click.option("--subject", metavar="NAME", help="Only what is about this slice, demand or group.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help=f"The last N lines.  [default: {LIMIT}; with --since all]",
+)
+@click.option("--json", "as_json", is_flag=True, help=f"One JSON object per line, for programs: {SCHEMA}.")
+def command(
+    config: Config, follow: bool, since: float | None, subject: str | None, limit: int | None, as_json: bool
+) -> None:
+    """Tell what happened, the oldest first: launches, states of slices, who waits, troubles, orders; each with why.
+
+    \b
+    Examples:
+      windlass events --follow
+      windlass events --since '1h ago' --subject gpu
+      windlass events --limit 1000 --json | jq 'select(.alarm)'
+    """
+    if limit is None and since is None:
+        limit = LIMIT
+    with opened(config) as journal:
+        upto = journal.last_seq()
+        for line in _last(journal, upto, since, subject, limit):
+            write(_shown(line, as_json))
+        if follow:
+            try:
+                for line in _following(journal, upto, subject):
+                    write(_shown(line, as_json))
+            except KeyboardInterrupt:
+                return
+    if not as_json:
+        about = f" --subject {subject}" if subject else ""
+        steps = [f"windlass why {subject}"] if subject else []
+        write(plain([next_steps(f"windlass events --follow{about}", *steps, "windlass status")]))
+
+
+def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[Line]:
+    """The last lines, the oldest first. Read backwards pass by pass, so that a long journal costs no more."""
+    found: list[Line] = []
+    records = journal.read(upto=upto, kinds=TOLD, since=since, newest_first=True)
+    for _, together in groupby(_about(records, subject), key=lambda record: record.at):
+        if limit is not None and len(found) >= limit:
+            break
+        found += reversed(list(lines(reversed(list(together)))))
+    return (found if limit is None else found[:limit])[::-1]
+
+
+def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[Line]:
+    """What is new, for ever."""
+    while True:
+        time.sleep(EVERY)
+        upto = journal.last_seq()
+        if upto > seq:
+            yield from lines(_about(journal.read(seq, upto=upto, kinds=TOLD), subject))
+            seq = upto
+
+
+def _about(records: Iterable[Record], name: str | None) -> Iterator[Record]:
+    """Those about a slice, a demand or a group; what is about a slice is about its group, too."""
+    for record in records:
+        if name is None or record.subject == name or name in _concerned(record):
+            yield record
+
+
+def _concerned(record: Record) -> Iterable[str]:
+    data: Any = record.data
+    match record.kind:
+        case "launch":
+            return tuple(data.get("slices", ()))
+        case "slice" if IS in data:
+            return (data[IS]["group"],)
+        case "refused":
+            return (group_in(record.subject),)
+        case "trouble":
+            return (record.subject.partition(" ")[2],)
+        case _:
+            return ()
+
+
+def _shown(line: Line, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"schema": SCHEMA, **line.to_dict()}) + "\n"
+    from .run import shown
+
+    return shown(line) + "\n"

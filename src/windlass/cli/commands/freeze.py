@@ -1,0 +1,60 @@
+"""``windlass freeze``: nothing is launched or released any more, in a group or at all."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.open_journal import opened, stop, unknown_name
+from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, tell
+from windlass.config import Config
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.report.current import chronicle_of
+from windlass.control.state.fleet import EVERY_GROUP
+
+
+@click.command("freeze", epilog="Exit status: 0 it is frozen, or will be; 1 there is no such group.")
+@configured
+@click.argument("group", metavar="[GROUP]", required=False)
+@click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
+def command(config: Config, group: str | None, as_json: bool) -> None:
+    """Launch and release nothing of GROUP, or of any group, until windlass resume.
+
+    Work that runs goes on, and work is still placed on what is there. The order is kept in the journal, over restarts.
+
+    \b
+    Examples:
+      windlass freeze gpu
+      windlass freeze
+    """
+    subject = group or EVERY_GROUP
+    with opened(config) as journal:
+        chronicle = chronicle_of(journal)
+        known = groups_of(config, chronicle)
+        if group is not None and group not in known:
+            stop(unknown_name(group, "group", known))
+        by = chronicle.book.frozen.get(subject)
+        if by is not None:
+            outcome = nothing_to_do("freeze", subject, f"{called(subject)} is frozen already, by {by}")
+        else:
+            wish = f"{called(subject)} will be frozen"
+            outcome = ordered(journal, "freeze", [subject], lambda after: _became(after, subject), wish)
+    undo = f"windlass resume {group}" if group else "windlass resume"
+    tell(outcome, as_json, "windlass status", undo)
+
+
+def _became(chronicle: Chronicle, subject: str) -> str:
+    by = chronicle.book.frozen.get(subject)
+    if by is None:
+        return f"{called(subject)} was frozen, and was resumed at once by somebody else"
+    return f"{called(subject)} is frozen by {by}: nothing is launched or released"
+
+
+def called(subject: str) -> str:
+    return "everything" if subject == EVERY_GROUP else subject
+
+
+def groups_of(config: Config, chronicle: Chronicle) -> set[str]:
+    """Groups of the configuration, and those that something is still left of."""
+    left = {record.group for record in chronicle.book.slices.values()}
+    return {*config.settings.by_name, *left, *(name for name in chronicle.book.frozen if name != EVERY_GROUP)}

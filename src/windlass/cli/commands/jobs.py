@@ -1,0 +1,55 @@
+"""``windlass jobs``: what became of the commands in the queue."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+from rich.console import RenderableType
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.ui.output import write
+from windlass.cli.ui.pages import headed, indented, next_steps, printed
+from windlass.config import Config
+from windlass.core.model.reasons import plural
+from windlass.workloads.queue.database import QueueError
+from windlass.workloads.queue.store import Job, Queue
+
+from .submit import job_data, queue_directory
+
+SCHEMA = "windlass.jobs/v1"
+MOST = 30
+"""Jobs that are shown, the newest; all of them are in the JSON."""
+
+
+@click.command("jobs")
+@configured
+@click.option("--json", "as_json", is_flag=True, help="All jobs as JSON, for programs.")
+def command(config: Config, as_json: bool) -> None:
+    """Tell what became of every job in the queue: how many of its tasks wait, run, are done, or have failed."""
+    try:
+        queue = Queue(queue_directory(config), create=False)
+        try:
+            jobs = queue.jobs()
+        finally:
+            queue.close()
+    except QueueError as error:
+        click.echo(f"{error}. Put something in: windlass submit -- COMMAND", err=True)
+        sys.exit(1)
+    if as_json:
+        told = [job_data(job, queue.directory) for job in jobs]
+        write(json.dumps({"schema": SCHEMA, "jobs": told}, indent=2) + "\n")
+    else:
+        write(printed(_page(jobs, str(queue.directory / "logs"))))
+
+
+def _page(jobs: list[Job], logs: str) -> list[RenderableType]:
+    table = headed("job", "tasks>", "waiting>", "running>", "done>", "failed>")
+    for job in jobs[-MOST:]:
+        table.add_row(job.name, *map(str, (job.tasks, job.waiting, job.running, job.done, job.failed)))
+    failed = sum(job.failed for job in jobs)
+    told = f"{plural(len(jobs), 'job')}, {plural(failed, 'task')} failed; what they wrote is in {logs}"
+    waiting = next((job.name for job in jobs if job.waiting), None)
+    steps = [f"windlass why {waiting}"] if waiting else []
+    return [told, indented(table), next_steps(*steps, "windlass status")]

@@ -1,0 +1,120 @@
+"""``windlass plan``: read one scenario, or look at a live cluster, and print the plan."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from windlass._gc_pause import uncollected
+from windlass.cli.ui.output import content, write
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
+from windlass.scenario import ScenarioError, read_scenario
+
+CONFIG = "windlass.yaml"
+
+
+@click.command(
+    "plan", epilog="Exit status: 0 planned, 1 the file is wrong; with --detailed-exitcode: 2 there is something to do."
+)
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--live", is_flag=True, help="Look at the cluster of a configuration instead of reading FILE.")
+@click.option(
+    "-c",
+    "--config",
+    "config_file",
+    metavar="FILE",
+    default=CONFIG,
+    envvar="WINDLASS_CONFIG",
+    show_default=True,
+    show_envvar=True,
+    help="With --live: the configuration of the cluster.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if there is nothing to do, with 2 if there is.")
+def command(file: str | None, live: bool, config_file: str, as_json: bool, detailed_exitcode: bool) -> None:
+    """Show what would be done about the scenario in FILE, or about a live cluster, and why.
+
+    FILE is YAML or JSON, and - is standard input. Nothing is changed and nothing is asked: no cluster, no account and
+    no network are needed.
+
+    With --live, the providers and the workload of a configuration are looked at, and the journal is read. Nothing is
+    changed or written then, either: it may be done beside a controller that runs, and before the first one does.
+
+    \b
+    Examples:
+      windlass plan cluster.yaml
+      windlass plan cluster.yaml --json | jq .launch
+      generate-scenario | windlass plan -
+      windlass plan cluster.yaml --detailed-exitcode > /dev/null || echo changes
+      windlass plan --live
+    """
+    if live == (file is not None):
+        raise click.UsageError("give the FILE of a scenario, or --live to look at the cluster of a configuration")
+    with uncollected():
+        snapshot = _live(config_file) if file is None else _read(file)
+
+        from windlass.core.planner import plan
+
+        answer = plan(snapshot)
+        _tell(answer, snapshot, _source(file, config_file), as_json)
+    if detailed_exitcode and answer.changes:
+        sys.exit(2)
+
+
+def _tell(answer: Plan, snapshot: Snapshot, source: str, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        write(json.dumps(answer.to_dict(), indent=2) + "\n")
+    else:
+        from windlass.cli.ui.plan_page import page
+
+        write(page(answer, snapshot, source))
+
+
+def _source(file: str | None, config_file: str) -> str:
+    """The words of the command after ``windlass plan``, to be given again."""
+    if file is not None:
+        return file
+    return "--live" if config_file == CONFIG else f"--live -c {config_file}"
+
+
+def _read(file: str) -> Snapshot:
+    try:
+        return read_scenario(content(file))
+    except ScenarioError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+        sys.exit(1)
+
+
+def _live(config_file: str) -> Snapshot:
+    """What the planner sees of a cluster now. A provider in trouble is told; without a workload nothing is planned."""
+    from windlass.cli.connection.config_option import load
+    from windlass.cli.connection.observe_once import seen
+    from windlass.config import ConfigError
+    from windlass.control.reconcile.apply_plan import snapshot_of
+    from windlass.journal import JournalError
+
+    config = load(config_file)
+    try:
+        sight = seen(config)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+        sys.exit(1)
+    except JournalError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    for name, trouble in sorted(sight.look.troubles.items()):
+        more = "" if name == "workload" else "; nothing is released while it is unknown"
+        click.echo(f"{name} is in trouble: {trouble}{more}", err=True)
+    for mistake in sight.look.mistakes:
+        click.echo(f"left out: {mistake}", err=True)
+    if sight.look.work is None:
+        click.echo("without its workload nothing can be planned; windlass doctor looks at all of it", err=True)
+        sys.exit(1)
+    work = sight.look.work
+    return snapshot_of(sight.fold.book, work.demand.values(), work.request.values(), config.settings, sight.now)

@@ -1,0 +1,294 @@
+"""``windlass replay``: what was recorded, decided again; or what it would have come to under other settings."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windlass import __version__
+from windlass.cli.commands.simulate.trace import progress
+from windlass.cli.connection.open_journal import stop
+from windlass.cli.ui.instants import read_instant
+from windlass.cli.ui.output import content, write
+from windlass.config import ConfigError
+from windlass.config.from_journal import changed_settings
+from windlass.control.replay import Difference, Replay, Unreadable, replayed
+from windlass.control.settings import Settings
+from windlass.core.model.reasons import plural, seconds
+from windlass.journal import Journal, JournalError, open_journal
+from windlass.sim.trace.charts import curves, page
+from windlass.sim.trace.metrics import Sample
+from windlass.sim.whatif.history import Happened
+from windlass.sim.whatif.recording import recording_of
+from windlass.sim.whatif.rerun import modelled
+
+SCHEMA = "windlass.replay/v1"
+SHOWN = 400
+"""Letters of a record that are shown; all of it is in the JSON."""
+COLUMNS = ("in truth", "model as recorded", "model as changed")
+
+
+@click.command(
+    "replay",
+    epilog="Exit status: 0 every decision is the same, or the what-if is told; 1 one is not, or a file is wrong.",
+)
+@click.argument("address", metavar="JOURNAL")
+@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="What if a setting were other: gpu.max=8.")
+@click.option(
+    "--policy", "policy_file", metavar="FILE", help="What if this piece of a configuration were laid over it."
+)
+@click.option(
+    "--since",
+    callback=read_instant,
+    metavar="TIME",
+    help="Only what was recorded from then on: '7d ago', 2026-03-01T14:02 or 14:02.  [default: all of it]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the model: the same seed gives the same run.")
+@click.option(
+    "--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time, in truth and in the model."
+)
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
+def command(
+    address: str,
+    changes: tuple[str, ...],
+    policy_file: str | None,
+    since: float | None,
+    seed: int,
+    picture: str | None,
+    as_json: bool,
+) -> None:
+    """Make every decision in JOURNAL again, from what was known then, and check that it is the same, byte for byte.
+
+    With --set or --policy: what would it have come to under other settings? The recorded work runs in a simulated cloud
+    with the boot times and refusals of the journal, once under the recorded settings, so that you see how good the
+    model is, and once under the changed ones. Nothing but the journal is read, and nothing in it is changed.
+
+    \b
+    Examples:
+      windlass replay .windlass/journal.db
+      windlass replay .windlass/journal.db --set gpu.scale_down.idle_timeout=30m --picture replay.html
+      windlass replay .windlass/journal.db --since '7d ago' --set gpu.max=8
+    """
+    policy = content(policy_file) if policy_file is not None else None
+    try:
+        with open_journal(address, create=False) as journal:
+            if not journal.last_seq():
+                stop(f"{address}: nothing is recorded in it yet")
+            if changes or policy is not None or picture:
+                asked = _Asked(address, changes, policy, since, seed, quiet=as_json)
+                code = _what_if(journal, asked, picture)
+            else:
+                code = _exactly(journal, address, since, as_json=as_json)
+    except (JournalError, Unreadable) as error:
+        stop(_why_not(address, str(error)))
+    except ConfigError as error:
+        stop("\n".join(error.mistakes))
+    sys.exit(code)
+
+
+def _why_not(address: str, told: str) -> str:
+    if Path(address).suffix in (".yaml", ".yml"):
+        return f"{address}: is a configuration; give its journal, such as .windlass/journal.db"
+    return told
+
+
+# -- the same decisions --------------------------------------------------------------------------------------------
+
+
+def _exactly(journal: Journal, address: str, since: float | None, *, as_json: bool) -> int:
+    found = replayed(journal, since=since)
+    if since is not None and not found.passes and not found.unmarked:
+        stop(f"{address}: nothing was recorded in it since {_when(since)}")
+    if as_json:
+        write(json.dumps(_data(address, found, None), indent=2) + "\n")
+    else:
+        is_cut = bool(found.began_at) and (since is None or journal.latest_state(since) is None)
+        write("\n".join(_page(address, found, is_cut=is_cut)) + "\n")
+    return 1 if found.differing or not found.passes else 0
+
+
+def _data(address: str, found: Replay, what_if: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "journal": address,
+        "since": found.since,
+        "until": found.until,
+        "passes": found.passes,
+        "decisions": found.decisions,
+        "differing": found.differing,
+        "first": asdict(found.first) if found.first is not None else None,
+        "unmarked": found.unmarked,
+        "began_at": found.began_at,
+        "versions": found.versions,
+        "what_if": what_if,
+    }
+
+
+def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
+    """``is_cut``: whether what was asked for goes back further than the journal does."""
+    if is_cut:
+        yield f"It begins with the state that was saved at record {found.began_at}: what was before is compacted away."
+    if found.unmarked:
+        yield (
+            f"{_passes(found.unmarked)} cannot be made again: an older version, or a shadow, recorded them without all "
+            "that a pass depends on."
+        )
+    if not found.passes or found.since is None or found.until is None:
+        yield f"{address}: there is no pass in it that can be made again; those of this version can."
+        return
+    if found.unmarked:
+        yield f"Those from {_when(found.since)} on can."
+    span = seconds(round(found.until - found.since))
+    told = f"{address}: {_passes(found.passes)} over {span}, {plural(found.decisions, 'decision')}"
+    if found.first is None:
+        yield f"{told}, all the same"
+        yield ""
+        yield f"next: windlass replay {address} --set GROUP.max=N"
+        return
+    yield f"{told}; {_passes(found.differing)} came out otherwise"
+    yield ""
+    yield from _told(found.first)
+    if found.versions and set(found.versions) != {__version__}:
+        yield f"They were recorded by windlass {', '.join(found.versions)}; this is {__version__}."
+
+
+def _told(one: Difference) -> Iterator[str]:
+    yield f"the first is pass {one.number}, at {_when(one.at)}, record {one.seq}"
+    yield f"  recorded  {_short(one.recorded)}"
+    yield f"  now       {_short(one.again)}"
+
+
+def _passes(count: int) -> str:
+    return f"{count:,} {'pass' if count == 1 else 'passes'}"
+
+
+def _short(text: str) -> str:
+    return (text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...") or "nothing"
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+# -- what if -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a what-if is about."""
+
+    address: str
+    changes: tuple[str, ...]
+    policy: bytes | None
+    since: float | None
+    seed: int
+    quiet: bool
+
+    def changed(self, settings: Settings) -> Settings:
+        return changed_settings(settings, changes=self.changes, policy=self.policy, path=self.address)
+
+    def changed_then(self) -> Callable[[Settings], Settings]:
+        """For settings of an earlier time, each worked out once: a group that was not there then cannot be changed."""
+        was: Settings | None = None
+        then: Settings | None = None
+
+        def change(settings: Settings) -> Settings:
+            nonlocal was, then
+            if settings is not was or then is None:
+                was = then = settings
+                with suppress(ConfigError):
+                    then = self.changed(settings)
+            return then
+
+        return change
+
+
+def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
+    recording = recording_of(journal, asked.since)
+    if recording is None:
+        then = "" if asked.since is None else f" since {_when(asked.since)}"
+        stop(f"{asked.address}: too little is recorded in it{then} to ask what if: there is at most one instant")
+    changed = asked.changed(recording.settings)
+    decided = replayed(journal, settings=asked.changed_then(), since=asked.since)
+    found: list[tuple[Happened, list[Sample]]] = [(recording.happened, list(recording.samples))]
+    for settings in (recording.settings, changed) if changed != recording.settings else (recording.settings,):
+        with progress(enabled=not asked.quiet) as came_to:
+            happened, samples = modelled(recording, settings, seed=asked.seed, came_to=came_to)
+        found.append((happened, list(samples)))
+    assumptions = recording.told_of(changed)
+    columns = dict(zip(COLUMNS, found, strict=False))
+    table = list(_table({name: one for name, (one, _) in columns.items()}))
+    if picture:
+        parts = [part for name, (_, samples) in columns.items() for part in (f"<h1>{name}</h1>", *curves(samples))]
+        facts = [(row[0], " | ".join(row[1:])) for row in _rows({name: one for name, (one, _) in columns.items()})]
+        Path(picture).write_text(page(f"{asked.address}: {' | '.join(columns)}", facts, parts), encoding="utf-8")
+    if asked.quiet:
+        names = ("recorded", "model_as_recorded", "model_as_changed")
+        what_if = {
+            "changes": list(asked.changes),
+            "seed": asked.seed,
+            **dict.fromkeys(names),
+            **{name: one.to_dict() for name, (one, _) in zip(names, found, strict=False)},
+            "assumptions": list(assumptions),
+        }
+        write(json.dumps(_data(asked.address, decided, what_if), indent=2) + "\n")
+        return 0
+    lines = [*table, "", *_otherwise(decided, same=changed == recording.settings), "", "Assumed in the model:"]
+    lines += [f"  - {one}" for one in assumptions]
+    write("\n".join([*lines, *([f"picture: {picture}"] if picture else [])]) + "\n")
+    return 0
+
+
+def _otherwise(decided: Replay, *, same: bool) -> Iterator[str]:
+    """When the changed settings would first have done something else, from what was known then."""
+    if same:
+        yield "The settings are the recorded ones."
+    elif not decided.passes:
+        yield "Where it would first have decided otherwise cannot be told: an older version recorded it."
+    elif decided.first is None:
+        yield f"From what was known then, it would have done the same in each of {_passes(decided.passes)}."
+    else:
+        share = f"{decided.differing:,} of {_passes(decided.passes)}"
+        yield f"From what was known then, it would have done something else in {share};"
+        yield from _told(decided.first)
+
+
+Row = tuple[str, ...]
+
+
+def _rows(columns: dict[str, Happened]) -> Iterator[Row]:
+    def row(name: str, shown: Callable[[Happened], str]) -> Row:
+        return (name, *(shown(one) for one in columns.values()))
+
+    digits = 2 if max(one.dollars for one in columns.values()) >= 1 else 4
+    yield row("cost", lambda one: f"${one.dollars:,.{digits}f}")
+    for kind in next(iter(columns.values())).accounts:
+        if any(one.accounts[kind] for one in columns.values()):
+            yield (f"  {kind}", *(f"${one.accounts[kind]:,.{digits}f}" for one in columns.values()))
+    yield row("node-hours", lambda one: f"{one.node_hours:,.1f}")
+    yield row("with work", lambda one: f"{100 * one.utilization:.1f} %")
+    yield row("wait p50", lambda one: seconds(round(one.wait_p50, 1)))
+    yield row("wait p95", lambda one: seconds(round(one.wait_p95, 1)))
+    yield row("wait max", lambda one: seconds(round(one.wait_max, 1)))
+    yield row("tasks", lambda one: f"{one.tasks:,}")
+    yield row("  still waiting", lambda one: f"{one.waiting:,}")
+    yield row("launches", lambda one: f"{one.launches:,}")
+    yield row("  refused", lambda one: f"{one.refused:,}")
+    yield row("stops", lambda one: f"{one.stops:,}")
+
+
+def _table(columns: dict[str, Happened]) -> Iterator[str]:
+    hours = next(iter(columns.values())).hours
+    rows: list[Row] = [(f"in {seconds(round(3600 * hours))}", *columns), *_rows(columns)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        yield "   ".join(cells)

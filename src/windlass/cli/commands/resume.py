@@ -1,0 +1,59 @@
+"""``windlass resume``: go on after a freeze."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.open_journal import opened, stop, unknown_name
+from windlass.cli.connection.send_order import SCHEMA, Outcome, nothing_to_do, ordered, tell
+from windlass.config import Config
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.report.current import chronicle_of
+from windlass.control.state.fleet import EVERY_GROUP
+
+from .freeze import called, groups_of
+
+
+@click.command("resume", epilog="Exit status: 0 it is resumed, or will be; 1 it cannot be.")
+@configured
+@click.argument("group", metavar="[GROUP]", required=False)
+@click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
+def command(config: Config, group: str | None, as_json: bool) -> None:
+    """Launch and release again in GROUP; without it, in everything that was frozen, one by one or at once.
+
+    \b
+    Examples:
+      windlass resume gpu
+      windlass resume
+    """
+    with opened(config) as journal:
+        chronicle = chronicle_of(journal)
+        frozen, known = chronicle.book.frozen, groups_of(config, chronicle)
+        if group is not None and group not in known:
+            stop(unknown_name(group, "group", known))
+        if group is not None and group not in frozen and EVERY_GROUP in frozen:
+            stop(
+                f"{group} is frozen because everything is, by {frozen[EVERY_GROUP]}: resume everything with "
+                "windlass resume, and freeze the groups that must not go on"
+            )
+        subjects = sorted(frozen) if group is None else [group] if group in frozen else []
+        outcome: Outcome
+        if not subjects:
+            name = group or EVERY_GROUP
+            outcome = nothing_to_do("resume", name, f"{group or 'nothing'} is {'not ' if group else ''}frozen")
+        else:
+            names = ", ".join(called(subject) for subject in subjects)
+            wish = f"{names} will be resumed"
+            outcome = ordered(journal, "resume", subjects, lambda after: _became(after, subjects), wish)
+    tell(outcome, as_json, "windlass status", "windlass events --follow")
+
+
+def _became(chronicle: Chronicle, subjects: list[str]) -> str:
+    still = [called(subject) for subject in subjects if subject in chronicle.book.frozen]
+    if still:
+        return f"{', '.join(still)} was frozen again by somebody else"
+    text = f"{', '.join(called(subject) for subject in subjects)} is resumed"
+    if EVERY_GROUP in chronicle.book.frozen:
+        text += f", but everything is frozen by {chronicle.book.frozen[EVERY_GROUP]}: windlass resume"
+    return text

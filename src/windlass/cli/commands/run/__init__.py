@@ -1,0 +1,194 @@
+"""``windlass run``: the controller, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from windlass.cli.connection.config_option import load
+from windlass.config import Config, ConfigError, read_config
+from windlass.config.build import Plant, assembled
+from windlass.control.controller import Misfit, Pass
+from windlass.control.leadership import NotLeading
+from windlass.control.report.events import Line, lines
+from windlass.control.service import Service
+from windlass.journal import JournalError, open_journal
+
+FILE_EVERY = 1.0
+"""Seconds between two looks at the configuration file."""
+REPEATED = 60.0
+"""Seconds in which the same line is counted, not told again."""
+
+
+@click.command(
+    "run", epilog="Exit status: 0 stopped by Ctrl-C or SIGTERM, 1 the configuration or the journal is wrong."
+)
+@click.argument("file", metavar="CONFIG", default="windlass.yaml", envvar="WINDLASS_CONFIG")
+@click.option("--json", "as_json", is_flag=True, help="The log as JSON, one object per line.")
+@click.option("--shadow", is_flag=True, help="Only look, plan and note what it would do: windlass shadow tells.")
+def command(file: str, as_json: bool, shadow: bool) -> None:
+    """Run the controller of the cluster in CONFIG.
+
+    It watches the workload and the providers, plans, writes down what it decides and why, and does it. One line per
+    decision goes to standard error. SIGHUP, or a change of the file, makes it read CONFIG again; a wrong one is refused
+    as a whole. Ctrl-C or SIGTERM stops it; machines and work go on, and the next run takes them over. A second
+    controller on the same journal stands by.
+
+    \b
+    While it runs, in another terminal:
+      windlass status
+      windlass why SLICE
+      windlass events --follow
+    """
+    config = load(file)
+    try:
+        if shadow:
+            from .shadow import run_shadow
+
+            sys.exit(asyncio.run(run_shadow(file, config, Log(as_json))))
+        plant = assembled(config)
+        sys.exit(asyncio.run(_run(file, config, plant, Log(as_json))))
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+    except (JournalError, Misfit, NotLeading) as error:
+        click.echo(f"{file}: {error}", err=True)
+    sys.exit(1)
+
+
+def steady() -> float:
+    """Seconds by a clock that nobody sets and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def _run(file: str, config: Config, plant: Plant, log: Log) -> int:
+    with open_journal(config.journal.location) as journal:
+        service = Service(
+            config.settings,
+            plant.providers,
+            plant.workload,
+            journal,
+            leadership=config.leader,
+            retention=config.journal.retention,
+            now=time.time,
+            steady=steady,
+            passed=log.passed,
+            told=log.told,
+        )
+        running = _Running(Path(file), service, plant, log)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, service.stop)
+        loop.add_signal_handler(signal.SIGHUP, running.read_again.set)
+        watching = asyncio.create_task(running.watch())
+        try:
+            await service.run()
+        finally:
+            watching.cancel()
+            await running.plant.close()
+            log.close()
+    log.told("stopped; machines and work go on")
+    return 0
+
+
+class _Running:
+    """A service and the file that it was made from."""
+
+    def __init__(self, file: Path, service: Service, plant: Plant, log: Log) -> None:
+        self.file, self.service, self.plant, self.log = file, service, plant, log
+        self.read_again = asyncio.Event()
+        self._stamp = self._file_stamp()
+
+    def _file_stamp(self) -> tuple[int, int] | None:
+        with suppress(OSError):
+            stat = self.file.stat()
+            return stat.st_mtime_ns, stat.st_size
+        return None
+
+    async def watch(self) -> None:
+        """Read the file again when it changes, or on request."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.read_again.wait(), FILE_EVERY)
+            stamp = self._file_stamp()
+            if self.read_again.is_set() or (stamp is not None and stamp != self._stamp):
+                self.read_again.clear()
+                self._stamp = stamp
+                await self._reload()
+
+    async def _reload(self) -> None:
+        try:
+            config = read_config(self.file.read_bytes(), path=self.file)
+            _check_fixed(self.plant.config, config)
+            plant = assembled(config, like=self.plant)
+            await self.service.reconfigure(config.settings, plant.providers, plant.workload)
+        except ConfigError as error:
+            self.log.told(f"{self.file} is refused, the old settings stay: " + "; ".join(error.mistakes), alarm=True)
+        except (Misfit, OSError) as error:
+            self.log.told(f"{self.file} is refused, the old settings stay: {error}", alarm=True)
+        else:
+            before, self.plant = self.plant, plant
+            await before.close(but=plant)
+            self.log.told(f"{self.file} is read again")
+
+
+def _check_fixed(before: Config, after: Config) -> None:
+    """What a running controller cannot change."""
+    wrong = []
+    if before.journal != after.journal:
+        wrong.append("journal: cannot change while the controller runs; start it anew")
+    if before.leader.lease != after.leader.lease:
+        wrong.append("leader: cannot change while the controller runs; start it anew")
+    if wrong:
+        raise ConfigError(wrong)
+
+
+class Log:
+    """One line per decision on standard error; the same line again within a minute is counted."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    def passed(self, done: Pass) -> None:
+        for line in lines(done.entries):
+            self.write(line)
+        self._tell_repeats(time.time())
+
+    def told(self, text: str, *, alarm: bool = False) -> None:
+        self.write(Line(time.time(), "controller", "", text, (), alarm))
+
+    def close(self) -> None:
+        self._tell_repeats(float("inf"))
+
+    def write(self, line: Line) -> None:
+        first, count = self._counts.get(line.text, (line.at, 0))
+        self._counts[line.text] = (first, count + 1)
+        if count == 0:
+            self._print(line)
+
+    def _tell_repeats(self, now: float) -> None:
+        over = [text for text, (first, _) in self._counts.items() if now - first >= REPEATED]
+        for text in over:
+            count = self._counts.pop(text)[1]
+            if count > 1:
+                self._print(Line(time.time(), "repeated", "", f"{count - 1} times more in a minute: {text}", ()))
+
+    def _print(self, line: Line) -> None:
+        text = json.dumps(line.to_dict()) if self._as_json else shown(line)
+        with suppress(BrokenPipeError):
+            click.echo(text, err=True)
+
+
+def shown(line: Line) -> str:
+    """A line for people: when, an exclamation mark for an alarm, what, and the code to look up."""
+    when = time.strftime("%H:%M:%S", time.localtime(line.at))
+    code = f" [{line.code}]" if line.code else ""
+    return f"{when} {'!' if line.alarm else ' '} {line.text}{code}"

@@ -1,0 +1,80 @@
+"""``windlass run --shadow``: look and plan beside whatever looks after the cluster now, and change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from windlass.config import Config
+from windlass.config.build import assembled
+from windlass.control.report.events import Line, lines
+from windlass.control.shadow import Shadow
+from windlass.core.model.reasons import plural
+from windlass.journal import open_journal
+from windlass.workloads.protocol import Workload
+
+from . import Log, steady
+
+NAME = "shadow.db"
+
+
+def journal_of_shadow(config: Config, file: str) -> str:
+    """Never the journal of the controller: beside it, or beside the configuration when that one is in a database."""
+    location = config.journal.location
+    home = Path(file).absolute().parent / ".windlass" if "://" in location or location == ":memory:" else Path(location)
+    return str(home / NAME if home.name == ".windlass" else home.with_name(NAME))
+
+
+async def run_shadow(file: str, config: Config, log: Log) -> int:
+    """Until Ctrl-C or SIGTERM."""
+    plant = assembled(config, look_only=True)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    location = journal_of_shadow(config, file)
+    with open_journal(location) as journal:
+        shadow = Shadow(
+            config.settings,
+            plant.providers,
+            plant.workload,
+            journal,
+            now=time.time,
+            steady=steady,
+            leadership=config.leader,
+        )
+        log.told(f"a shadow: nothing is changed; what it would do goes to {location}")
+        interval = config.settings.policy.evaluation_interval
+        try:
+            while not stop.is_set():
+                for line in lines(await shadow.tick()):
+                    log.write(line)
+                for name, would in shadow.chronicle.would.items():
+                    what = f"{plural(would.count, 'slice')} of {would.subject}" if would.count > 1 else would.subject
+                    code = str(would.reason.code)
+                    log.write(
+                        Line(time.time(), "would", code, f"would {would.verb} {what}: {would.reason.why}", (name,))
+                    )
+                await _pause(stop, plant.workload, interval.min, interval.max)
+        finally:
+            await shadow.stop()
+            await plant.close()
+            log.close()
+    log.told("stopped; next: windlass shadow report")
+    return 0
+
+
+async def _pause(stop: asyncio.Event, workload: Workload, least: float, most: float) -> None:
+    """Until the workload has news, or the longest interval is over; never shorter than the shortest one."""
+    began = steady()
+    waits = {asyncio.create_task(stop.wait()), asyncio.create_task(workload.changed())}
+    await asyncio.wait(waits, timeout=most, return_when=asyncio.FIRST_COMPLETED)
+    for one in waits:
+        one.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    left = began + least - steady()
+    if left > 0:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), left)

@@ -1,0 +1,93 @@
+"""``windlass shadow``: what a shadow would have done."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from windlass.cli.commands.run.shadow import journal_of_shadow
+from windlass.cli.connection.config_option import DEFAULT, load
+from windlass.cli.ui.output import write
+from windlass.control.shadow import ShadowReport, shadow_report
+from windlass.core.model.reasons import plural, seconds
+from windlass.journal import JournalError, open_journal
+
+SCHEMA = "windlass.shadow/v1"
+MOST = 40
+"""Wishes that are shown; all of them are in the JSON."""
+
+
+@click.group("shadow")
+def command() -> None:
+    """What a shadow would have done: windlass run --shadow."""
+
+
+@command.command("report")
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    metavar="FILE",
+    default=DEFAULT,
+    envvar="WINDLASS_CONFIG",
+    show_default=True,
+    help="The configuration of the cluster.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as JSON, for programs.")
+def report(file: str, as_json: bool) -> None:
+    """Tell what the shadow of a cluster would have done, why, and what it would have cost."""
+    location = journal_of_shadow(load(file), file)
+    try:
+        with open_journal(location, create=False) as journal:
+            found = shadow_report(journal)
+    except JournalError as error:
+        click.echo(f"{error}. Start one: windlass run --shadow {file}", err=True)
+        sys.exit(1)
+    if found is None:
+        click.echo(f"{location}: it has seen nothing yet", err=True)
+        sys.exit(1)
+    write(json.dumps(_data(found), indent=2) + "\n" if as_json else "\n".join(_page(found)) + "\n")
+
+
+def _data(found: ShadowReport) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "since": found.since,
+        "until": found.until,
+        "spent": found.spent,
+        "planned": found.planned,
+        "wishes": [
+            {
+                "verb": wish.would.verb,
+                "subject": wish.would.subject,
+                "count": wish.would.count,
+                "code": str(wish.would.reason.code),
+                "why": wish.would.reason.why,
+                "hourly_cost": wish.would.hourly_cost / 10**9,
+                "since": wish.since,
+                "until": wish.until,
+            }
+            for wish in found.wishes
+        ],
+    }
+
+
+def _page(found: ShadowReport) -> Iterator[str]:
+    span = seconds(max(1, round(found.until - found.since)))
+    yield f"In {span} it would have done {plural(len(found.wishes), 'thing')}, and has done nothing."
+    yield f"Cost: ${found.spent:.2f} as it was, ${found.planned:.2f} with its plans in force"
+    yield ""
+    for wish in found.wishes[:MOST]:
+        when, would = time.strftime("%H:%M:%S", time.localtime(wish.since)), wish.would
+        lasted = f"wanted for {seconds(round(wish.until - wish.since))}" if wish.until > wish.since else "wanted once"
+        count = f"{would.count} x " if would.count > 1 else ""
+        yield f"  {when}  {would.verb:<8} {count}{would.subject}  {would.reason.code}  {would.reason.why} ({lasted})"
+    if len(found.wishes) > MOST:
+        yield f"  and {len(found.wishes) - MOST} more: windlass shadow report --json"
+    yield ""
+    yield "next: windlass plan --live"

@@ -1,0 +1,111 @@
+"""``windlass simulate``: the production loop in a made-up world, with faults, and every promise checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+import yaml
+
+from windlass.cli.ui.output import content, write
+from windlass.core.model.reasons import plural
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.faults.presets import STORMS, BadStorm, storm_from
+from windlass.sim.fuzz.swarm import Tally, Task, outcomes, reproduction
+
+
+class _Simulations(click.Group):
+    """``simulate CONFIG ...`` is a trace on a configuration; everything else has a name of its own."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "trace":
+            from .trace import command as trace
+
+            return trace
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            return "trace", self.get_command(ctx, "trace"), args
+        return super().resolve_command(ctx, args)
+
+
+@click.group("simulate", cls=_Simulations)
+def command() -> None:
+    """Run the controller in a made-up world: no cluster, no account, no waiting.
+
+    \b
+      windlass simulate CONFIG --trace FILE   the jobs of a trace on the machines of CONFIG: cost, waits, a picture
+      windlass simulate swarm                 many random worlds with faults, every promise checked after every step
+    """
+
+
+def read_storm(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:
+    """A storm by its name, or from a file."""
+    if text is None:
+        return None
+    if text in STORMS:
+        return STORMS[text]
+    if not Path(text).exists():
+        raise click.BadParameter(f"{text} is neither a file nor one of {', '.join(STORMS)}")
+    try:
+        return storm_from(yaml.safe_load(content(text)))
+    except (BadStorm, yaml.YAMLError) as error:
+        raise click.BadParameter(f"{text}: {error}") from None
+
+
+@command.command(epilog="Exit status: 0 every promise was kept, 1 one was broken.")
+@click.option("--seeds", type=click.IntRange(min=1), default=100, show_default=True, help="How many worlds to run.")
+@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The seed to begin with.")
+@click.option("--hours", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Hours with faults.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at once.  [default: one for each core]")
+@click.option("--storm", callback=read_storm, metavar="NAME|FILE", help="These faults.  [default: some of all]")
+@click.option("--shrink/--no-shrink", default=True, help="Make the first world that breaks as small as can be.")
+@click.option("--json", "as_json", is_flag=True, help="The tally as JSON.")
+def swarm(
+    seeds: int,
+    first: int,
+    hours: float,
+    jobs: int | None,
+    storm: tuple[Fault, ...] | None,
+    shrink: bool,
+    as_json: bool,
+) -> None:
+    """Run many random worlds, each from its seed, and check every promise after every step.
+
+    A world has random groups, limits, prices, rules and work, and a random part of all faults. The same seed is the
+    same world. A broken promise is told with its seed and as a test that shows it.
+    """
+    tasks = [Task(seed, hours, storm) for seed in range(first, first + seeds)]
+    tally = Tally()
+    for outcome in outcomes(tasks, jobs or os.cpu_count() or 1):
+        tally.add(outcome)
+        if outcome.told and not as_json:
+            write(f"seed {outcome.seed}: {outcome.told[0]}\n")
+        if sys.stderr.isatty():
+            click.echo(f"\r{tally.seeds} of {seeds}", nl=False, err=True)
+    if sys.stderr.isatty():
+        click.echo("\r", nl=False, err=True)
+    write(json.dumps(tally.to_dict(), indent=2) + "\n" if as_json else _told(tally))
+    if tally.broken:
+        broken = [one for one in tally.broken if one.run is not None]
+        if shrink and broken and not as_json:
+            smallest = min(broken, key=lambda one: one.run.passes if one.run else 0)
+            write("\n" + reproduction(Task(smallest.seed, hours, storm)))
+        sys.exit(1)
+
+
+def _told(tally: Tally) -> str:
+    struck = sum(tally.faults.values())
+    lines = [
+        f"{plural(tally.seeds, 'world')}, {tally.hours:,.0f} simulated hours, {tally.passes:,} passes of the loop",
+        f"{tally.actions:,} changes of slices, {tally.finished:,} jobs finished",
+        f"{struck:,} faults of {plural(len(tally.faults), 'kind')}",
+        "every promise was kept" if not tally.broken else f"{plural(len(tally.broken), 'world')} broke a promise",
+    ]
+    return "\n".join(lines) + "\n"

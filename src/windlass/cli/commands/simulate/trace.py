@@ -1,0 +1,167 @@
+"""``windlass simulate CONFIG --trace FILE``: a real trace of jobs on the configured machines, in a made-up cloud."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from windlass.cli.ui.output import content, write
+from windlass.config import Config, ConfigError
+from windlass.config.set_option import overridden
+from windlass.core.model.reasons import plural, seconds
+from windlass.sim.cloud.stock import Recording, StockError, read_recordings
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.trace.charts import curves, page
+from windlass.sim.trace.metrics import Measures
+from windlass.sim.trace.reader import Trace, TraceError, read_trace
+from windlass.sim.trace.run import run_trace
+
+from . import read_storm
+
+SCHEMA = "windlass.simulation/v1"
+BAR_EVERY = 0.2
+"""Seconds between two moves of the bar."""
+
+
+def read_spot(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Recording, ...]:
+    """Recordings from a file, of those rows that are wanted."""
+    if text is None:
+        return ()
+    file, *wanted = text.split(",")
+    if wrong := [one for one in wanted if "=" not in one]:
+        raise click.BadParameter(f"{wrong[0]} is not COLUMN=VALUE")
+    pairs = (one.partition("=") for one in wanted)
+    try:
+        return read_recordings(Path(file), {column: value for column, _, value in pairs})
+    except StockError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+SPOT = click.option(
+    "--spot",
+    "recordings",
+    callback=read_spot,
+    metavar="FILE[,COLUMN=VALUE]...",
+    help="How many machines of preemptible groups could be had over time, .csv or .csv.gz.  [default: always enough]",
+)
+
+
+@click.command("trace", epilog="Exit status: 0 every promise was kept, 1 a file is wrong or a promise was broken.")
+@click.argument("file", metavar="CONFIG")
+@click.option("--trace", "trace_file", required=True, metavar="FILE", help="A trace of jobs, .csv or .csv.gz.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same run.")
+@click.option(
+    "--faults", "storm", callback=read_storm, metavar="NAME|FILE", help="What goes wrong: a storm.  [default: nothing]"
+)
+@SPOT
+@click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a setting: gpu.max=8.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many jobs.")
+@click.option("--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time.")
+@click.option("--json", "as_json", is_flag=True, help="The numbers as JSON.")
+def command(
+    file: str,
+    trace_file: str,
+    seed: int,
+    storm: tuple[Fault, ...] | None,
+    recordings: tuple[Recording, ...],
+    changes: tuple[str, ...],
+    limit: int | None,
+    picture: str | None,
+    as_json: bool,
+) -> None:
+    """Run the jobs of a trace on the machines of CONFIG, and tell what it cost and how long work waited.
+
+    The controller is the one of windlass run; the cloud and the work are simulated, whatever CONFIG names. Machines
+    boot in the boot_seconds of their group. With --spot, launches of preemptible groups are refused and their machines
+    taken back as in a recording with the columns zone, start_s, length_s and available.
+
+    \b
+    Example:
+      windlass simulate windlass.yaml --trace jobs.csv.gz --set gpu.scale_down.idle_timeout=10m --picture run.html
+    """
+    config, trace = _read(file, trace_file, changes, limit)
+    began = time.perf_counter()
+    with progress(enabled=not as_json) as came_to, mistakes_told():
+        gauge, found = run_trace(
+            config.settings, trace, seed=seed, faults=storm or (), recordings=recordings, came_to=came_to
+        )
+    took = time.perf_counter() - began
+    if picture:
+        facts = list(_facts(found, trace, took))
+        Path(picture).write_text(page(f"{trace_file} on {file}", facts, curves(gauge.samples)), encoding="utf-8")
+    if as_json:
+        data = {"schema": SCHEMA, "seed": seed, "trace": trace_file, **found.to_dict(), "seconds": took}
+        write(json.dumps(data, indent=2) + "\n")
+    else:
+        lines = [f"  {name:<22} {text}" for name, text in _facts(found, trace, took)]
+        steps = [f"picture: {picture}"] if picture else [f"next: add --picture run.html, or --set {_some(config)}"]
+        write("\n".join([f"{trace_file} on {file}, seed {seed}", "", *lines, "", *found.breaches, *steps]) + "\n")
+    sys.exit(1 if found.breaches else 0)
+
+
+def _read(file: str, trace_file: str, changes: tuple[str, ...], limit: int | None) -> tuple[Config, Trace]:
+    try:
+        return overridden(content(file), path=file, changes=changes), read_trace(Path(trace_file), limit)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+    except TraceError as error:
+        click.echo(str(error), err=True)
+    sys.exit(1)
+
+
+@contextmanager
+def mistakes_told() -> Iterator[None]:
+    """A group whose zone is not recorded ends the command with a message."""
+    try:
+        yield
+    except StockError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+
+
+@contextmanager
+def progress(*, enabled: bool) -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal; gives what moves it on."""
+    shown_at = 0.0
+
+    def move(share: float) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= BAR_EVERY:
+            shown_at = time.monotonic()
+            click.echo(f"\r[{'#' * int(40 * share):<40}] {100 * share:3.0f} %", nl=False, err=True)
+
+    if not enabled or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    yield move
+    click.echo("\r" + " " * 50 + "\r", nl=False, err=True)
+
+
+def _facts(found: Measures, trace: Trace, took: float) -> Iterator[tuple[str, str]]:
+    yield "made-up time", f"{found.hours / 24:,.1f} days, in {took:.1f} s"
+    left_out = f", {trace.left_out} left out (no duration)" if trace.left_out else ""
+    yield "jobs", f"{found.finished:,} of {found.jobs:,} finished{left_out}"
+    yield "cost", f"${found.dollars:,.2f}"
+    for kind, dollars in found.accounts.items():
+        if dollars:
+            yield f"  {kind}", f"${dollars:,.2f}"
+    yield "node-hours", f"{found.node_hours:,.1f}, with work {100 * found.utilization:.1f} % of the time"
+    waits = (found.wait_p50, found.wait_p95, found.wait_max)
+    yield "wait p50 / p95 / max", " / ".join(seconds(round(wait, 1)) for wait in waits)
+    yield "launches", f"{found.launches:,}"
+    lost = f", which had run {found.lost_hours:,.1f} task-hours" if found.lost_to_preemption else ""
+    yield "lost to preemption", plural(found.lost_to_preemption, "task") + lost
+    yield "killed by us", plural(found.killed_by_us, "task")
+    yield "decisions", f"{found.decisions:,} in {found.passes:,} passes"
+    yield "promises", f"{len(found.breaches)} broken" if found.breaches else "all kept"
+
+
+def _some(config: Config) -> str:
+    return f"{config.settings.groups[0].group.name}.max=N"

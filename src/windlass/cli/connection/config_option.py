@@ -1,0 +1,46 @@
+"""``--config``: the configuration that a command is about, found and read, or every mistake told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from windlass.cli.ui.output import content
+from windlass.config import Config, ConfigError, read_config
+
+DEFAULT = "windlass.yaml"
+
+
+def load(file: str) -> Config:
+    """The configuration in a file; its mistakes go to standard error, with exit status 1."""
+    try:
+        return read_config(content(file), path=file)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            click.echo(mistake, err=True)
+        sys.exit(1)
+
+
+def configured(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command ``-c FILE``, and the configuration in it as its first argument."""
+
+    @click.option(
+        "-c",
+        "--config",
+        "config_file",
+        metavar="FILE",
+        default=DEFAULT,
+        envvar="WINDLASS_CONFIG",
+        show_default=True,
+        show_envvar=True,
+        help="The configuration of the cluster.",
+    )
+    @wraps(command)
+    def with_config(config_file: str, *args: Any, **more: Any) -> Any:
+        return command(load(config_file), *args, **more)
+
+    return with_config

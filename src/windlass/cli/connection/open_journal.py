@@ -1,0 +1,92 @@
+"""Reading the journal of a cluster: opened if it is there, who leads, and names that are nearly right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from windlass.config import Config
+from windlass.control.record.journal_tables import ORDER
+from windlass.core.model.reasons import nearest_names
+from windlass.journal import Journal, JournalError, open_journal
+
+
+@contextmanager
+def opened(config: Config) -> Iterator[Journal]:
+    """The journal of a configuration; one that is not there or cannot be read is one line, and exit status 1."""
+    try:
+        with open_journal(config.journal.location, create=False) as journal:
+            yield journal
+    except JournalError as error:
+        click.echo(why_closed(config, error), err=True)
+        sys.exit(1)
+
+
+def why_closed(config: Config, error: JournalError) -> str:
+    """What is wrong with a journal, and what helps."""
+    location = config.journal.location
+    if location == ":memory:":
+        return "journal: :memory: can be read by the controller alone; give it a path to ask about it from outside"
+    if is_missing(config):
+        return (
+            f"there is no journal at {location}: no controller has run with this configuration yet. "
+            f"Start one with: windlass run {config_file()}"
+        )
+    return str(error)
+
+
+def is_missing(config: Config) -> bool:
+    """Whether the journal is a file that is not there."""
+    location = config.journal.location
+    return "://" not in location and location != ":memory:" and not Path(location).exists()
+
+
+def config_file() -> str:
+    """The file that the command was given."""
+    context = click.get_current_context(silent=True)
+    return str(context.params.get("config_file", "CONFIG")) if context is not None else "CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads, or led last."""
+
+    holder: str | None
+    """None: it gave the lease back, or there never was one."""
+    epoch: int
+    alive: bool
+    seen_at: float | None
+    """When it last showed itself; None: never."""
+
+
+def leader_of(journal: Journal, now: float) -> Leader:
+    """Who leads by the lease, as far as it can be seen by our clock."""
+    lease = journal.lease()
+    written = next((one for one in journal.read(newest_first=True, limit=50) if one.kind != ORDER), None)
+    seen = [] if written is None else [written.at]
+    if lease is None:
+        return Leader(None, 0 if written is None else written.epoch, False, max(seen, default=None))
+    seen.append(lease.expires_at - lease.ttl)
+    return Leader(lease.holder, lease.epoch, now < lease.expires_at, min(now, max(seen)))
+
+
+def unknown_name(name: str, what: str, known: Iterable[str]) -> str:
+    """That there is no such thing, with the names that may have been meant."""
+    names = sorted(known)
+    near = nearest_names(name, names)
+    if near:
+        return f"there is no {what} {name}; did you mean {' or '.join(near)}?"
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"there is no {what} {name}; there {'is' if len(names) == 1 else 'are'} {shown or 'none'}"
+
+
+def stop(text: str) -> NoReturn:
+    """One line for people, and exit status 1."""
+    click.echo(text, err=True)
+    sys.exit(1)

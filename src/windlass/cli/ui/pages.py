@@ -1,0 +1,106 @@
+"""Pages for people: sections, tables and what to do next; in colour on a terminal, plain text elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from io import StringIO
+from typing import Final
+
+import click
+from click.core import ParameterSource
+from rich.console import Console, RenderableType
+from rich.console import Group as Lines
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from windlass.core.model.reasons import seconds
+
+PIPED_WIDTH: Final = 100
+"""Columns where there is no terminal to ask."""
+
+
+def printed(parts: Iterable[RenderableType]) -> str:
+    """The parts as text for standard output: in colour and as wide as the terminal, if it is one."""
+    console = Console(highlight=False, emoji=False, markup=False)
+    if not console.is_terminal:
+        return plain(parts)
+    with console.capture() as captured:
+        console.print(*parts, sep="\n")
+    return captured.get()
+
+
+def plain(parts: Iterable[RenderableType]) -> str:
+    """The same without colour, of a fixed width, without blanks at the ends of lines."""
+    text = StringIO()
+    console = Console(file=text, highlight=False, emoji=False, markup=False, width=PIPED_WIDTH, color_system=None)
+    console.print(*parts, sep="\n")
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def section(title: str | Text, *content: RenderableType) -> Lines:
+    """A title, and what belongs to it, a little to the right."""
+    return Lines(Text(), Text(title, style="bold") if isinstance(title, str) else title, indented(*content))
+
+
+def indented(*content: RenderableType) -> Padding:
+    return Padding(Lines(*content), (0, 0, 0, 2), expand=False)
+
+
+def grid(*columns: str) -> Table:
+    """A table without a head; ``-`` is a column that is not broken, any other may be folded."""
+    table = Table.grid(padding=(0, 2), expand=False)
+    for column in columns:
+        table.add_column(no_wrap=column == "-", overflow="fold")
+    return table
+
+
+def headed(*columns: str) -> Table:
+    """A table with a head; columns that end in ``>`` stand to the right, ``*`` marks one that may be folded."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+    for column in columns:
+        name = column.rstrip("*>")
+        right, fold = column.endswith(">"), column.endswith("*")
+        table.add_column(name, justify="right" if right else "left", no_wrap=not fold, overflow="fold")
+    return table
+
+
+def coloured(text: object, style: str) -> Text:
+    return Text(str(text), style=style)
+
+
+def code(name: object) -> Text:
+    """A reason code, as it can be looked up."""
+    return Text("" if name is None else str(name), style="cyan")
+
+
+def next_steps(*commands: str) -> Text:
+    """What is useful now: one to three commands, for the same configuration."""
+    config = _config_words()
+    first, *others = [f"{command}{config}" for command in commands]
+    lines = [f"\nnext: {first}", *(f"      {one}" for one in others)]
+    return Text("\n".join(lines), style="dim")
+
+
+def _config_words() -> str:
+    """``-c FILE`` as it was given; one from the environment is there for the next command, too."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.get_parameter_source("config_file") != ParameterSource.COMMANDLINE:
+        return ""
+    return f" -c {context.params['config_file']}"
+
+
+# -- times ---------------------------------------------------------------------------------------------------------
+
+
+def clock(at: float, now: float) -> str:
+    """When something was or will be: the time of day, and the day if it is not today's."""
+    there, here = time.localtime(at), time.localtime(now)
+    form = "%H:%M:%S" if there[:3] == here[:3] else "%Y-%m-%d %H:%M:%S"
+    return time.strftime(form, there)
+
+
+def span(length: float) -> str:
+    """``12 s``, ``6 min``; never negative, and whole."""
+    return seconds(max(0, round(length)))

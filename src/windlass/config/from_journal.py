@@ -1,0 +1,37 @@
+"""Recorded settings as a configuration: what a journal keeps of a configuration, written as a file would be, so that a
+what-if changes it in the same words and is checked in the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from windlass.control.settings import Settings
+from windlass.core.model.snapshot import Snapshot
+from windlass.scenario.writer import write_scenario
+
+from .set_option import overridden
+
+
+def as_configured(settings: Settings) -> dict[str, Any]:
+    """A configuration with these settings. Which systems sell and run the work is not recorded, and made up."""
+    written = write_scenario(Snapshot(groups=tuple(sold.group for sold in settings.groups), cluster=settings.cluster))
+    for sold in settings.groups:
+        written["groups"][sold.group.name] |= {"provider": sold.provider, "settings": dict(sold.settings)}
+    return {
+        **written,
+        "providers": {sold.provider: {"type": "simulated"} for sold in settings.groups}
+        or {"none": {"type": "simulated"}},
+        "workload": {"type": "simulated"},
+        "policy": asdict(settings.policy),
+    }
+
+
+def changed_settings(
+    settings: Settings, *, changes: Iterable[str] = (), policy: str | bytes | None = None, path: str = "journal"
+) -> Settings:
+    """These settings with a policy laid over them and then the changes; ``ConfigError`` as for a file."""
+    text = json.dumps(as_configured(settings))
+    return overridden(text, path=path, changes=changes, policy=policy).settings

@@ -1,0 +1,152 @@
+"""A file of Ray or Iris as a configuration of ours: YAML with comments on what could not be carried over.
+
+An importer fills a ``Draft``: groups, cluster, policy, and a note for everything that is lost or changes its meaning.
+Notes stand as comments where they belong, and are told to the user besides. What comes out is read again before it is
+given: an import never makes a file that ``windlass config check`` refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from textwrap import indent, wrap
+from typing import Any, Final
+
+from windlass.config.reader import ConfigError, read_config
+from windlass.core.model.quantities import parse_quantity
+from windlass.scenario.parser import plain_data
+from windlass.scenario.reader import FileKind, Path, Reader, path_text, plainly, shown
+
+KINDS: Final = ("ray", "iris")
+WIDTH: Final = 110
+
+IMPORTED_FILE: Final = FileKind("file", ConfigError, "a Ray cluster file or an Iris configuration is wanted")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The configuration as text, and what was lost on the way: one line each, with its path in the old file."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A configuration in the making."""
+
+    system: str
+    """Ray or Iris."""
+    source: str
+    """What its file is called."""
+    cluster: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    providers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    """(section or ``groups.NAME`` that it stands above, the note)."""
+
+    def note(self, at: Path, text: str, above: str = "") -> None:
+        self.notes.append((above, f"{path_text(at)}: {plainly(text)}"))
+
+
+class ImportReader(Reader):
+    """Reads another project's file: what is needed, leniently about the rest."""
+
+    def __init__(self) -> None:
+        super().__init__(IMPORTED_FILE)
+
+    def part(self, at: Path, value: object) -> Mapping[str, Any]:
+        return {} if value is None else self.mapping(at, value)
+
+    def amount(self, at: Path, value: object, resource: str) -> int | float | str | None:
+        """The amount as it was written, if it is one."""
+        wanted = "a number such as 4 or 16Gi"
+        given = self.parsed(at, value, partial(parse_quantity, resource=resource), wanted)
+        return None if given is None else value  # type: ignore[return-value]
+
+    def span(self, at: Path, value: object) -> int | float | None:
+        found = self.number(at, value, None, low=0, high=1e9)
+        return int(found) if found is not None and found == int(found) else found
+
+
+def import_config(text: str | bytes, *, kind: str | None = None) -> Imported:
+    """The configuration that says the same; ``ConfigError`` if the file is of neither kind, or wrong."""
+    from . import iris as from_iris
+    from . import ray as from_ray
+
+    data = plain_data(text, IMPORTED_FILE)
+    if kind is None:
+        kind = _kind_of(data)
+    importers: dict[str, Callable[[ImportReader, object], Draft]] = {
+        "ray": from_ray.import_ray,
+        "iris": from_iris.import_iris,
+    }
+    reader = ImportReader()
+    draft = importers[kind](reader, data)
+    reader.finish()
+    written = _written(draft)
+    read_config(written, path="windlass.yaml")
+    return Imported(written, tuple(dict.fromkeys(note for _, note in draft.notes)))
+
+
+def _kind_of(data: object) -> str:
+    if isinstance(data, Mapping):
+        if "scale_groups" in data or "tpu_pools" in data:
+            return "iris"
+        if "available_node_types" in data or "cluster_name" in data:
+            return "ray"
+        hint = "has neither available_node_types (Ray) nor scale_groups (Iris); say --from ray or --from iris"
+    else:
+        hint = f"must be a mapping, is {shown(data)}"
+    raise ConfigError([f"file: {hint}"])
+
+
+def stand_in(draft: Draft, at: Path, name: str) -> None:
+    """The provider of the old file. What this version does not have is simulated, and said so."""
+    here = {"local": "local", "fake_multinode": "local"}
+    draft.providers[name] = {"type": here.get(name, "simulated")}
+    if name not in here:
+        text = f"there is no provider {name} in this version: a simulated one stands in, so that plans can be tried"
+        draft.note(at, text, "providers")
+
+
+# -- the text --------------------------------------------------------------------------------------------------------
+
+
+def _written(draft: Draft) -> str:
+    lines = [f"# Made from {draft.source} by windlass config import."]
+    if above := _comments(draft, ""):
+        lines += ["# Not carried over:", *(line.replace("# ", "#   ", 1) for line in above)]
+    lines += _section(draft, "cluster", draft.cluster)
+    lines += ["", "groups:" if draft.groups else "groups: {}"]
+    for name, group in draft.groups.items():
+        lines += [f"  {line}" for line in _comments(draft, f"groups.{name}")]
+        lines.append(indent(_yaml({name: group}), "  "))
+    lines += _section(draft, "providers", draft.providers)
+    workload = f"there is no workload for {draft.system} in this version: a simulated one stands in"
+    lines += ["", f"# workload: {workload}", "workload: {type: simulated}"]
+    draft.notes.append(("workload", f"workload: {workload}"))
+    lines += _section(draft, "policy", draft.policy)
+    return "\n".join(lines) + "\n"
+
+
+def _section(draft: Draft, name: str, data: dict[str, Any]) -> list[str]:
+    lines = [*_comments(draft, name), *([_yaml({name: data})] if data else [])]
+    return ["", *lines] if lines else []
+
+
+def _comments(draft: Draft, above: str) -> list[str]:
+    lines = (wrap(note, WIDTH, break_long_words=False) for place, note in draft.notes if place == above)
+    return [f"# {line}" if index == 0 else f"#   {line}" for note in lines for index, line in enumerate(note)]
+
+
+def _yaml(data: dict[str, Any]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+            return True
+
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, default_flow_style=None, width=WIDTH).rstrip()

@@ -1,0 +1,158 @@
+"""From a Ray cluster file (``ray up``).
+
+Each node type becomes a group of single-host slices. The head is not bought: it is where the cluster lives, and is
+started as before; its node type becomes a group only if Ray may start workers of it (``max_workers`` above 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Final
+
+from windlass.scenario.reader import Path, is_name, shown
+from windlass.scenario.schema import MOST_SLICES
+
+from .base import Draft, ImportReader, stand_in
+
+RESOURCES: Final = {"CPU": "cpu", "GPU": "gpu", "TPU": "tpu"}
+"""Ray's own names; all others stay as they are."""
+
+MAX_WORKERS: Final = 2
+IDLE_MINUTES: Final = 5
+LEAST_PENDING: Final = 5
+"""Ray lets so many nodes be pending however small the cluster is."""
+
+LEGACY_TYPE: Final = "ray.worker.default"
+CARRIED: Final = {
+    *("available_node_types", "cluster_name", "head_node_type", "idle_timeout_minutes", "max_workers", "min_workers"),
+    *("provider", "upscaling_speed", "worker_nodes"),
+}
+CARRIED_OF_TYPE: Final = {"node_config", "resources", "labels", "min_workers", "max_workers", "idle_timeout_s"}
+OWN: Final = {"target_utilization_fraction": "Windlass packs first and buys what is left"}
+WHY: Final = "setting up nodes is left to the provider and the workload"
+
+
+def import_ray(reader: ImportReader, data: object) -> Draft:
+    """The draft that a Ray cluster file gives."""
+    file = reader.mapping((), data)
+    draft = Draft("Ray", "a Ray cluster file")
+    for key, value in file.items():
+        if key not in CARRIED and value not in (None, "", [], {}):
+            draft.note((key,), OWN.get(key, WHY))
+    most = reader.integer(("max_workers",), file.get("max_workers"), MAX_WORKERS, high=MOST_SLICES)
+    draft.cluster["max_nodes"] = most
+    draft.note(("max_workers",), "Ray does not count the head, and neither does max_nodes", "cluster")
+    speed = file.get("upscaling_speed")
+    if speed is not None:
+        draft.cluster["max_launching"] = _pending(reader, draft, speed, most)
+    provider = reader.part(("provider",), file.get("provider"))
+    seller = provider.get("type")
+    seller = seller if isinstance(seller, str) and is_name(seller) else "ray"
+    stand_in(draft, ("provider", "type"), seller)
+    rest = {key: value for key, value in provider.items() if key != "type" and value is not None}
+    if rest:
+        text = ", ".join(f"{key} {shown(value)}" for key, value in rest.items())
+        draft.note(("provider",), f"not carried over: {text}", "providers")
+
+    minutes = reader.number(("idle_timeout_minutes",), file.get("idle_timeout_minutes"), IDLE_MINUTES, low=0, high=1e7)
+    for at, name, kind in _node_types(reader, draft, file):
+        head = name == file.get("head_node_type")
+        _group(reader, draft, at, name, kind, most=0 if head else most, idle=minutes * 60, head=head)
+    return draft
+
+
+def _pending(reader: ImportReader, draft: Draft, speed: object, most: int) -> int:
+    wanted = "a number"
+    factor = reader.parsed(("upscaling_speed",), speed, float, wanted) or 0.0
+    if not 0 <= factor <= MOST_SLICES:
+        reader.wrong(("upscaling_speed",), f"must be a number from 0 on, is {shown(speed)}")
+        factor = 0.0
+    pending = max(LEAST_PENDING, ceil(factor * most))
+    text = (
+        f"Ray starts up to {factor:g} times the nodes that run, and {LEAST_PENDING} at the least; max_launching is a "
+        f"fixed number: what that is at max_workers, {pending}"
+    )
+    draft.note(("upscaling_speed",), text, "cluster")
+    return pending
+
+
+def _node_types(
+    reader: ImportReader, draft: Draft, file: Mapping[str, Any]
+) -> list[tuple[Path, str, Mapping[str, Any]]]:
+    named = file.get("available_node_types")
+    if named is None:  # the form before node types: one kind of worker
+        text = f"none are given: the workers become the group {LEGACY_TYPE}"
+        draft.note(("available_node_types",), text, f"groups.{LEGACY_TYPE}")
+        kind = {"node_config": file.get("worker_nodes"), "min_workers": file.get("min_workers")}
+        return [((), LEGACY_TYPE, kind)]
+    if file.get("min_workers") is not None:
+        draft.note(("min_workers",), "Ray counts it per node type since there are any; it has no effect", "cluster")
+    at = ("available_node_types",)
+    return [((*at, name), name, reader.part((*at, name), kind)) for name, kind in reader.mapping(at, named).items()]
+
+
+def _group(
+    reader: ImportReader,
+    draft: Draft,
+    at: Path,
+    name: str,
+    kind: Mapping[str, Any],
+    *,
+    most: int,
+    idle: float,
+    head: bool,
+) -> None:
+    above = f"groups.{name}"
+    least = reader.integer((*at, "min_workers"), kind.get("min_workers"), 0, high=MOST_SLICES)
+    limit = reader.integer((*at, "max_workers"), kind.get("max_workers"), max(most, least), high=MOST_SLICES)
+    if limit < least:
+        reader.wrong((*at, "max_workers"), f"must be at least min_workers ({least}), is {limit}")
+    if head:
+        text = "the head is not bought by Windlass: start it as before"
+        if not limit:
+            draft.note((*at,), text + "; Ray starts no workers of this type, so there is no group for it")
+            return
+        draft.note((*at,), text + "; this group is for workers of the same type", above)
+    for key, value in kind.items():
+        if key not in CARRIED_OF_TYPE and value not in (None, "", [], {}):
+            draft.note((*at, key), WHY, above)
+    group: dict[str, Any] = {"resources": _resources(reader, draft, (*at, "resources"), kind.get("resources"), above)}
+    if labels := reader.labels((*at, "labels"), kind.get("labels")):
+        group["labels"] = labels
+    group |= {"min": least, "max": limit}
+    config = reader.part((*at, "node_config"), kind.get("node_config"))
+    if _is_spot(config):
+        group["preemptible"] = True
+    if any(key in config for key in ("acceleratorType", "acceleratorConfig")):
+        draft.note((*at, "node_config"), "a TPU slice: give hosts if it has more than one", above)
+    own = reader.span((*at, "idle_timeout_s"), kind.get("idle_timeout_s"))
+    timeout = idle if own is None else own
+    group["scale_down"] = {"idle_timeout": int(timeout) if timeout == int(timeout) else timeout}
+    if config:
+        group["settings"] = dict(config)
+    draft.groups[name] = group
+
+
+def _resources(reader: ImportReader, draft: Draft, at: Path, value: object, above: str) -> dict[str, Any]:
+    found = {}
+    for name, amount in reader.part(at, value).items():
+        ours = RESOURCES.get(name, name)
+        if (given := reader.amount((*at, name), amount, ours)) is not None:
+            found[ours] = given
+    if not found:
+        draft.note(at, "not given (Ray asks the provider): write what one node has, or nothing will fit", above)
+    return found
+
+
+def _is_spot(config: Mapping[str, Any]) -> bool:
+    """Whether the machine may be taken back, as AWS, GCP and Azure write it."""
+    market = config.get("InstanceMarketOptions")
+    if isinstance(market, Mapping) and market.get("MarketType") == "spot":
+        return True
+    scheduling = config.get("scheduling") or config.get("schedulingConfig")
+    for one in scheduling if isinstance(scheduling, list) else [scheduling]:
+        if isinstance(one, Mapping) and (one.get("preemptible") is True or one.get("provisioningModel") == "SPOT"):
+            return True
+    azure = config.get("azure_arm_parameters")
+    return isinstance(azure, Mapping) and azure.get("priority") in ("Spot", "Low")

@@ -1,0 +1,342 @@
+"""The configuration: text in, ``Config`` out, or every mistake with its path.
+
+``cluster`` and ``groups`` are read by the reader of the scenario file; all else by the table in ``settings``. Reading
+looks at nothing but the text, the place of the file, and the name of this process: no path is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Final, TypeVar
+
+from windlass.control.settings import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
+from windlass.core.model.reasons import nearest_name
+from windlass.core.model.snapshot import Group, Snapshot
+from windlass.scenario.groups import GroupReader
+from windlass.scenario.parser import plain_data
+from windlass.scenario.reader import FileError, FileKind, Form, Path, is_name, shown
+
+from .durations import WANTED, format_duration, parse_duration
+from .registry import PROVIDERS, WORKLOADS, Types
+from .schema import (
+    CONFIG,
+    CONFIGURED_GROUP,
+    JOURNAL,
+    LEADER,
+    POLICY,
+    YEARS,
+    Address,
+    Duration,
+    Endpoint,
+    Flag,
+    Kind,
+    Name,
+    Part,
+    Place,
+    Section,
+    Share,
+    Whole,
+)
+
+T = TypeVar("T")
+
+
+class ConfigError(FileError):
+    """The configuration is wrong; ``mistakes`` has one message each, with its path."""
+
+
+_NOT_CONFIGURED: Final = {
+    "availability": "is what the controller finds out by itself; leave it out",
+    "frozen": "is what an operator says to a running controller: windlass freeze GROUP",
+}
+CONFIG_FILE: Final = FileKind("configuration", ConfigError, "it has at least groups, providers and a workload")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """A provider by its type, with every setting of that type."""
+
+    name: str
+    type: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadConfig:
+    """The workload by its type, with every setting of that type."""
+
+    type: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalConfig:
+    location: str
+    """What ``open_journal`` takes: an absolute path, ``:memory:``, or the URL of a database."""
+    retention: float
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All that a controller is told before it starts."""
+
+    settings: Settings
+    """What the loop goes by."""
+    providers: Mapping[str, ProviderConfig]
+    workload: WorkloadConfig
+    journal: JournalConfig
+    leader: Leadership
+
+    def empty_snapshot(self) -> Snapshot:
+        """The cluster before anything is bought and anything waits: what a plan holds at the least."""
+        return Snapshot(groups=tuple(one.group for one in self.settings.groups), cluster=self.settings.cluster)
+
+
+def read_config(text: str | bytes, *, path: str | os.PathLike[str]) -> Config:
+    """The configuration that a file holds (YAML or JSON); ``ConfigError`` names every mistake with its path.
+
+    ``path`` is where the file is: what it names without a leading slash is beside it.
+    """
+    home = FilePath(os.fspath(path)).absolute().parent
+    return _ConfigReader(home).config(plain_data(text, CONFIG_FILE))
+
+
+class _ConfigReader(GroupReader):
+    """Reads the parts of one configuration."""
+
+    def __init__(self, home: FilePath) -> None:
+        super().__init__(CONFIG_FILE)
+        self._home = home
+
+    def config(self, data: object) -> Config:
+        fields = self.fields((), data, CONFIG)
+        cluster = self.cluster(("cluster",), fields.get("cluster"))
+        groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)
+        providers = self._providers(("providers",), fields.get("providers"))
+        config = Config(
+            settings=Settings(
+                groups=tuple(
+                    self._sold(("groups", name), fields["groups"][name], group, providers)
+                    for name, group in groups.items()
+                ),
+                cluster=cluster,
+                policy=self._policy(("policy",), fields.get("policy")),
+            ),
+            providers=providers,
+            workload=WorkloadConfig(*self._typed(("workload",), fields.get("workload"), WORKLOADS)),
+            journal=JournalConfig(**self._section(("journal",), fields.get("journal"), JOURNAL)),
+            leader=self._leader(("leader",), fields.get("leader")),
+        )
+        self.finish()
+        return config
+
+    # -- groups and who sells them -----------------------------------------------------------------------------------
+
+    def seconds(self, at: Path, value: object, default: T) -> float | T:
+        """A span of time; in a configuration ``10m`` may stand everywhere, in the groups too."""
+        return default if value is None else self._duration(at, value, Duration(), default)
+
+    def group(self, at: Path, name: str, value: object, form: Form = CONFIGURED_GROUP) -> Group:
+        if isinstance(value, Mapping):
+            for key, remedy in _NOT_CONFIGURED.items():
+                if value.get(key) is not None:
+                    self.wrong((*at, key), remedy)
+            value = {key: one for key, one in value.items() if key not in _NOT_CONFIGURED}
+        return super().group(at, name, value, form)
+
+    def _sold(self, at: Path, value: object, group: Group, providers: Mapping[str, ProviderConfig]) -> SoldGroup:
+        fields = value if isinstance(value, Mapping) else {}
+        settings = fields.get("settings")
+        if settings is None:
+            settings = {}
+        self.mapping((*at, "settings"), settings, "a mapping of settings for the provider")
+        return SoldGroup(
+            group=group,
+            provider=self._seller((*at, "provider"), fields.get("provider"), providers),
+            settings=self._untouched((*at, "settings"), settings) if isinstance(settings, Mapping) else {},
+        )
+
+    def _seller(self, at: Path, value: object, providers: Mapping[str, ProviderConfig]) -> str:
+        if value is None:
+            if len(providers) > 1:
+                self.wrong(at, f"is required because there are several providers: {', '.join(providers)}")
+            return next(iter(providers), "")
+        name = self.name(at, value)
+        if name and providers and name not in providers:
+            meant = nearest_name(name[:80], providers)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(providers)}"
+            self.wrong(at, f"must be the name of a provider, is {shown(name)}; {hint}")
+        return name
+
+    def _untouched(self, at: Path, value: Any) -> Any:
+        """The same data; only a key that stands twice is told, because one of the two would be lost."""
+        if isinstance(value, Mapping):
+            entries = self.mapping(at, value)
+            return {key: self._untouched((*at, key), one) for key, one in entries.items()}
+        if isinstance(value, list | tuple):
+            return [self._untouched((*at, index), one) for index, one in enumerate(value)]
+        return value
+
+    def _providers(self, at: Path, value: object) -> dict[str, ProviderConfig]:
+        if value is None:
+            return {}
+        found = {}
+        entries = self.mapping(at, value, "a mapping from names to providers")
+        if isinstance(value, Mapping) and not entries:
+            self.wrong(at, "must have at least one provider, such as {local: {type: local}}")
+        for name, one in entries.items():
+            if not is_name(name):
+                self.wrong(at, f"has a provider named {shown(name)}; a name must be visible text in one line")
+            found[name] = ProviderConfig(name, *self._typed((*at, name), one, PROVIDERS))
+        return found
+
+    def _typed(self, at: Path, value: object, types: Types) -> tuple[str, dict[str, Any]]:
+        """The type of a provider or workload, and its settings."""
+        if value is None and at == ("workload",):
+            return "", {}  # told as missing
+        options = ", ".join(types.known)
+        if not isinstance(value, Mapping):
+            self.wrong(at, f"must be {types.noun} with a type ({options}), is {shown(value)}")
+            return "", {}
+        kind = value.get("type")
+        if kind is None:
+            self.wrong((*at, "type"), f"is required in {types.noun}: one of {options}")
+        elif not isinstance(kind, str) or kind not in types.known:
+            self.wrong((*at, "type"), f"must be one of {options}, is {shown(kind)}; {_remedy(kind, types)}")
+        else:
+            fields = self.fields(at, value, types.form(kind))
+            return kind, self._values(at, fields, types.known[kind])
+        return "", {}
+
+    # -- settings ----------------------------------------------------------------------------------------------------
+
+    def _policy(self, at: Path, value: object) -> Policy:
+        found = self._section(at, value, POLICY)
+        interval = found.pop("evaluation_interval")
+        least, most = interval["min"], interval["max"]
+        if least is not None and most is not None and most < least:
+            place = (*at, "evaluation_interval", "max")
+            self.wrong(place, f"must be at least min ({format_duration(least)}), is {format_duration(most)}")
+        backoff = BackOff(**found.pop("backoff"))
+        if None not in (backoff.window, backoff.heal) and backoff.heal < backoff.window:
+            place = (*at, "backoff", "heal")
+            self.wrong(
+                place,
+                f"must be at least window ({format_duration(backoff.window)}), is {format_duration(backoff.heal)}",
+            )
+        return Policy(evaluation_interval=Interval(**interval), backoff=backoff, **found)
+
+    def _leader(self, at: Path, value: object) -> Leadership:
+        found = self._section(at, value, LEADER)
+        holder = found.pop("holder") or f"{socket.gethostname()}:{os.getpid()}"
+        return Leadership(holder=holder, **found)
+
+    def _section(self, at: Path, value: object, section: Section) -> dict[str, Any]:
+        if section.short and isinstance(value, str):
+            value = {section.short: value}
+        return self._values(at, self.fields(at, {} if value is None else value, section.form), section)
+
+    def _values(self, at: Path, fields: Mapping[str, Any], section: Section) -> dict[str, Any]:
+        """Every setting of a section: as given, else its default. None stands for a wrong one, which is told."""
+        found: dict[str, Any] = {}
+        for one in section.settings:
+            here, given = (*at, one.name), fields.get(one.name)
+            if isinstance(one, Part):
+                found[one.name] = self._section(here, given, one.section)
+            elif given is None and (one.default is None or one.name in section.form.required):
+                found[one.name] = None
+            else:
+                found[one.name] = self._value(here, one.default if given is None else given, one.kind)
+        return found
+
+    def _value(self, at: Path, value: object, kind: Kind) -> Any:
+        match kind:
+            case Duration():
+                return self._duration(at, value, kind, None)
+            case Whole():
+                return self.integer(at, value, None, low=kind.low, high=kind.high)
+            case Share():
+                return self._share(at, value, kind)
+            case Flag():
+                return self.boolean(at, value, False)
+            case Name():
+                return self.name(at, value)
+            case Place():
+                return self._place_of(at, value)
+            case Address():
+                return self._address(at, value)
+            case Endpoint():
+                return self._endpoint(at, value, kind)
+
+    def _duration(self, at: Path, value: object, kind: Duration, default: T) -> float | T:
+        seconds = self.parsed(at, value, parse_duration, WANTED)
+        if seconds is None:
+            return default
+        if seconds < kind.low:
+            self.wrong(at, f"must be at least {format_duration(kind.low)}, is {shown(value)}")
+        elif seconds > kind.high:
+            most = "10 years" if kind.high == YEARS else format_duration(kind.high)
+            self.wrong(at, f"must be at most {most}, is {shown(value)}")
+        else:
+            return seconds
+        return default
+
+    def _share(self, at: Path, value: object, kind: Share) -> float | None:
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+        if good and not (kind.below_one and value == 1):
+            return float(value)  # type: ignore[arg-type]
+        most = "below 1" if kind.below_one else "up to 1"
+        self.wrong(at, f"must be a number above 0 and {most}, is {shown(value)}")
+        return None
+
+    def _place_of(self, at: Path, value: object) -> str | None:
+        text = self.name(at, value)
+        if not text:
+            return None
+        try:
+            return str(self._home / FilePath(text).expanduser())
+        except RuntimeError:
+            self.wrong(at, f"starts with a home directory that is not known: {shown(text)}")
+            return None
+
+    def _endpoint(self, at: Path, value: object, kind: Endpoint) -> str | None:
+        text = self.name(at, value)
+        scheme, _, rest = text.partition("://")
+        host, _, port = rest.rpartition(":")
+        if scheme in kind.schemes and host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16:
+            return text
+        if text:
+            options = " or ".join(f"{one}://HOST:PORT" for one in kind.schemes)
+            self.wrong(at, f"must be {options}, is {shown(text)}")
+        return None
+
+    def _address(self, at: Path, value: object) -> str | None:
+        text = self.name(at, value)
+        scheme, separator, rest = text.partition("://")
+        if not text or text == ":memory:":
+            return text or None
+        if scheme in ("postgresql", "postgres") and separator:
+            if rest.strip("/"):
+                return text
+            self.wrong(at, "must name a server or a database, such as postgresql://user@host/windlass")
+        elif scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+            return self._place_of(at, rest[1:])
+        elif separator:  # what follows may hold a password: it is not repeated
+            self.wrong(at, f"must be a path or a postgresql:// URL, is {shown(scheme + '://...')}")
+        else:
+            return self._place_of(at, text)
+        return None
+
+
+def _remedy(kind: object, types: Types) -> str:
+    if isinstance(kind, str):
+        if kind in types.extras:
+            return f"the extra windlass[{types.extras[kind]}] is kept for it, and does not bring it in this version yet"
+        if meant := nearest_name(kind[:80], types.known):
+            return f"did you mean {meant}?"
+    extras = ", ".join(dict.fromkeys(types.extras.values()))
+    return f"more will come with the extras {extras}"

@@ -1,0 +1,322 @@
+"""The settings of a configuration: one table, from which files are read and the reference is written.
+
+A ``Setting`` says how its value is read (its kind), what it is when it is left out, in which unit, and what it means.
+A default is written as it would be in the file, and goes the same way as a given value. Settings that a scenario file
+has too (``cluster`` and ``groups``) stand in ``windlass.scenario.schema``; ``reference`` puts both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from windlass.control.settings import Leadership, Policy
+from windlass.scenario.reader import REQUIRED, Form, Key
+from windlass.scenario.schema import GROUP
+
+from .durations import format_duration
+
+YEARS: Final = 10 * 365 * 86400.0
+"""Longer spans are typing errors."""
+
+
+# -- how a value is read -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A span of time between the bounds, in seconds."""
+
+    low: float = 0
+    high: float = YEARS
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number between the bounds."""
+
+    low: int = 0
+    high: int = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A number above 0 and up to 1; with ``below_one``, 1 is too much."""
+
+    below_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Visible text in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path; one that is not absolute is beside the configuration file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a journal is: a path as above, or the URL of a database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens: a scheme of these, a host and a port."""
+
+    schemes: tuple[str, ...]
+
+
+Kind = Duration | Whole | Share | Flag | Name | Place | Address | Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of a section."""
+
+    name: str
+    kind: Kind
+    default: Any
+    """As it would be written; ``REQUIRED``: it must be given; None: see ``absent``."""
+    unit: str
+    meaning: str
+    absent: str = ""
+    """What holds without it, in words, when there is no value to show."""
+
+    def key(self) -> Key:
+        if self.default == REQUIRED:
+            text = REQUIRED
+        elif self.default is None:
+            text = self.absent
+        elif isinstance(self.kind, Duration) and not isinstance(self.default, str):
+            text = f"`{format_duration(self.default)}`"
+        else:
+            text = f"`{str(self.default).lower() if isinstance(self.kind, Flag) else self.default}`"
+        return Key(text, self.meaning, self.unit)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The settings of one mapping in the file."""
+
+    noun: str
+    settings: tuple[Setting | Part, ...]
+    short: str = ""
+    """The setting that may stand alone in place of the whole mapping."""
+
+    @cached_property
+    def form(self) -> Form:
+        return Form(self.noun, {one.name: one.key() for one in self.settings})
+
+    def typed(self, key: Key) -> Form:
+        """The same with ``type`` in front, for sections that come in several kinds."""
+        return Form(self.noun, {"type": key, **self.form.keys})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section inside a section."""
+
+    name: str
+    section: Section
+    meaning: str
+
+    def key(self) -> Key:
+        return Key("see below", self.meaning)
+
+
+# -- policy --------------------------------------------------------------------------------------------------------
+
+_POLICY = Policy()
+"""What holds when a file says nothing; the table below adds bounds, units and words."""
+
+
+def _span(name: str, meaning: str, low: float = 1, high: float = YEARS) -> Setting:
+    return Setting(name, Duration(low, high), getattr(_POLICY, name), "s", meaning)
+
+
+INTERVAL: Final = Section(
+    "evaluation_interval",
+    (
+        Setting(
+            "min",
+            Duration(low=0.01, high=3600),
+            _POLICY.evaluation_interval.min,
+            "s",
+            "Between two plans at the least, however much happens.",
+        ),
+        Setting(
+            "max",
+            Duration(low=0.01, high=3600),
+            _POLICY.evaluation_interval.max,
+            "s",
+            "Between two plans at the most, when nothing happens.",
+        ),
+    ),
+)
+BACKOFF: Final = Section(
+    "backoff",
+    (
+        Setting(
+            "factor",
+            Share(below_one=True),
+            _POLICY.backoff.factor,
+            "",
+            "Each failed launch, failed boot or preemption multiplies the health of its group by this.",
+        ),
+        Setting("window", Duration(low=1), _POLICY.backoff.window, "s", "How long a failure counts in full."),
+        Setting(
+            "heal",
+            Duration(low=1),
+            _POLICY.backoff.heal,
+            "s",
+            "When it counts for nothing any more; in between for less and less. At least `window`.",
+        ),
+        Setting(
+            "floor", Share(), _POLICY.backoff.floor, "", "The least health. Even there one launch at a time is tried."
+        ),
+        Setting(
+            "pause",
+            Duration(low=0),
+            _POLICY.backoff.pause,
+            "s",
+            "Without a launch after a failure at full health; divided by the health.",
+        ),
+        Setting(
+            "quota_block",
+            Duration(low=0),
+            _POLICY.backoff.quota_block,
+            "s",
+            "How long nothing is launched after a quota error; the first success ends it.",
+        ),
+    ),
+)
+POLICY: Final = Section(
+    "policy",
+    (
+        Part("evaluation_interval", INTERVAL, "How often a plan is made."),
+        _span(
+            "observe_timeout",
+            "How long a workload or provider may take to show what it has, and how long an answer counts; later, it is "
+            "unknown.",
+            low=0.1,
+            high=3600,
+        ),
+        _span(
+            "call_timeout", "How long one outside call may take before it is given up; what it did is seen then.", 0.1
+        ),
+        _span("retry_pause", "Before an outside call that failed is made again.", 0.1, 3600),
+        _span("requesting_timeout", "How long a provider that was asked may show nothing; it is asked three times."),
+        _span("boot_timeout", "How long a slice may boot before it is given up."),
+        _span("initializing_timeout", "How long its hosts may take to join the workload before it is given up."),
+        _span("cordon_timeout", "How long the workload may take to acknowledge a cordon before it is taken back."),
+        _span("drain_timeout", "How long running work is waited for; then the slice goes back to work, or see below."),
+        _span("terminate_timeout", "How long a slice may take to go before it is ended again."),
+        _span(
+            "vanish_timeout",
+            (
+                "How long a slice must be missing from its provider's list before it counts as gone. While the "
+                "workload sees it alive: `unhealthy_timeout`, and while the provider is silent no time counts."
+            ),
+            0,
+        ),
+        _span("unhealthy_timeout", "How long a slice may be broken or unseen in the workload before it is replaced."),
+        Setting(
+            "allow_eviction",
+            Flag(),
+            _POLICY.allow_eviction,
+            "",
+            "Whether work that still runs after `drain_timeout` may be ended on a slice that must go: over a limit, "
+            "drained by an operator, of a group that is gone, unhealthy. Never to save money. Without it, running work "
+            "is never ended.",
+        ),
+        Setting(
+            "launch_concurrency",
+            Whole(low=1, high=10_000),
+            _POLICY.launch_concurrency,
+            "calls",
+            "Launches of one group that are asked for at once.",
+        ),
+        Setting(
+            "launch_rate",
+            Whole(low=1),
+            _POLICY.launch_rate,
+            "per minute",
+            "Launches of one group in a minute at full health.",
+        ),
+        Part("backoff", BACKOFF, "What failures of a group do to its launches."),
+    ),
+)
+
+# -- the rest of the file ------------------------------------------------------------------------------------------
+
+JOURNAL: Final = Section(
+    "journal",
+    (
+        Setting(
+            "location",
+            Address(),
+            ".windlass/journal.db",
+            "",
+            (
+                "A path (beside the configuration if it is not absolute), `:memory:`, or `postgresql://USER@HOST/NAME`."
+                " Leave passwords to `PGPASSWORD` or a password file. `journal: PATH` is short for it."
+            ),
+        ),
+        Setting(
+            "retention",
+            Duration(low=60),
+            "30d",
+            "s",
+            "How far back `why --at` and `replay` can look; older records go, but for those of live slices.",
+        ),
+    ),
+    short="location",
+)
+LEADER: Final = Section(
+    "leader",
+    (
+        Setting(
+            "lease",
+            Duration(low=1, high=3600),
+            Leadership().lease,
+            "s",
+            "How long a controller that is gone still counts as the leader.",
+        ),
+        Setting(
+            "holder",
+            Name(),
+            None,
+            "",
+            "The name under which this controller holds the lease; once over all controllers of a journal.",
+            absent="`HOST:PID`",
+        ),
+    ),
+)
+CONFIGURED_GROUP: Final = GROUP.but(
+    "a group",
+    without=("availability", "frozen"),
+    more={
+        "provider": Key("the only provider", "Who sells it: a name in `providers`."),
+        "settings": Key("none", "What the provider must know besides, such as an instance type. Passed on untouched."),
+    },
+)
+CONFIG: Final = Form(
+    "a configuration",
+    {
+        "cluster": Key("no limits", "What holds over all groups."),
+        "groups": Key(REQUIRED, "The kinds of machine that can be bought, by name."),
+        "providers": Key(REQUIRED, "The systems that sell them, by name."),
+        "workload": Key(REQUIRED, "The system that runs the work."),
+        "journal": Key("see below", "Where every observation and decision is recorded."),
+        "policy": Key("see below", "How fast and how patiently it works."),
+        "leader": Key("see below", "Who decides when several controllers share a journal."),
+    },
+)

@@ -1,0 +1,228 @@
+"""Acting: the outside calls that the book asks for, bounded and concurrent, and never a change of the book.
+
+What is to be done follows from the states in the book alone, so a controller that was killed and started again does
+what is still to do, with the same ids and fences, and nothing twice. One slow or failing call holds up nothing else. A
+launch that a provider refuses is handed back as ``Refused`` and becomes an observation of the next fold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from windlass.control.reconcile.transitions import Refused
+from windlass.control.settings import Policy, Settings, SoldGroup
+from windlass.control.state.fleet import Book, Gone, SliceRecord
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code, seconds
+from windlass.providers.protocol import (
+    AuthFailed,
+    HostOrder,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    Provider,
+    ProviderError,
+    QuotaExceeded,
+    StaleEpoch,
+    Throttled,
+)
+from windlass.workloads.protocol import Workload
+
+Key = tuple[str, str, int]
+"""What is done, to which slice, under which fence or attempt: the same key is never under way twice."""
+
+Call = Callable[[], Awaitable[None]]
+
+_WAITING: Final = frozenset({State.QUEUED, State.BOOTING, State.INITIALIZING, State.READY})
+"""States in which nothing is called for, unless a fence is to be taken down."""
+
+LAUNCH_TRIES = 3
+"""Launch calls that fail without a clear no before the demand is passed on to another group."""
+
+
+@dataclass
+class Actuator:
+    """Makes the calls. ``may_act`` says whether this controller still leads: it is asked before every call."""
+
+    providers: Mapping[str, Provider]
+    workload: Workload
+    epoch: int
+    may_act: Callable[[], bool]
+    now: Callable[[], float]
+    answered: Callable[[], None] = lambda: None
+    """Called when a call has come to its end, well or not, and something new may show because of it."""
+    refused: list[Refused] = field(default_factory=list)
+    overtaken: str = ""
+    """What a provider said that knows a newer controller; empty while all is well."""
+    _troubles: dict[Key, str] = field(default_factory=dict)
+    _under_way: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
+    _done: set[Key] = field(default_factory=set)
+    _not_before: dict[Key, float] = field(default_factory=dict)
+    _tried: dict[Key, int] = field(default_factory=dict)
+    _gone: Mapping[str, Gone] = field(default_factory=dict)
+    _forgets: dict[Key, Call] = field(default_factory=dict)
+    """The calls for the slices that are gone."""
+    _forgotten: set[str] = field(default_factory=set)
+    """Slices that are gone and were forgotten: these are many, and are not asked about again."""
+
+    def start(self, book: Book, settings: Settings) -> None:
+        """Start every call that the book asks for and that is not under way or done."""
+        now, policy = self.now(), settings.policy
+        wanted = dict(self._calls(book, settings, now))
+        if book.gone is not self._gone:
+            self._gone = book.gone
+            self._forgotten &= book.gone.keys()
+            self._forgets = {("forget", name, 0): self._forget(name) for name in book.gone.keys() - self._forgotten}
+        wanted |= self._forgets
+        self._done &= wanted.keys()
+        self._not_before = {key: when for key, when in self._not_before.items() if key in wanted}
+        self._tried = {key: times for key, times in self._tried.items() if key in wanted}
+        self._troubles = {key: text for key, text in self._troubles.items() if key in wanted}
+        for key in sorted(wanted.keys() - self._done - self._under_way.keys()):
+            if now >= self._not_before.get(key, now):
+                call = self._carry_out(key, wanted[key], policy)
+                self._under_way[key] = asyncio.create_task(call, name=" ".join(map(str, key)))
+
+    @property
+    def under_way(self) -> frozenset[str]:
+        """What kinds of calls are under way."""
+        return frozenset([key[0] for key in self._under_way])
+
+    @property
+    def launching(self) -> frozenset[str]:
+        """Slices whose launch call is under way."""
+        return frozenset(slice_id for kind, slice_id, _ in self._under_way if kind == "launch")
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """Slices whose last call failed, and how."""
+        return {f"slice {key[1]}": f"{key[0]}: {text}" for key, text in sorted(self._troubles.items())}
+
+    def next_try(self) -> float | None:
+        """When the first of the calls that failed is made again."""
+        over = self._done | self._under_way.keys()
+        return min((when for key, when in self._not_before.items() if key not in over), default=None)
+
+    async def settle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._under_way:
+            await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Give up what is under way; the next controller finds it in the book."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what the book asks for ---------------------------------------------------------------------------------------
+
+    def _calls(self, book: Book, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
+        for record in book.roll.astir.values():
+            waits = record.state in _WAITING and not record.fence
+            if not waits and not record.quarantine:
+                yield from self._calls_for(record, settings, now)
+
+    def _calls_for(self, record: SliceRecord, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
+        name, fence = record.id, record.fence
+        match record.state:
+            case State.REQUESTING:
+                sold = settings.by_name.get(record.group)
+                if sold is not None:
+                    yield ("launch", name, record.attempts), lambda: self._launch(record, sold)
+            case State.CORDONED:
+                yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
+            case State.DRAINING:
+                late = now - record.since >= settings.policy.drain_timeout
+                evict = late and settings.policy.allow_eviction and record.must_go
+                yield (
+                    ("evict" if evict else "drain", name, fence),
+                    lambda: self.workload.drain(name, fence, evict=evict),
+                )
+            case State.READY if fence:
+                yield ("uncordon", name, fence), lambda: self.workload.uncordon(name, fence)
+            case State.TERMINATING:
+                if record.dead:
+                    yield ("forget", name, fence), self._forget(name)
+                if record.is_empty:
+                    provider = self.providers[record.provider]
+                    yield ("terminate", name, int(record.since)), lambda: provider.terminate(name, self.epoch)
+                else:
+                    yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
+            case _:
+                return
+
+    def _forget(self, name: str) -> Call:
+        return lambda: self.workload.forget([name])
+
+    async def _launch(self, record: SliceRecord, sold: SoldGroup) -> None:
+        group = sold.group
+        joins = [self.workload.join(record.id, record.group, host) for host in range(group.hosts)]
+        order = LaunchOrder(
+            slice_id=record.id,
+            group=record.group,
+            hosts=tuple(HostOrder(join.command, join.environment) for join in joins),
+            resources=group.resources,
+            labels=group.node_labels(),
+            settings=sold.settings,
+        )
+        await self.providers[record.provider].launch(order, self.epoch)
+
+    # -- one call -----------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, key: Key, call: Call, policy: Policy) -> None:
+        try:
+            if not self.may_act():
+                return
+            async with asyncio.timeout(policy.call_timeout):
+                await call()
+            self._done.add(key)
+            self._troubles.pop(key, None)
+            if key in self._forgets:
+                self._forgotten.add(key[1])
+        except StaleEpoch as error:
+            self.overtaken = str(error)
+        except TimeoutError:
+            # It may have worked all the same: the list will tell. A launch is asked for again in its own time.
+            self._failed(key, f"gave no answer within {seconds(policy.call_timeout)}", policy)
+            if key[0] == "launch":
+                self._done.add(key)
+        except Exception as error:  # noqa: BLE001  # whatever a provider or a workload raises is about this one call
+            self._failed(key, str(error) or type(error).__name__, policy)
+            if key[0] == "launch":
+                self._unlaunched(key, error)
+        finally:
+            del self._under_way[key]
+            if key not in self._forgets or key[1] not in self._forgotten:  # of what is gone nothing new will show
+                self.answered()
+
+    def _unlaunched(self, key: Key, error: Exception) -> None:
+        """A clear no is handed on at once; anything else may have bought, and is tried again with the same token."""
+        refusal = _refusal(key[1], error)
+        self._tried[key] = self._tried.get(key, 0) + 1
+        if refusal.certain or self._tried[key] >= LAUNCH_TRIES:
+            self._done.add(key)
+            self.refused.append(refusal)
+
+    def _failed(self, key: Key, text: str, policy: Policy) -> None:
+        self._troubles[key] = text
+        self._not_before[key] = self.now() + policy.retry_pause
+
+
+def _refusal(slice_id: str, error: Exception) -> Refused:
+    match error:
+        case InsufficientCapacity():
+            return Refused(slice_id, Code.STOCKOUT, str(error))
+        case QuotaExceeded():
+            return Refused(slice_id, Code.QUOTA, str(error))
+        case Throttled():
+            return Refused(slice_id, Code.RATE_LIMITED, str(error), error.retry_after)
+        case AuthFailed() | InvalidRequest():
+            return Refused(slice_id, Code.UNKNOWN_INPUT, str(error))
+        case ProviderError():
+            return Refused(slice_id, Code.UNKNOWN_INPUT, str(error), certain=False)
+        case _:
+            return Refused(slice_id, Code.UNKNOWN_INPUT, f"{type(error).__name__}: {error}", certain=False)

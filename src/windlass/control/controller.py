@@ -1,0 +1,227 @@
+"""The loop: observe, fold, plan, decide, commit, act.
+
+One pass reads the workload and every provider at once; folds what was seen into the book; plans; writes what changed to
+the journal in one transaction, before anything is done; and starts the outside calls that the new book asks for,
+without waiting for them. A controller whose lease has run out starts no call; one whose lease is another's writes
+nothing, and stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from windlass._version import __version__
+from windlass.control.act.actuator import Actuator
+from windlass.control.observe.observed import sighted_after
+from windlass.control.observe.observer import Observer
+from windlass.control.reconcile.cycle import ORDERS, Given, Reckoned, reckoned
+from windlass.control.reconcile.deadlines import next_deadline
+from windlass.control.reconcile.operator_orders import orders_after
+from windlass.control.reconcile.pool_settings import Steer, Steered, as_told
+from windlass.control.reconcile.transitions import Fold
+from windlass.control.record.journal_tables import SETTINGS, VERSION, Chronicle, recovered, saved, with_nodes
+from windlass.core.model.lifecycle import State
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
+from windlass.journal import Entry, Journal, JournalVersion
+from windlass.providers.protocol import Provider
+from windlass.workloads.protocol import Workload
+
+from .leadership import Leading, NotLeading
+from .settings import Leadership, Settings
+
+SAVE_AFTER = 1000
+"""Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
+saving costs no more than writing; a restart reads no more than that."""
+
+
+class Misfit(Exception):
+    """The settings do not fit what is there; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass of the loop saw and did; for the log and for tests."""
+
+    fold: Fold
+    snapshot: Snapshot | None
+    """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
+    plan: Plan | None
+    entries: tuple[Entry, ...]
+    """What went into the journal."""
+
+
+class Controller:
+    """Runs the loop on one journal. Nothing but the journal is needed to go on after a crash."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        providers: Mapping[str, Provider],
+        workload: Workload,
+        journal: Journal,
+        *,
+        now: Callable[[], float],
+        steady: Callable[[], float] | None = None,
+        leadership: Leadership | None = None,
+        wake: Callable[[], None] = lambda: None,
+        steer: Steer = as_told,
+        planner: Callable[[Snapshot], Plan] | None = None,
+    ) -> None:
+        """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
+        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
+        the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with."""
+        self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
+        self.now, self.steady = now, steady or now
+        self.leadership, self._wake = leadership or Leadership(), wake
+        self._steer, self._steered, self._planner = steer, Steered(settings), planner
+        self.chronicle = Chronicle()
+        self._entries_since_saved = 0
+        self._mistakes: frozenset[str] = frozenset()
+        self._observer = self._new_observer()
+
+    # -- leading ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the lease and read the chronicle; ``NotLeading`` while another controller leads."""
+        began = self.steady()
+        self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
+        try:
+            self.chronicle = with_nodes(recovered(self.journal))
+        except JournalVersion:
+            self.leading.release()  # for one that can read it
+            raise
+        self._observer.known(self.chronicle.sighted)
+        self._looked_at = (self.chronicle.at, began)
+        self._marked = False
+        self._numbers = count(self.journal.last_seq() + 1)
+        self._stamp = _letters(int(self.now()))
+        leads, epoch = self.leading.leads, self.leading.epoch
+        self.actuator = Actuator(self.providers, self.workload, epoch, leads, self.now, self._wake)
+        self.check(self.providers)
+
+    def _new_id(self, group: str) -> str:
+        """Unique for ever, also if the journal is lost: the second in which we came to lead, and a number that no
+        earlier leader of this journal has used."""
+        return f"{group}-{self._stamp}-{next(self._numbers)}"
+
+    async def stop(self) -> None:
+        """Stop looking and acting, and give the lease back. Slices live on."""
+        await self._observer.close()
+        await self.actuator.close()
+        self.leading.release()
+
+    # -- settings -----------------------------------------------------------------------------------------------------
+
+    def check(self, providers: Mapping[str, Provider]) -> None:
+        """``Misfit`` if slices would be left without the provider that sold them."""
+        left: dict[str, int] = {}
+        for record in self.chronicle.book.slices.values():
+            if record.provider not in providers and record.state != State.QUEUED:
+                left[record.provider] = left.get(record.provider, 0) + 1
+        for provider, slices in sorted(left.items()):
+            raise Misfit(
+                f"providers.{provider}: it still has {slices} of our slices, and cannot be left out: keep it, without "
+                "groups if you like, until windlass status shows none of them"
+            )
+
+    async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
+        """Go on with other settings. Slices of groups that are gone are drained. ``Misfit`` changes nothing."""
+        self.check(providers)
+        await self._observer.close()
+        self.settings, self.providers, self.workload = settings, dict(providers), workload
+        self.actuator.providers, self.actuator.workload = self.providers, workload
+        self._observer = self._new_observer()
+        self._observer.known(self.chronicle.sighted)
+
+    def _new_observer(self) -> Observer:
+        return Observer(
+            self.providers,
+            self.workload,
+            lambda: self.settings.policy.observe_timeout,
+            self.steady,
+            self._wake,
+        )
+
+    # -- one pass -----------------------------------------------------------------------------------------------------
+
+    async def tick(self) -> Pass:
+        """Observe, fold, plan, decide, commit, act."""
+        look = await self._observer.look()
+        if self.actuator.overtaken:
+            raise NotLeading(self.actuator.overtaken)
+        self.leading.renew()
+        before, now = self.chronicle, self.now()
+        self._steered = self._steer(self.settings, look.work, before.book, now)
+        settings = self._steered.settings
+        refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
+        given = Given(
+            now=now,
+            settings=settings,
+            sighted=sighted_after(
+                before.sighted,
+                look.instances,
+                look.work,
+                {**self.actuator.troubles, **look.troubles},
+                before.settings.get(SETTINGS),
+                settings,
+            ),
+            jump=self._jumped(looked_at),
+            orders=orders_after(self.journal, before.heard.get(ORDERS, 0)),
+            refused=refused,
+            calling=self.actuator.launching,
+            mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
+            mark={} if self._marked else {VERSION: __version__},
+        )
+        made = reckoned(before, given, self._new_id, self._planner)
+        self._commit(made)
+        self._looked_at = looked_at
+        self.actuator.refused = self.actuator.refused[len(refused) :]
+        self._mistakes = frozenset(look.mistakes)
+        self.actuator.start(self.chronicle.book, settings)
+        self._save()
+        return Pass(made.fold, made.snapshot, made.plan, made.entries)
+
+    def _jumped(self, looked_at: tuple[float, float]) -> float:
+        """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""
+        (now, steady), (last_now, last_steady) = looked_at, self._looked_at
+        jump = (now - last_now) - (steady - last_steady)
+        return jump if abs(jump) >= 1 else 0.0
+
+    def _commit(self, made: Reckoned) -> None:
+        """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
+        if not made.entries:
+            return
+        with self.leading.writing():
+            seq = self.journal.append(made.entries, epoch=self.leading.epoch)
+        self.chronicle = made.after.but(seq=seq)
+        self._marked = True
+        self._entries_since_saved += len(made.entries)
+
+    def _save(self) -> None:
+        """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
+        written = self._entries_since_saved
+        if written <= SAVE_AFTER or written <= 2 * sum(map(len, self.chronicle.tables().values())):
+            return
+        with self.leading.writing():
+            self.journal.save_state(self.chronicle.seq, saved(self.chronicle), epoch=self.leading.epoch)
+        self._entries_since_saved = 0
+
+    def next_deadline(self) -> float | None:
+        """When a pass would do something although nothing new is seen, by the clock ``now``."""
+        demands = self.chronicle.sighted.demand.values()
+        due = next_deadline(self.chronicle.book, demands, self._steered.settings, self.now())
+        again = self.actuator.next_try()
+        return min((at for at in (due, again, self._steered.due) if at is not None), default=None)
+
+
+def _letters(number: int) -> str:
+    """A number as short as it gets in digits and lower-case letters, which every provider takes in a name."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = digits[digit] + text
+    return text or "0"

@@ -1,0 +1,72 @@
+"""Leading: the right to decide, held by a lease on the journal, and counted so that it is never believed too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from windlass.journal import Fenced, Journal, LeaseLost
+
+from .settings import Leadership
+
+
+class NotLeading(Exception):
+    """Another controller has the lease."""
+
+
+class Leading:
+    """A lease that was taken. ``NotLeading`` while it is another's."""
+
+    def __init__(
+        self, journal: Journal, leadership: Leadership, now: Callable[[], float], steady: Callable[[], float]
+    ) -> None:
+        self._journal, self._now, self._steady = journal, now, steady
+        asked_at = steady()
+        lease = journal.acquire(leadership.holder, leadership.lease, self._lease_time())
+        if lease is None:
+            other = journal.lease()
+            raise NotLeading(f"{other.holder} leads, epoch {other.epoch}" if other else "another controller leads")
+        self._lease = lease
+        self._count_from(asked_at)
+
+    @property
+    def epoch(self) -> int:
+        """The fence: goes with every append, and with every changing call to a provider."""
+        return self._lease.epoch
+
+    def leads(self) -> bool:
+        """Whether the lease has not run out: asked before every outside call. By the steady clock, counted from before
+        the lease was asked for, so that neither a clock that is set nor a slow database makes it longer."""
+        return self._steady() < self._until
+
+    @property
+    def renews_in(self) -> float:
+        """Seconds until the lease is to be renewed."""
+        return max(0.0, self._renew_at - self._steady())
+
+    def renew(self) -> None:
+        """Keep the lease, if it is time to."""
+        asked_at = self._steady()
+        if asked_at < self._renew_at:
+            return
+        with self.writing():
+            self._lease = self._journal.renew(self._lease, self._lease_time())
+        self._count_from(asked_at)
+
+    def release(self) -> None:
+        """Give it back, so that another need not wait for it to run out."""
+        self._journal.release(self._lease)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around what is written under the epoch: the journal's no is ``NotLeading``."""
+        try:
+            yield
+        except (Fenced, LeaseLost) as error:
+            raise NotLeading(str(error)) from error
+
+    def _lease_time(self) -> float | None:
+        return None if self._journal.own_clock else self._now()
+
+    def _count_from(self, asked_at: float) -> None:
+        self._until, self._renew_at = asked_at + self._lease.ttl, asked_at + self._lease.ttl / 3

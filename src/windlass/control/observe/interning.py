@@ -1,0 +1,113 @@
+"""Showing: what a source shows of one kind of thing, look after look, as a table by name.
+
+What shows as it did before was found whole then, and is handed on as the very same object: it is looked at once, and
+from then on whoever asks what is new needs no more than its identity. While nothing is new, the table is the same too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress, count
+from operator import attrgetter, is_not
+from typing import Any, Generic, TypeVar
+
+from windlass.control.state.diff import noted
+
+T = TypeVar("T")
+
+
+class Showing(Generic[T]):
+    """What is shown of one kind."""
+
+    def __init__(self, kind: type[T], name: str, whole: Callable[[Any], bool]) -> None:
+        """``name``: the attribute that names one. ``whole``: whether one that has never been seen makes sense."""
+        self.table: Mapping[str, T] = {}
+        self._kind, self._name, self._whole = kind, attrgetter(name), whole
+        self._last: Sequence[Any] = ()
+        """The last answer. Its parts live on with it, so nothing else can have their identities."""
+        self._whole_last = False
+        """Whether all parts of it were taken, one each for an entry of the table."""
+
+    def known(self, table: Mapping[str, T]) -> None:
+        """This was shown before."""
+        self.table, self._last, self._whole_last = table, (), False
+
+    def take(
+        self, answer: Sequence[Any], strange: Callable[[Any], None], twice: Callable[[str], None]
+    ) -> Mapping[str, T]:
+        """The table by an answer. ``strange`` is called with each part that is no such thing, ``twice`` with each name
+        that is there again: either raises, or what it is called for is left out."""
+        if answer is self._last and self._whole_last:
+            return self.table
+        last = answer if type(answer) is tuple else tuple(answer)
+        found = self._by_news(last) if self._whole_last else None
+        if found is None:
+            found = self._one_by_one(last, strange, twice)
+        self.table, self._last, self._whole_last = found, last, len(found) == len(last)
+        return found
+
+    def _by_news(self, answer: Sequence[Any]) -> Mapping[str, T] | None:
+        """The table, looking only at what was not in the last answer; None: something is odd."""
+        fresh, over = _news(self._last, answer)
+        news: dict[str, T] = {}
+        for one in fresh:
+            known = self._known(one)
+            if known is None:
+                return None
+            news[self._name(known)] = known
+        gone = [name for name in map(self._name, over) if name not in news]
+        if len(answer) != len(self.table) - len(gone) + sum([name not in self.table for name in news]):
+            return None  # one shows twice
+        changed = [name for name, one in news.items() if self.table.get(name) is not one]
+        if not gone and not changed:
+            return self.table
+        found = {**self.table, **news}
+        for name in gone:
+            del found[name]
+        noted(self.table, found, changed, gone)
+        return found
+
+    def _one_by_one(
+        self, answer: Sequence[Any], strange: Callable[[Any], None], twice: Callable[[str], None]
+    ) -> Mapping[str, T]:
+        found: dict[str, T] = {}
+        for one in answer:
+            known = self._known(one)
+            if known is None:
+                strange(one)
+            elif self._name(known) in found:
+                twice(self._name(known))
+            else:
+                found[self._name(known)] = known
+        same = len(found) == len(self.table) and all(self.table.get(name) is one for name, one in found.items())
+        return self.table if same else found
+
+    def _known(self, one: Any) -> T | None:
+        """What shows, as the object that it is known as; None: it is no such thing."""
+        if not isinstance(one, self._kind):
+            return None
+        name = self._name(one)
+        known = self.table.get(name) if type(name) is str else None
+        if known is not None and (known is one or known == one):
+            return known
+        return one if self._whole(one) else None
+
+
+def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Which objects are new in an answer, and which are in it no more."""
+    if len(before) == len(after):  # mostly in the same places too
+        pairs = [(new, old) for new, old in zip(after, before, strict=True) if new is not old]
+        if len(pairs) < len(after) // 2:
+            before, after = [old for _, old in pairs], [new for new, _ in pairs]
+    else:  # mostly a few have come at the end, or have gone from somewhere
+        head = _alike(before, after)
+        before, after = before[head:], after[head:]
+        tail = _alike(before[::-1], after[::-1])
+        before, after = before[: len(before) - tail], after[: len(after) - tail]
+    was, now = frozenset(map(id, before)), frozenset(map(id, after))
+    return [one for one in after if id(one) not in was], [one for one in before if id(one) not in now]
+
+
+def _alike(some: Sequence[Any], others: Sequence[Any]) -> int:
+    """With how many of the same objects both begin."""
+    return next(compress(count(), map(is_not, some, others)), min(len(some), len(others)))

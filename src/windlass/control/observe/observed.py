@@ -1,0 +1,156 @@
+"""Sighting: what was last seen, source by source, as tables that the journal keeps.
+
+What an unknown source showed last stays. What has not changed is the very same object as before, up to whole tables:
+so whoever comes later finds what is new without looking at the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from windlass.control.settings import Settings
+from windlass.control.state.diff import difference
+from windlass.core.model.cached import lazily
+from windlass.core.model.snapshot import Demand
+from windlass.providers.protocol import Instance
+from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
+
+from .validation import Viewed
+
+WORKLOAD: Final = "workload"
+PROVIDER: Final = "provider "
+"""How sources are called in the tables ``trouble`` and ``unknown``."""
+
+T = TypeVar("T")
+Nodes = Mapping[str, tuple[WorkNode, ...]]
+
+
+@dataclass(frozen=True)
+class Sighted:
+    """What was last seen; every field is a table."""
+
+    demand: Mapping[str, Demand] = field(default_factory=dict)
+    request: Mapping[str, Demand] = field(default_factory=dict)
+    node: Mapping[str, WorkNode] = field(default_factory=dict)
+    word: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    instance: Mapping[str, Instance] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+    """What is in trouble, by name: a source, or a slice whose calls fail; and what the trouble is."""
+    unknown: Mapping[str, bool] = field(default_factory=dict)
+    """Sources that gave no answer that counts."""
+    seller: Mapping[str, str] = field(default_factory=dict)
+    """Who lists an instance, where that is not who sells its group."""
+
+    def view(self) -> WorkloadView:
+        """What the workload showed last."""
+        return WorkloadView(
+            tuple(self.demand.values()),
+            tuple(self.request.values()),
+            tuple(self.node.values()),
+            tuple(self.word.values()),
+        )
+
+    @lazily
+    def silent(self) -> frozenset[str]:
+        """Providers that gave no answer that counts."""
+        return frozenset([name.removeprefix(PROVIDER) for name in self.unknown if name.startswith(PROVIDER)])
+
+    @lazily
+    def nodes_of(self) -> Nodes:
+        """The nodes of each slice that has any."""
+        return _regrouped({}, {}, self.node)
+
+    def touched_since(self, before: Sighted) -> set[str]:
+        """Slices of which another instance, another node or another word shows than before."""
+        instances, words = difference(before.instance, self.instance), difference(before.word, self.word)
+        nodes = difference(before.node, self.node)
+        found = {*instances.changed, *instances.gone, *words.changed, *words.gone}
+        for name in nodes.changed:
+            found.add(self.node[name].slice_id)
+            if name in before.node:
+                found.add(before.node[name].slice_id)
+        return found.union([before.node[name].slice_id for name in nodes.gone])
+
+
+def _regrouped(groups: Nodes, before: Mapping[str, WorkNode], after: Mapping[str, WorkNode]) -> Nodes:
+    """The nodes of each slice, from those before."""
+    found, news = dict(groups), difference(before, after)
+    for name in (*news.changed, *news.gone):
+        was, now = before.get(name), after.get(name)
+        if was is not None:
+            found[was.slice_id] = tuple([node for node in found[was.slice_id] if node.id != name])
+        if now is not None:
+            found[now.slice_id] = (*found.get(now.slice_id, ()), now)
+        if was is not None and not found[was.slice_id]:
+            del found[was.slice_id]
+    return found
+
+
+def sighted_after(
+    before: Sighted,
+    instances: Mapping[str, Mapping[str, Instance] | None],
+    work: Viewed | None,
+    troubles: Mapping[str, str],
+    was: Settings | None,
+    settings: Settings,
+) -> Sighted:
+    """What is remembered of a look. ``troubles``: of sources and of outside calls; ``was``: the settings before."""
+    shows: Viewed | Sighted = before if work is None else work
+    silent = [name for name, many in instances.items() if many is None]
+    unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if work is not None else [WORKLOAD])
+    instance, seller = _listed(before, instances, was, settings)
+    after = Sighted(
+        demand=shows.demand,
+        request=shows.request,
+        node=shows.node,
+        word=_same(before.word, shows.word),
+        instance=instance,
+        trouble=_same(before.trouble, troubles),
+        unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
+        seller=_same(before.seller, seller),
+    )
+    if "nodes_of" in before.__dict__:  # brought along rather than grouped anew
+        same = after.node is before.node
+        after.__dict__["nodes_of"] = before.nodes_of if same else _regrouped(before.nodes_of, before.node, after.node)
+    return after
+
+
+def _same(before: Mapping[str, T], after: Mapping[str, T]) -> Mapping[str, T]:
+    """The table as it was, if it is the same again."""
+    return before if before == after else after
+
+
+def _listed(
+    before: Sighted, instances: Mapping[str, Mapping[str, Instance] | None], was: Settings | None, settings: Settings
+) -> tuple[Mapping[str, Instance], Mapping[str, str]]:
+    """Every instance that is listed or was by a provider that is silent now, and who lists it where that is odd."""
+    usual = {name: sold.provider for name, sold in settings.by_name.items()}
+    if len(instances) == 1 and was is settings and not before.seller:
+        [(provider, shown)] = instances.items()
+        if shown is not None:  # one provider that sells everything: who has not changed is not looked at
+            news = difference(before.instance, shown).changed
+            return shown, {name: provider for name in news if usual.get(shown[name].group) != provider}
+    instance: dict[str, Instance] = {}
+    seller: dict[str, str] = {}
+    silent = {name for name, many in instances.items() if many is None}
+    if silent and was is not None:
+        for one in before.instance.values():
+            if (provider := seller_of(before, was, one)) in silent:
+                instance[one.slice_id] = one
+                if usual.get(one.group) != provider:
+                    seller[one.slice_id] = provider
+    for provider, many in instances.items():
+        shown = many or {}
+        instance.update(shown)
+        if seller:  # what two of them show is the last one's
+            seller = {name: other for name, other in seller.items() if name not in shown}
+        seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
+    return _same(before.instance, instance), seller
+
+
+def seller_of(sighted: Sighted, settings: Settings, instance: Instance) -> str:
+    """Who lists an instance."""
+    sold = settings.by_name.get(instance.group)
+    return sighted.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")

@@ -1,0 +1,183 @@
+"""Observing: every source is looked at by itself, and none is waited for longer than the others deserve.
+
+A look that is under way is let run, up to its time limit; the loop goes on without it. The last answer of a source
+counts for as long as a look may take; after that the source is unknown, and its trouble says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from windlass.core.model.reasons import seconds
+from windlass.providers.protocol import Instance, Provider
+from windlass.workloads.protocol import Workload
+
+from .completed import Answered
+from .observed import Sighted
+from .validation import Garbage, Lists, Viewed, Views
+
+T = TypeVar("T")
+
+PATIENCE = 0.5
+"""Seconds that the loop waits for a look that it has just begun. Most take milliseconds; one that hangs is not waited
+for a second time."""
+
+
+@dataclass
+class _Source(Generic[T]):
+    """One provider or the workload."""
+
+    look: Callable[[], Coroutine[Any, Any, object]]
+    check: Callable[[object], T]
+    limit: Callable[[], float]
+    steady: Callable[[], float]
+    answered: Callable[[], None]
+    answer: T | None = None
+    asked_at: float | None = None
+    """When the look began that gave the answer."""
+    trouble: str = ""
+    task: asyncio.Task[None] | None = None
+    _time: asyncio.Timeout | None = None
+    """How long the last look may take."""
+
+    def begin(self) -> bool:
+        """Whether a look has just begun that takes its time; not while an older one is under way."""
+        if self.is_looking:
+            return False
+        asked_at = self.steady()
+        try:
+            look = self.look()
+            if isinstance(look, Answered):
+                self._take(look.answer, asked_at)
+                return False
+        except Exception as error:  # noqa: BLE001  # as in a look that takes its time
+            self._fail(error)
+            return False
+        self.task = asyncio.create_task(self._look(look, asked_at))
+        return True
+
+    @property
+    def is_looking(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def bound(self, begun: float) -> None:
+        """Give the look under way its time limit, from when it began. A timer for each one that answers at once would
+        cost more than the answer."""
+        if self._time is not None:
+            self._time.reschedule(begun + self.limit())
+
+    async def _look(self, look: Coroutine[Any, Any, object], asked_at: float) -> None:
+        limit = self.limit()
+        try:
+            async with asyncio.timeout(None) as self._time:
+                self._take(await look, asked_at)
+        except TimeoutError:
+            self.trouble = f"gave no answer within {seconds(limit)}"
+        except Exception as error:  # noqa: BLE001  # whatever a source raises is that source's trouble, never the loop's
+            self._fail(error)
+        self.answered()
+
+    def _take(self, answer: object, asked_at: float) -> None:
+        self.answer, self.asked_at, self.trouble = self.check(answer), asked_at, ""
+
+    def _fail(self, error: Exception) -> None:
+        garbage = isinstance(error, Garbage)
+        self.answer, self.trouble = None, f"gave garbage: {error}" if garbage else f"{error}" or type(error).__name__
+
+    def known(self) -> T | None:
+        """The last answer, while it counts."""
+        if self.answer is None or self.asked_at is None:
+            return None
+        if self.steady() - self.asked_at > self.limit():
+            self.trouble = self.trouble or f"gives no answer since {seconds(round(self.steady() - self.asked_at))}"
+            return None
+        return self.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What all sources show now. None is "unknown"."""
+
+    instances: Mapping[str, Mapping[str, Instance] | None]
+    """By provider, then by slice."""
+    work: Viewed | None
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """Sources that are in trouble, by name, and what it is."""
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """Demands that were left out, in words."""
+        return self.work.mistakes if self.work is not None else ()
+
+
+class Observer:
+    """Looks at the workload and at every provider."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        workload: Workload,
+        limit: Callable[[], float],
+        steady: Callable[[], float],
+        answered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``answered`` is called when a look comes to its end that nobody waits for any more."""
+        self._answered, self._waited_for = answered, False
+        self._views, self._lists = Views(), {name: Lists() for name in providers}
+        self._workload = _Source(workload.observe, self._views, limit, steady, self._late)
+        self._providers = {
+            name: _Source(provider.list, self._lists[name], limit, steady, self._late)
+            for name, provider in sorted(providers.items())
+        }
+        self._sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
+
+    def known(self, sighted: Sighted) -> None:
+        """This was seen before: what shows again is the very same."""
+        self._views.known(sighted.demand, sighted.request, sighted.node)
+        for lists in self._lists.values():
+            lists.known(sighted.instance)
+
+    def _late(self) -> None:
+        if not self._waited_for:
+            self._answered()
+
+    async def look(self) -> Look:
+        """What shows now, without waiting for what is slow."""
+        fresh = [source for source in self._sources if source.begin()]
+        if fresh:
+            self._waited_for = True
+            try:
+                await self._wait_for(fresh)
+            finally:
+                self._waited_for = False
+        work = self._workload.known()
+        instances = {name: source.known() for name, source in self._providers.items()}
+        troubles = {}
+        for name, source in self._providers.items():
+            if source.trouble or instances[name] is None:
+                troubles[f"provider {name}"] = source.trouble or "has not answered yet"
+        if self._workload.trouble or work is None:
+            troubles["workload"] = self._workload.trouble or "has not answered yet"
+        return Look(instances, work, troubles)
+
+    async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
+        """Until looks that have just begun have answered, as long as that is worth it."""
+        begun = asyncio.get_running_loop().time()
+        try:
+            await asyncio.sleep(0)  # many answer at once, and need no waiting
+        finally:  # when this one is given up the looks go on; all of them have begun by now
+            slow = [source for source in fresh if source.is_looking]
+            for source in slow:
+                source.bound(begun)
+        if slow:
+            await asyncio.wait([source.task for source in slow if source.task is not None], timeout=PATIENCE)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        tasks = [source.task for source in self._sources if source.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,63 @@
+"""What shows of one slice: in its provider's list, in the workload, and in the word about its cordon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.quantities import ACCELERATORS
+from windlass.core.model.snapshot import Amounts, Group
+from windlass.providers.protocol import Instance
+from windlass.workloads.protocol import WorkNode
+
+
+class Sight(NamedTuple):
+    """What was seen of one slice."""
+
+    instance: Instance | None
+    provider_known: bool
+    nodes: tuple[WorkNode, ...]
+    """Each of them once."""
+    workload_known: bool
+    running: int | None
+    """Tasks that still run by the acknowledgement of the current fence; None: not acknowledged."""
+
+    @property
+    def absent(self) -> bool:
+        return self.provider_known and self.instance is None
+
+    def whole(self, group: Group | None) -> bool:
+        """Whether every host is in the workload, healthy, and the kind of machine that its group promises."""
+        if self.instance is None:
+            return False
+        hosts = len(self.instance.hosts) if group is None else group.hosts
+        promised = group.resources if group else ()
+        if len(self.nodes) < max(1, hosts):
+            return False
+        for node in self.nodes:
+            if not node.healthy or (node.present is not None and not _is_kind(dict(node.present), promised)):
+                return False
+        return True
+
+    @property
+    def dead_host(self) -> bool:
+        """Whether it is being taken away, or a host died; in a pending one a host that does not run is not up yet."""
+        if self.instance is None or self.instance.state == "pending":
+            return False
+        return self.instance.state == "ending" or not all(host.running for host in self.instance.hosts)
+
+    def shows_life(self, record: SliceRecord) -> bool:
+        """Whether the workload sees hosts of it, healthy or at work. One that is silent sees what it saw last."""
+        nodes = self.nodes if self.workload_known else record.nodes
+        return any(node.healthy or node.tasks for node in nodes)
+
+
+def _is_kind(present: Mapping[str, int], promised: Amounts) -> bool:
+    """Whether a host is what was ordered: all accelerators, and more than half of whatever else it tells. A little of
+    the memory and the processors is always taken by the system; where half is missing, it is another machine, and a
+    plan that counts on it would wait for ever."""
+    return all(
+        present.get(name, 0) >= amount if name in ACCELERATORS else 2 * present.get(name, amount) > amount or not amount
+        for name, amount in promised
+    )

@@ -1,0 +1,235 @@
+"""Checking: what a provider or a workload answered is what it should be, or it counts as no answer.
+
+A list or a view of the wrong kind is unknown as a whole: to leave a record out would make it look gone. A demand that
+makes no sense is left out alone, with a sentence for people: what is not understood can be told, and not planned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final
+
+from windlass.control.state.codec import from_plain, to_plain
+from windlass.core.model.snapshot import Demand, Gang
+from windlass.providers.protocol import Host, Instance
+from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
+
+from .interning import Showing
+
+MOST: Final = 2**60
+"""An amount from which on it is a mistake: a cluster's sums must fit into 64 bits."""
+MOST_MEMBERS: Final = 100_000
+"""Of a gang: planning for so many takes about a second."""
+
+
+class Garbage(Exception):
+    """An answer that cannot be one."""
+
+
+class Lists:
+    """Checks a provider's lists."""
+
+    def __init__(self) -> None:
+        self._instances = Showing(Instance, "slice_id", _is_whole_instance)
+
+    def known(self, instances: Mapping[str, Instance]) -> None:
+        """These were shown before."""
+        self._instances.known(instances)
+
+    def __call__(self, answer: object) -> Mapping[str, Instance]:
+        """The list by slice; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
+        return self._instances.take(_many(answer, "instances"), _no_instance, _listed_twice)
+
+
+def _no_instance(one: object) -> None:
+    raise Garbage(f"its list holds {_shown(one)}, which is no instance")
+
+
+def _listed_twice(name: str) -> None:
+    raise Garbage(f"its list shows {name} twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """A workload's view as tables, and a sentence for each demand in it that was left out."""
+
+    demand: Mapping[str, Demand]
+    request: Mapping[str, Demand]
+    node: Mapping[str, WorkNode]
+    word: Mapping[str, Acknowledgement]
+    mistakes: tuple[str, ...]
+    shown: WorkloadView
+    """As it came."""
+
+    @property
+    def view(self) -> WorkloadView:
+        """The view again, in the order in which it came, without what makes no sense."""
+        nodes = dict.fromkeys([node.id for node in self.shown.nodes])
+        return WorkloadView(
+            demands=tuple(self.demand.values()),
+            requests=tuple(self.request.values()),
+            nodes=tuple([self.node[name] for name in nodes]),
+            acknowledged=tuple(self.word.values()),
+        )
+
+
+class Views:
+    """Checks a workload's views."""
+
+    def __init__(self) -> None:
+        self._demands = Showing(Demand, "id", _is_whole_demand)
+        self._requests = Showing(Demand, "id", _is_whole_demand)
+        self._nodes = Showing(WorkNode, "id", _is_whole_node)
+
+    def known(
+        self, demands: Mapping[str, Demand], requests: Mapping[str, Demand], nodes: Mapping[str, WorkNode]
+    ) -> None:
+        """These were shown before."""
+        self._demands.known(demands)
+        self._requests.known(requests)
+        self._nodes.known(nodes)
+
+    def __call__(self, answer: object) -> Viewed:
+        """The view; ``Garbage`` if a part of it is not what it should be. Of demands only the odd ones are left out."""
+        if not isinstance(answer, WorkloadView):
+            raise Garbage(f"its view is {_shown(answer)}")
+        mistakes: list[str] = []
+
+        def strange(demand: Any) -> None:
+            if not isinstance(demand, Demand) or not _is_name(demand.id):
+                mistakes.append(f"{_shown(demand)} is no demand")
+            else:
+                mistakes.append(f"demand {demand.id} makes no sense: {_shown(demand)}")
+
+        def twice(name: str) -> None:
+            mistakes.append(f"demand {name} is there twice; the first counts")
+
+        return Viewed(
+            node=self._nodes.take(_many(answer.nodes, "nodes"), _no_node, _is_fine),
+            word=_checked_words(_many(answer.acknowledged, "acknowledgements")),
+            demand=self._demands.take(_many(answer.demands, "demands"), strange, twice),
+            request=self._requests.take(_many(answer.requests, "demands"), strange, twice),
+            mistakes=tuple(mistakes),
+            shown=answer,
+        )
+
+
+def _no_node(one: object) -> None:
+    raise Garbage(f"its view holds {_shown(one)}, which is no node")
+
+
+def _is_fine(name: str) -> None:
+    """A node that is shown twice is there all the same."""
+
+
+def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
+    """One for each slice: for its newest fence, and said twice, the more running, the truer."""
+    found: dict[str, Acknowledgement] = {}
+    for word in words:
+        if not isinstance(word, Acknowledgement) or not (
+            _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
+        ):
+            raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
+        before = found.get(word.slice_id)
+        if before is None or (before.epoch, before.running) < (word.epoch, word.running):
+            found[word.slice_id] = word
+    return found
+
+
+def _is_whole_instance(one: Any) -> bool:
+    return (
+        _is_name(one.slice_id)
+        and _is_name(one.group)
+        and one.state in ("pending", "running", "ending")
+        and isinstance(one.hosts, tuple | list)
+        and all(isinstance(host, Host) and _is_name(host.id) and type(host.running) is bool for host in one.hosts)
+        and _is_time(one.preempted_at)
+        and (one.zone == "" or _is_name(one.zone))
+        and (one.price is None or _is_count(one.price))
+    )
+
+
+def _is_whole_node(node: Any) -> bool:
+    return (
+        _is_name(node.id)
+        and _is_name(node.slice_id)
+        and _are_amounts(node.used)
+        and _is_count(node.tasks)
+        and _is_time(node.idle_since)
+        and isinstance(node.labels, Mapping)
+        and all(_is_name(key) and (value == "" or _is_name(value)) for key, value in node.labels.items())
+        and type(node.healthy) is bool
+        and (node.present is None or _are_amounts(node.present))
+    )
+
+
+def _is_whole_demand(demand: Demand) -> bool:
+    try:
+        bundles = demand.bundles
+        return (
+            _is_name(demand.id)
+            and all(type(number) is int for number in (demand.priority, *(bundle.count for bundle in bundles)))
+            and all(_are_amounts(bundle.needs) for bundle in bundles)
+            and (demand.gang is None or _is_gang(demand))
+            and _is_time(demand.since)
+            and _is_time(demand.deadline)
+            and _are_conditions(demand.where, demand.prefer, demand.tolerates)
+        )
+    except Exception:  # noqa: BLE001  # whatever goes wrong with one demand is that demand's fault
+        return False
+
+
+def _is_gang(demand: Demand) -> bool:
+    """Its members are counted one by one, and their needs are added up: neither without end."""
+    total = sum(abs(amount) * bundle.count for bundle in demand.bundles for _, amount in bundle.needs)
+    return isinstance(demand.gang, Gang) and len(demand.bundles) > 0 and demand.count <= MOST_MEMBERS and total < MOST
+
+
+@lru_cache(maxsize=1000)
+def _are_conditions(where: object, prefer: object, tolerates: object) -> bool:
+    """What can be written down and read back as the same value has no part of a wrong kind in it. Few are different."""
+    if not where and not prefer and not tolerates:
+        return (where, prefer, tolerates) == ((), (), ())
+    some = Demand("", (), where=where, prefer=prefer, tolerates=tolerates)  # type: ignore[arg-type]
+    plain = json.dumps(to_plain(some), ensure_ascii=False)
+    return _is_name(plain) and "\\u0000" not in plain and from_plain(Demand, json.loads(plain)) == some
+
+
+def _are_amounts(values: object) -> bool:
+    return isinstance(values, tuple) and all(
+        isinstance(one, tuple) and len(one) == 2 and _is_name(one[0]) and type(one[1]) is int and -MOST < one[1] < MOST
+        for one in values
+    )
+
+
+def _many(values: object, what: str) -> list[object] | tuple[object, ...]:
+    if not isinstance(values, list | tuple):
+        raise Garbage(f"its {what} are {_shown(values)}")
+    return values
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _is_name(value: object) -> bool:
+    """Text that the journal can keep: some, without NUL and without half characters."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_time(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and isfinite(value))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,173 @@
+"""From the book to a snapshot, and from a plan back to the book. Pure.
+
+``snapshot_of`` is what the planner sees: every record, the luck of each group as its availability, what waits.
+``decide`` writes a plan's changes into the book as transitions; carrying them out is somebody else's business, and
+whether they succeeded is seen by the next fold. While a source is unknown nothing shrinks: of a plan made then, only
+what grows or calls back is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from windlass.control.settings import Settings, SoldGroup
+from windlass.control.state.fleet import Book, Moved, SliceRecord, moved
+from windlass.core.model.lifecycle import IN_FLIGHT, State
+from windlass.core.model.plan import Launch, Plan
+from windlass.core.model.reasons import Reason
+from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
+
+from .provider_health import NOTHING_KNOWN, availability_of
+
+
+def snapshot_of(
+    book: Book, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
+) -> Snapshot:
+    """All that the planner depends on."""
+    held = frozenset([record.id for record in book.roll.astir.values() if record.quarantine])
+    return Snapshot(
+        groups=tuple([_as_it_is(sold.group, book, settings, held, now) for sold in settings.groups]),
+        slices=_slices(book, settings),
+        demands=tuple(demands),
+        requests=tuple(requests),
+        cluster=settings.cluster,
+        now=now,
+    )
+
+
+def _slices(book: Book, settings: Settings) -> tuple[Slice, ...]:
+    """As the planner sees them. Those of a group that is gone tell themselves what they take of the limits."""
+    known, roll, slices = settings.by_name, book.roll, book.planned_with
+    if all(group in known for group in roll.at_work) and all(one.group in known for one in roll.astir.values()):
+        return tuple(slices.values())
+    return tuple(
+        one if one.group in known else replace(one, hosts=book.slices[name].hosts, price=book.slices[name].price)
+        for name, one in slices.items()
+    )
+
+
+def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str], now: float) -> Group:
+    """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
+    where there is nothing to say."""
+    luck, frozen = book.luck.get(group.name), book.is_frozen(group.name)
+    known = NOTHING_KNOWN if luck is None else availability_of(luck, settings.policy.backoff, now)
+    if not held and not frozen and known == group.availability and not group.frozen:
+        return group
+    return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """Slices that a plan launches for one reason, by their ids, and why no other group was taken."""
+
+    ids: tuple[str, ...]
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The book with a plan's changes in it, and what they are."""
+
+    book: Book
+    moves: tuple[Moved, ...]
+    bought: tuple[Bought, ...]
+
+
+def decide(
+    book: Book, plan: Plan, settings: Settings, unknown: tuple[str, ...], new_id: Callable[[str], str], now: float
+) -> Decision:
+    """What becomes of the book by a plan."""
+    deciding = _Deciding(book, settings.by_name, now)
+    for launch in plan.launches:
+        deciding.buy(launch, new_id)
+    for change in plan.uncordon:
+        deciding.move(change.slice, State.READY, change.reason)
+    for change in plan.unmark:
+        deciding.mark(change.slice, None)
+    if not unknown:
+        deciding.end_certified()
+        for change in plan.cancel:
+            deciding.cancel(change.slice, change.reason)
+        for change in plan.drain:
+            deciding.move(change.slice, State.CORDONED, change.reason)
+        for change in plan.mark:
+            deciding.mark(change.slice, change.until)
+        deciding.see_off()
+    return deciding.done()
+
+
+class _Deciding:
+    """A book under change."""
+
+    def __init__(self, book: Book, groups: Mapping[str, SoldGroup], now: float) -> None:
+        self.book, self.groups, self.now = book, groups, now
+        self.changed: dict[str, SliceRecord] = {}
+        self.moves: list[Moved] = []
+        self.bought: list[Bought] = []
+
+    def done(self) -> Decision:
+        return Decision(self.book.after(self.changed), tuple(self.moves), tuple(self.bought))
+
+    def record(self, slice_id: str) -> SliceRecord | None:
+        """As it is by now."""
+        return self.changed.get(slice_id) or self.book.slices.get(slice_id)
+
+    def astir(self) -> Iterable[SliceRecord]:
+        """Every record that was astir or has been touched, as it is by now."""
+        return {**self.book.roll.astir, **self.changed}.values() if self.changed else self.book.roll.astir.values()
+
+    def buy(self, launch: Launch, new_id: Callable[[str], str]) -> None:
+        sold, ids = self.groups[launch.group], []
+        for _ in range(launch.count):
+            record = SliceRecord(
+                new_id(launch.group),
+                launch.group,
+                sold.provider,
+                State.QUEUED,
+                self.now,
+                launch.reason,
+                launch.reason,
+                sold.group.price or 0,
+            )
+            ids.append(record.id)
+            self.changed[record.id] = record
+            self.moves.append(Moved(record.id, None, State.QUEUED, self.now, launch.reason))
+        self.bought.append(Bought(tuple(ids), launch))
+
+    def move(self, slice_id: str, target: State, reason: Reason) -> None:
+        record = self.record(slice_id)
+        if record is None or record.quarantine:
+            return
+        self.changed[slice_id], move = moved(record, target, self.now, reason)
+        self.moves += [move] if move is not None else []
+
+    def cancel(self, slice_id: str, reason: Reason) -> None:
+        """A launch that is not needed any more; not while hosts of it are in the workload: they may hold work."""
+        record = self.record(slice_id)
+        if record is None or (record.nodes and record.state != State.QUEUED):
+            return
+        self.move(slice_id, State.TERMINATED if record.state == State.QUEUED else State.TERMINATING, reason)
+
+    def mark(self, slice_id: str, until: float | None) -> None:
+        record = self.record(slice_id)
+        if record is not None:
+            self.changed[slice_id] = record.but(marked_until=until)
+
+    def end_certified(self) -> None:
+        """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
+        draining = [record for record in self.astir() if record.state is State.DRAINING]
+        for record in sorted(draining, key=lambda one: one.id):
+            if record.certified and not self.book.is_frozen(record.group):
+                why = f"acknowledged empty under fence {record.fence}"
+                self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
+
+    def see_off(self) -> None:
+        """Slices that must leave, whatever the plan says."""
+        leaving = [record for record in self.astir() if record.leaving is not None]
+        for record in sorted(leaving, key=lambda one: one.id):
+            assert record.leaving is not None
+            if record.state == State.READY:
+                self.move(record.id, State.CORDONED, record.leaving)
+            elif record.state in IN_FLIGHT:
+                self.cancel(record.id, record.leaving)

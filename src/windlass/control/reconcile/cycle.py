@@ -1,0 +1,156 @@
+"""Reckoning: one pass as a pure function, from what is remembered and what came in to what is remembered next.
+
+The loop calls it with what it has just seen, and a replay with what the journal says was seen: so the same journal and
+the same settings give the same decisions, byte for byte. Whatever a decision depends on is in ``Given``, and all of
+``Given`` can be read back from the journal: what was seen from its tables, and the few things that are no table from an
+entry ``pass``, which is written where they are not as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from windlass.control.observe.observed import WORKLOAD, Sighted
+from windlass.control.record.costs import charged, opened
+from windlass.control.record.journal_tables import (
+    PASS,
+    SETTINGS,
+    Chronicle,
+    entries_between,
+    entries_of,
+    passed_through,
+    stays_after,
+    told,
+    waiting_after,
+)
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import Book, by_clock
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
+from windlass.core.planner import plan
+from windlass.journal import Entry
+
+from .apply_plan import Bought, decide, snapshot_of
+from .launch_queue import ask
+from .operator_orders import Order, obeyed
+from .transitions import Fold, Refused, fold, forgotten
+
+ORDERS: Final = "orders"
+JUMP: Final = "jump"
+CALLING: Final = "calling"
+"""Keys of an entry ``pass``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """All that comes into one pass."""
+
+    now: float
+    settings: Settings
+    sighted: Sighted
+    """What was seen, and of sources that are unknown what they showed last."""
+    jump: float = 0.0
+    """By how much the clock was set since the last pass, or how long nobody looked."""
+    orders: Sequence[tuple[int, Order]] = ()
+    """What operators have asked for since, each with its number."""
+    refused: tuple[Refused, ...] = ()
+    calling: Collection[str] = ()
+    """Slices whose launch call is under way."""
+    mistakes: tuple[str, ...] = ()
+    """What the workload showed and nobody understands, as far as it is news."""
+    mark: Mapping[str, Any] = field(default_factory=dict)
+    """What else is noted of this pass; the first one of a leader says with which version it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoned:
+    """What came of a pass."""
+
+    fold: Fold
+    snapshot: Snapshot | None
+    """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
+    plan: Plan | None
+    after: Chronicle
+    """What is remembered once the entries are in the journal; its ``seq`` is still the old one."""
+    entries: tuple[Entry, ...]
+    """What must be written first. None: everything is as it was, and the chronicle stays the same."""
+
+
+def reckoned(
+    before: Chronicle, given: Given, new_id: Callable[[str], str], planner: Callable[[Snapshot], Plan] | None = None
+) -> Reckoned:
+    """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
+    now, settings = given.now, given.settings
+    book = obeyed(by_clock(before.book, given.jump), (order for _, order in given.orders), now)
+    folded = fold(book, given.sighted, settings, now, given.refused, _touched(before, given))
+    book, waiting, stay = folded.book, before.waiting, before.stay
+    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
+    if WORKLOAD not in given.sighted.unknown:
+        snapshot = snapshot_of(book, given.sighted.demand.values(), given.sighted.request.values(), settings, now)
+        planned = (planner or plan)(snapshot)
+        decision = decide(book, planned, settings, folded.unknown, new_id, now)
+        book, bought, moves = decision.book, decision.bought, (*moves, *decision.moves)
+        waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)
+    book, calling = _asked(book, given)
+    after = before.but(
+        book=book,
+        sighted=given.sighted,
+        waiting=waiting,
+        stay=stay,
+        settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
+        heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
+    )
+    once = (*passed_through(moves, book), *told(bought, given.refused, given.mistakes, now))
+    after, changes = _kept(before, after, now, news=bool(once))
+    if not changes and not once:
+        return Reckoned(folded, snapshot, planned, before, ())
+    return Reckoned(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
+
+
+def _touched(before: Chronicle, given: Given) -> Collection[str] | None:
+    """Slices that do not show as they did when the book was made. It may be any where more than what shows is new: the
+    settings, the clock, an order, or who gives an answer at all."""
+    usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
+    if not usual or before.sighted.unknown or given.sighted.unknown:
+        return None
+    # Who came into a state by the last decision has not been looked at in it: a word may be there already.
+    decided = [name for name, one in before.book.roll.astir.items() if one.since >= before.at]
+    return given.sighted.touched_since(before.sighted).union(decided)
+
+
+def _asked(book: Book, given: Given) -> tuple[Book, Collection[str]]:
+    """The book with what is asked for now, and the calls under way if these made a difference to it."""
+    asked = ask(book, given.settings, given.calling, given.now)
+    if given.calling:
+        otherwise = ask(book, given.settings, (), given.now)
+        if asked is otherwise or (asked.luck == otherwise.luck and asked.roll.astir == otherwise.roll.astir):
+            return asked, ()
+    return asked, given.calling
+
+
+def _kept(before: Chronicle, after: Chronicle, now: float, *, news: bool) -> tuple[Chronicle, tuple[Entry, ...]]:
+    """The chronicle without what has ended and with its time charged, and the entries of what changed."""
+    changes = entries_between(before, after, now)
+    book = forgotten(after.book, now)
+    if book is not after.book:
+        changes += entries_of("slice", after.book.slices, book.slices, now)
+        changes += entries_of("gone", after.book.gone, book.gone, now)
+    if not changes and not news:
+        return before, ()
+    # Time is charged to what was the case until now, and only when something changes: in between nothing does.
+    account = opened(charged(before.account, before.book, before.stay, now), book, now)
+    changes += entries_of("account", before.account, account, now)
+    return after.but(book=book, account=account, at=now), tuple(changes)
+
+
+def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[Entry, ...]:
+    """The entry of the pass itself. It is left out when it would say nothing: entries of another instant than those
+    before them are another pass anyhow."""
+    data: dict[str, Any] = dict(given.mark)
+    if given.jump:
+        data[JUMP] = given.jump
+    if calling:
+        data[CALLING] = sorted(calling)
+    return (Entry(PASS, SETTINGS, given.now, data),) if data or given.now == before.at else ()

@@ -1,0 +1,66 @@
+"""Deadlines: the next instant at which the loop would do something although nothing new is seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import Book, Luck, SliceRecord
+from windlass.core.model.lifecycle import State
+from windlass.core.model.snapshot import Demand
+
+from .provider_health import next_turn, turning_points
+from .transitions import unseen_until
+
+
+def next_deadline(book: Book, demands: Iterable[Demand], settings: Settings, now: float) -> float | None:
+    """The first deadline after ``now``; None: nothing is due by itself."""
+    policy, known = settings.policy, settings.by_name
+    found = [demand.deadline for demand in demands if demand.deadline is not None]
+    queued = set()
+    for record in book.roll.astir.values():
+        found += _of_record(record, settings)
+        if record.state is State.QUEUED:
+            queued.add(record.group)
+    for group in sorted(queued):
+        found.append(next_turn(book.luck.get(group, Luck()), policy.launch_rate, policy.backoff, now))
+    for group, luck in book.luck.items():
+        if group in known:
+            found += turning_points(luck, policy.backoff, now)
+    return min([at for at in found if at > now], default=None)
+
+
+def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
+    policy = settings.policy
+    if record.absent_since is not None:
+        yield max(record.absent_since + policy.vanish_timeout, unseen_until(record, policy))
+        yield record.absent_since + policy.unhealthy_timeout
+    match record.state:
+        case State.REQUESTING:
+            yield record.since + policy.requesting_timeout * min(record.attempts, policy.tries) / policy.tries
+        case State.BOOTING:
+            yield record.since + policy.boot_timeout
+        case State.INITIALIZING:
+            yield record.since + policy.initializing_timeout
+        case State.CORDONED:
+            yield record.since + policy.cordon_timeout
+        case State.DRAINING:
+            yield record.since + policy.drain_timeout
+        case State.TERMINATING:
+            yield record.since + policy.terminate_timeout
+        case State.READY:
+            yield from _of_ready(record, settings)
+        case _:
+            return
+
+
+def _of_ready(record: SliceRecord, settings: Settings) -> Iterator[float]:
+    if record.unwell_since is not None:
+        yield record.unwell_since + settings.policy.unhealthy_timeout
+    if record.marked_until is not None:
+        yield record.marked_until
+    sold = settings.by_name.get(record.group)
+    rules = sold.group.scale_down if sold is not None else None
+    if rules is not None and rules.idle_timeout is not None and not any(node.busy for node in record.nodes):
+        idle = [record.since if node.idle_since is None else node.idle_since for node in record.nodes]
+        yield max(idle, default=record.since) + rules.idle_timeout

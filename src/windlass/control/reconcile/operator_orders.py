@@ -1,0 +1,75 @@
+"""Orders: what an operator asks of a running controller, through the journal.
+
+An order is an entry that anybody with access to the journal may append: no controller need run, and it is on record who
+asked for what and when. The leader hears it at its next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windlass.control.record.journal_tables import ORDER
+from windlass.control.state.fleet import Book, SliceRecord, moved
+from windlass.core.model.lifecycle import ENDING, RECALLABLE, State
+from windlass.core.model.reasons import Code, Reason
+from windlass.journal import Entry, Journal, Record
+
+What = Literal["freeze", "resume", "drain", "undrain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One wish: about a group (or ``*``, all of them), or about a slice."""
+
+    what: What
+    subject: str
+    by: str
+
+
+def give(journal: Journal, order: Order, now: float) -> int:
+    """Put an order into the journal; its number."""
+    return journal.append([Entry(ORDER, order.subject, now, {"what": order.what, "by": order.by})], epoch=None)
+
+
+def orders_after(journal: Journal, heard: int) -> list[tuple[int, Order]]:
+    """Orders that have not been heard, each with its number. One that makes no sense is passed over."""
+    return [(record.seq, order) for record in journal.read(heard, kinds=(ORDER,)) if (order := order_in(record))]
+
+
+def order_in(record: Record) -> Order | None:
+    """The order in a record; None: it makes no sense."""
+    data: Any = record.data
+    if data.get("what") not in ("freeze", "resume", "drain", "undrain"):
+        return None
+    return Order(data["what"], record.subject, str(data.get("by", "somebody")))
+
+
+def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
+    """Back to work, if it was on its way out."""
+    if record.state not in RECALLABLE:
+        return record
+    following, _ = moved(record, State.READY, now, Reason(Code.MANUAL, f"{by} took the drain back"))
+    return following
+
+
+def obeyed(book: Book, orders: Iterable[Order], now: float) -> Book:
+    """The book after the orders."""
+    for order in orders:
+        frozen, record = dict(book.frozen), book.slices.get(order.subject)
+        match order.what:
+            case "freeze":
+                book = book.after({}, frozen={**frozen, order.subject: order.by})
+            case "resume":
+                frozen.pop(order.subject, None)
+                book = book.after({}, frozen=frozen)
+            case "drain" if record is not None and record.state not in ENDING:
+                leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
+                book = book.with_records(record.but(leaving=leaving))
+            case "undrain" if record is not None and record.leaving is not None and record.state not in ENDING:
+                if record.leaving.code == Code.MANUAL:
+                    book = book.with_records(_called_back(record.but(leaving=None), order.by, now))
+            case _:
+                continue
+    return book

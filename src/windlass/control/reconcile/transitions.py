@@ -1,0 +1,448 @@
+"""Fold: from what was seen to the next book. Pure; the time is an argument.
+
+A source that failed or was late is unknown, and unknown is never zero: a record whose provider did not answer is left
+as it is, and time limits that lead to an ending do not run against a silent workload. Every change of state comes
+from here or from a plan, is legal by the table, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from windlass.control.observe.observed import PROVIDER, WORKLOAD, Sighted, seller_of
+from windlass.control.observe.slice_observation import Sight
+from windlass.control.settings import Policy, Settings
+from windlass.control.state.fleet import Book, Failure, Gone, Luck, Moved, SliceRecord, moved, seen_nodes
+from windlass.core.model.lifecycle import ENDED, ENDING, State
+from windlass.core.model.reasons import Code, Reason, plural, seconds
+from windlass.core.model.snapshot import Group, Node
+from windlass.providers.protocol import Instance
+
+from .provider_health import held_off, over_quota, succeeded, unlucky
+
+REMEMBERED = 3600.0
+"""Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A launch that the provider answered with an error."""
+
+    slice_id: str
+    code: Code
+    """STOCKOUT, QUOTA, RATE_LIMITED (throttled: asked again later), or UNKNOWN_INPUT for anything else."""
+    why: str
+    retry_after: float = 0
+    """Seconds that the provider wants to be left alone."""
+    certain: bool = True
+    """False: it may have been bought all the same, so what may come is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The next book and how it came about."""
+
+    book: Book
+    moves: tuple[Moved, ...]
+    unknown: tuple[str, ...] = field(default=())
+    """Sources that did not answer; nothing shrinks while there are any."""
+
+
+def fold(
+    book: Book,
+    sighted: Sighted,
+    settings: Settings,
+    now: float,
+    refused: Sequence[Refused] = (),
+    touched: Collection[str] | None = None,
+) -> Fold:
+    """The next book. ``touched``: slices that do not show as they did when the book was made; None: it may be any."""
+    return _Folding(book, sighted, settings, now).done(refused, touched)
+
+
+class _Folding:
+    """One fold under way: the records and the luck as they become."""
+
+    def __init__(self, book: Book, sighted: Sighted, settings: Settings, now: float) -> None:
+        self.book, self.sighted, self.settings, self.now = book, sighted, settings, now
+        self.policy = settings.policy
+        self.silent, self.workload_known = sighted.silent, WORKLOAD not in sighted.unknown
+        self.changed: dict[str, SliceRecord] = {}
+        self.luck: dict[str, Luck] = {}
+        self.gone = book.gone
+        if over := [name for name, one in book.gone.items() if now - one.at >= REMEMBERED]:
+            self.gone = {name: one for name, one in book.gone.items() if name not in over}
+        self.moves: list[Moved] = []
+
+    def done(self, refused: Sequence[Refused], touched: Collection[str] | None) -> Fold:
+        book = self.book
+        for refusal in sorted(refused, key=lambda one: one.slice_id):
+            self._refuse(refusal)
+        for name in sorted(book.slices if touched is None else {*touched, *self.changed, *self._due()}):
+            record = self.changed.get(name) or book.slices.get(name)
+            if record is None:
+                continue
+            before = len(self.moves)
+            following = self._certified(self._next(record))
+            if following is not record:
+                self.changed[name] = following
+                if following.state != record.state:
+                    self._learn(record, following, self.moves[before:])
+        for name in sorted(self._without_record(touched)):
+            if (instance := self._listed(name)) is not None:
+                self._adopt(instance, seller_of(self.sighted, self.settings, instance))
+        unknown = [f"{PROVIDER}{name}" for name in sorted(self.silent)]
+        unknown += [] if self.workload_known else [WORKLOAD]
+        luck = {**book.luck, **self.luck} if self.luck else None
+        return Fold(book.after(self.changed, luck=luck, gone=self.gone), tuple(self.moves), tuple(unknown))
+
+    def _due(self) -> list[str]:
+        """Slices that something may come of although they show as they did: the limit of their state is over, or
+        another clock runs for them. The others wait for news."""
+        policy, now = self.policy, self.now
+        over = {
+            State.QUEUED: -inf,
+            State.REQUESTING: now - policy.requesting_timeout,
+            State.BOOTING: now - policy.boot_timeout,
+            State.INITIALIZING: now - policy.initializing_timeout,
+            State.READY: -inf,
+            State.CORDONED: now - policy.cordon_timeout,
+            State.DRAINING: now - policy.drain_timeout,
+            State.TERMINATING: now - policy.terminate_timeout,
+        }
+        return [
+            name
+            for name, one in self.book.roll.astir.items()
+            if one.since <= over.get(one.state, inf)
+            or one.absent_since is not None
+            or one.unwell_since is not None
+            or one.leaving is not None
+        ]
+
+    def _without_record(self, touched: Collection[str] | None) -> set[str]:
+        """Slices that a provider lists and the book does not have."""
+        listed, known = self.sighted.instance, self.book.slices
+        if touched is None:
+            return listed.keys() - known.keys()
+        # What was listed before has a record, unless that one came to its end since.
+        return {name for name in (*touched, *(listed.keys() & self.book.gone.keys())) if name in listed} - known.keys()
+
+    def _listed(self, name: str) -> Instance | None:
+        """What shows of a slice in the list of a provider that has answered."""
+        found = self.sighted.instance.get(name)
+        if found is None or (self.silent and seller_of(self.sighted, self.settings, found) in self.silent):
+            return None
+        return found
+
+    def _luck(self, group: str) -> Luck:
+        return self.luck.get(group) or self.book.luck.get(group) or Luck()
+
+    def _group(self, name: str) -> Group | None:
+        sold = self.settings.by_name.get(name)
+        return sold.group if sold is not None else None
+
+    def _running(self, record: SliceRecord) -> int | None:
+        """Tasks that still run there by the workload's word for the current fence; None: there is no such word."""
+        word = self.sighted.word.get(record.id) if self.workload_known else None
+        return word.running if word is not None and word.epoch == record.fence else None
+
+    # -- one record ---------------------------------------------------------------------------------------------------
+
+    def _sight(self, record: SliceRecord) -> Sight:
+        return Sight(
+            instance=self._listed(record.id),
+            provider_known=record.provider not in self.silent,
+            nodes=self.sighted.nodes_of.get(record.id, ()) if self.workload_known else (),
+            workload_known=self.workload_known,
+            running=self._running(record),
+        )
+
+    def _next(self, record: SliceRecord) -> SliceRecord:
+        """The record after what was seen of it, state by state as far as that goes."""
+        if record.quarantine:
+            return record
+        sight, group = self._sight(record), self._group(record.group)
+        record = _looked_at(record, sight, group, self.policy, self.now)
+        for _ in range(_MOST_STEPS):
+            step = _step(record, sight, group, self.policy, self.now)
+            if step is None:
+                return record
+            record, move = moved(record, step[0], self.now, step[1])
+            if move is None:
+                return record
+            self.moves.append(move)
+            if record.state == State.LOST:
+                record = record.but(dead=True)
+            elif record.state == State.READY:
+                record = record.but(dead=False, joined_at=record.joined_at or self.now)
+        return record
+
+    def _certified(self, record: SliceRecord) -> SliceRecord:
+        """With the certificate that the workload gives now; whether the slice ends is decided after the plan.
+
+        Once an ending has it, it stays, for whoever asks who said that the slice was empty.
+        """
+        certificate = None
+        if record.state in _WAITING_FOR_A_WORD:
+            if record.state == State.TERMINATING and record.certified:
+                return record
+            certificate = record.fence if self._running(record) == 0 else None
+        elif record.state in ENDING:
+            return record
+        return record if certificate == record.certificate else record.but(certificate=certificate)
+
+    # -- luck ---------------------------------------------------------------------------------------------------------
+
+    def _learn(self, before: SliceRecord, after: SliceRecord, moves: list[Moved]) -> None:
+        """What the moves of a record say about its group's provider. A machine that crashes says nothing about it."""
+        luck, rules = self._luck(after.group), self.policy.backoff
+        for move in moves:
+            taken = move.reason.code == Code.PREEMPTED
+            if move.target in _FAILED or (move.target == State.LOST and (taken or before.joined_at is None)):
+                code = Code.PREEMPTED if taken else Code.REPLACE_FAILED
+                self.luck[after.group] = unlucky(luck, Failure(self.now, code), move.reason.why, rules)
+                return
+        if after.state == State.READY and before.joined_at is None:
+            boot = None if after.asked_at is None else max(0.0, self.now - after.asked_at)
+            self.luck[after.group] = succeeded(luck, self.now, boot)
+
+    def _refuse(self, refusal: Refused) -> None:
+        record = self.changed.get(refusal.slice_id) or self.book.slices.get(refusal.slice_id)
+        if record is None or record.state != State.REQUESTING:
+            return
+        throttled = refusal.code == Code.RATE_LIMITED
+        target = State.QUEUED if throttled else State.LAUNCH_FAILED if refusal.certain else State.TERMINATING
+        record, move = moved(record, target, self.now, Reason(refusal.code, refusal.why))
+        if move is not None:
+            self.moves.append(move)
+        self.changed[record.id] = record
+        luck, rules = self._luck(record.group), self.policy.backoff
+        if refusal.code == Code.QUOTA:
+            self.luck[record.group] = over_quota(luck, refusal.why, rules, self.now)
+        elif throttled:
+            self.luck[record.group] = held_off(luck, self.now + refusal.retry_after)
+        else:
+            self.luck[record.group] = unlucky(luck, Failure(self.now, refusal.code), refusal.why, rules)
+
+    # -- adoption -----------------------------------------------------------------------------------------------------
+
+    def _adopt(self, instance: Instance, provider: str) -> None:
+        """An instance with our tag and without a record: taken over, or ended once more if it was ended empty."""
+        before = self.gone.get(instance.slice_id)
+        if before is not None:
+            self.gone = {name: one for name, one in self.gone.items() if name != instance.slice_id}
+        again = before is not None and before.certified
+        why = "found at the provider with our tag and without a record"
+        reason = Reason(Code.LEAKED, "shows again after it was ended" if again else why)
+        group = self._group(instance.group)
+        price = instance.price if instance.price is not None else (group.price or 0) if group else 0
+        record = SliceRecord(
+            instance.slice_id,
+            instance.group,
+            provider,
+            State.BOOTING,
+            self.now,
+            reason,
+            reason,
+            price,
+            hosts=group.hosts if group is not None else max(1, len(instance.hosts)),
+            seen=True,
+        )
+        self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
+        if again:
+            record, move = moved(record, State.TERMINATING, self.now, reason)
+            self.moves += [move] if move is not None else []
+        self.changed[record.id] = self._certified(self._next(record))
+
+
+_FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
+"""States that a launch or a boot goes wrong to."""
+_WAITING_FOR_A_WORD = frozenset({State.DRAINING, State.TERMINATING})
+_MOST_STEPS = len(State)
+"""No life has more steps than there are states."""
+
+
+def _looked_at(record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float) -> SliceRecord:
+    """The record with what shows of it; nodes that do not show stay as they last did, and are not healthy."""
+    changes: dict[str, object] = {}
+    if sight.instance is not None:
+        if not record.seen:
+            changes["seen"] = True
+        if record.absent_since is not None:
+            changes["absent_since"] = None
+    elif sight.provider_known:
+        if record.absent_since is None and (record.seen or record.state in ENDING):
+            changes["absent_since"] = now
+    elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
+        # Nobody looks now. Two lists that miss it with a long silence between them do not tell that it was missing.
+        changes["absent_since"] = None
+    if sight.workload_known:
+        nodes = _nodes(record, sight)
+        if nodes != record.nodes:
+            changes["nodes"] = nodes
+        unwell = record.joined_at is not None and not sight.whole(group) and sight.instance is not None
+        if unwell != (record.unwell_since is not None):
+            changes["unwell_since"] = now if unwell else None
+            if not unwell and record.leaving is not None and record.leaving.code == Code.UNHEALTHY:
+                changes["leaving"] = None
+    if record.leaving is None and record.state not in ENDING:
+        leaving = _must_leave(record, sight, policy, now)
+        if leaving is not None:
+            changes["leaving"] = leaving
+    return record.but(**changes) if changes else record
+
+
+def _nodes(record: SliceRecord, sight: Sight) -> tuple[Node, ...]:
+    shown = seen_nodes(sight.nodes)
+    if len(shown) >= len(record.nodes):
+        return shown
+    here = {node.id: node for node in shown}
+    for node in record.nodes:
+        here.setdefault(node.id, node if not node.healthy else replace(node, healthy=False))
+    return tuple(here[name] for name in sorted(here))
+
+
+def _must_leave(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> Reason | None:
+    """A slice that has joined and must go, although a machine is still there."""
+    if record.joined_at is None:
+        return None
+    taken_at = sight.instance.preempted_at if sight.instance is not None else None
+    if taken_at is not None:
+        return Reason(Code.PREEMPTED, f"the provider takes it in {seconds(max(0, round(taken_at - now)))}")
+    unwell = 0.0 if record.unwell_since is None else now - record.unwell_since
+    if unwell >= policy.unhealthy_timeout:
+        return Reason(Code.UNHEALTHY, f"not whole and healthy in the workload for {seconds(unwell)}")
+    return None
+
+
+def _step(
+    record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float
+) -> tuple[State, Reason] | None:
+    """The next state and why, or None when it stays."""
+    age = now - record.since
+    match record.state:
+        case State.REQUESTING:
+            if sight.instance is not None:
+                return State.BOOTING, Reason(Code.BOOTING, "the provider shows it")
+            if sight.provider_known and age >= policy.requesting_timeout and record.attempts >= policy.tries:
+                why = f"asked {record.attempts} times in {seconds(age)}, and nothing came"
+                return State.LAUNCH_FAILED, Reason(Code.REPLACE_FAILED, why)
+        case State.BOOTING | State.INITIALIZING:
+            return _coming_up(record, sight, group, policy, now)
+        case State.READY:
+            return _lost(record, sight, policy, now)
+        case State.CORDONED:
+            if lost := _lost(record, sight, policy, now):
+                return lost
+            if sight.running is not None:
+                why = f"acknowledged: {plural(sight.running, 'task')} still running"
+                return State.DRAINING, Reason(record.reason.code, why)
+            if age >= policy.cordon_timeout:
+                return State.READY, Reason(
+                    Code.DRAIN_ABORTED, f"not acknowledged within {seconds(policy.cordon_timeout)}"
+                )
+        case State.DRAINING:
+            if lost := _lost(record, sight, policy, now):
+                return lost
+            evicted = policy.allow_eviction and record.must_go
+            patient = evicted or record.leaving is not None or group is None
+            if age >= policy.drain_timeout and not patient and not record.certified:
+                return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(policy.drain_timeout)}")
+        case State.LAUNCH_TIMEOUT | State.INIT_FAILED:
+            return State.TERMINATING, record.reason
+        case State.LOST:
+            if _gone(record, sight, policy, now):
+                return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
+            if sight.whole(group) and not sight.dead_host:
+                return State.READY, Reason(Code.BUSY, "it came back with its work")
+            if sight.instance is not None:
+                return State.TERMINATING, Reason(record.reason.code, "what is left of it is ended")
+        case State.TERMINATING | State.TERMINATE_FAILED:
+            if _gone(record, sight, policy, now) and (record.is_empty or not _contradicted(record, sight, policy, now)):
+                return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
+            if record.state == State.TERMINATING and age >= policy.terminate_timeout:
+                return State.TERMINATE_FAILED, Reason(record.reason.code, f"not gone after {seconds(age)}")
+            if record.state == State.TERMINATE_FAILED and age >= _TERMINATE_AGAIN:
+                return State.TERMINATING, Reason(record.reason.code, "asked to end once more")
+        case _:
+            return None
+    return None
+
+
+_TERMINATE_AGAIN = 60.0
+
+
+def _gone(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> bool:
+    """Missing from the list for long enough. One look is not enough: a page may be lost, a replica may lag."""
+    if not sight.absent or record.absent_since is None or now < unseen_until(record, policy):
+        return False
+    return now - record.absent_since >= policy.vanish_timeout
+
+
+def _contradicted(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> bool:
+    """Whether the workload sees hosts of a slice that its provider does not list: one of the two is wrong, and as long
+    as it may be the list, work that runs there is not given up."""
+    if record.absent_since is None or not sight.shows_life(record):
+        return False
+    return now - record.absent_since < policy.unhealthy_timeout
+
+
+def unseen_until(record: SliceRecord, policy: Policy) -> float:
+    """Until when a slice that was asked for and never showed may still come: a list may lag behind a launch for longer
+    than it loses what it had shown, and a place that is given away too soon is bought twice."""
+    if record.seen or record.asked_at is None:
+        return 0.0
+    return record.since + policy.requesting_timeout / policy.tries
+
+
+def _coming_up(
+    record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float
+) -> tuple[State, Reason] | None:
+    """BOOTING and INITIALIZING: joined, up, gone, or too late."""
+    age = now - record.since
+    if record.seen and _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
+        return State.LOST, Reason(Code.LOST, f"vanished from the provider's list while {record.state}")
+    if sight.whole(group):
+        return State.READY, Reason(record.started_for.code, "all hosts joined with their accelerators")
+    if record.state == State.BOOTING:
+        up = sight.instance is not None and sight.instance.state == "running"
+        if up and sight.instance is not None and all(host.running for host in sight.instance.hosts):
+            return State.INITIALIZING, Reason(Code.LAUNCHING, "the machine is up; its hosts have not all joined")
+        if up and sight.dead_host:
+            return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
+        if sight.provider_known and age >= policy.boot_timeout:
+            return State.LAUNCH_TIMEOUT, Reason(Code.REPLACE_FAILED, f"not up after {seconds(age)}")
+    elif sight.dead_host:
+        return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
+    elif sight.workload_known and age >= policy.initializing_timeout:
+        joined = plural(len(sight.nodes), "host")
+        return State.INIT_FAILED, Reason(Code.REPLACE_FAILED, f"{joined} joined after {seconds(age)}")
+    return None
+
+
+def _lost(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> tuple[State, Reason] | None:
+    """READY and after: gone or dead without our asking, by the provider's word. One dead host of a slice takes all of
+    it. What the workload alone does not see may still be at work: that is drained under the fence (``_must_leave``)."""
+    if _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
+        return State.LOST, Reason(Code.LOST, "vanished from the provider's list without our asking")
+    if sight.dead_host and sight.instance is not None:
+        preempted = sight.instance.preempted_at is not None
+        code = Code.PREEMPTED if preempted else Code.LOST
+        return State.LOST, Reason(code, "the provider takes it away" if preempted else "a host of it is dead")
+    return None
+
+
+def ended(book: Book) -> tuple[str, ...]:
+    """Slices that have come to their end and may be forgotten once that is in the journal."""
+    return tuple(sorted([record.id for record in book.roll.astir.values() if record.state in ENDED]))
+
+
+def forgotten(book: Book, now: float) -> Book:
+    """The book without the slices that have come to their end; that they did is remembered for a while."""
+    over = ended(book)
+    if not over:
+        return book
+    gone = {name: Gone(now, book.slices[name].certified) for name in over}
+    return book.after({}, over, gone={**book.gone, **gone})

@@ -1,0 +1,96 @@
+"""Accounts: every second of every slice is charged to exactly one account, so that they add up to the bill.
+
+Sums are whole numbers (nanodollars per hour times microseconds), so that nothing is lost however often they are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from windlass.control.state.fast_replace import Changing
+from windlass.control.state.fleet import Book
+from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, State
+from windlass.core.model.reasons import Code, Reason
+
+HOUR: Final = 3600 * 10**6
+"""Microseconds."""
+UNBILLED: Final = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, State.LAUNCH_FAILED})
+"""Nothing is there yet, or any more."""
+
+
+@dataclass(frozen=True)
+class Account(Changing):
+    """What a group has cost up to an instant, by what its slices were doing."""
+
+    upto: int
+    """Microseconds since 1970."""
+    work: int = 0
+    booting: int = 0
+    idle: int = 0
+    spare: int = 0
+    """Idle, and held ready by ``min`` or ``spare``."""
+    draining: int = 0
+    ending: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, name) for name in KINDS)
+
+    def dollars(self, kind: str = "total") -> float:
+        return int(getattr(self, kind)) / (HOUR * 10**9)
+
+
+KINDS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
+
+
+def opened(accounts: Mapping[str, Account], book: Book, now: float) -> Mapping[str, Account]:
+    """With an account for every group that has slices from ``now`` on, so that their first second is charged too."""
+    new = {*book.roll.at_work, *(record.group for record in book.roll.astir.values())} - accounts.keys()
+    return {**accounts, **{group: Account(round(now * 10**6)) for group in sorted(new)}} if new else accounts
+
+
+def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Reason], now: float) -> dict[str, Account]:
+    """The accounts with the time up to ``now`` charged, in which the book was as it is."""
+    instant = round(now * 10**6)
+    rates = _rates(book, stays)
+    found = dict(accounts)
+    for group in sorted({*rates, *accounts}):
+        account = found.get(group) or Account(instant)
+        span = max(0, instant - account.upto)
+        grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items() if rate}
+        found[group] = account.but(upto=max(account.upto, instant), **grown)
+    return found
+
+
+def _rates(book: Book, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
+    """What each account of each group bears per hour; together the prices of the group's slices."""
+    rates: dict[str, dict[str, int]] = {}
+    for group, crowd in book.roll.at_work.items():
+        rates[group] = {**_NOTHING, "work": crowd.work, "idle": crowd.price - crowd.work}
+    for record in book.roll.astir.values():
+        mine = rates.get(record.group)
+        if mine is None:
+            mine = rates[record.group] = dict(_NOTHING)
+        price = record.price
+        if record.state is State.READY:
+            work = record.price_at_work
+            mine["work"] += work
+            if work < price:
+                stay = stays.get(record.id)
+                mine["spare" if stay is not None and stay.code in _HELD_READY else "idle"] += price - work
+        elif record.state in UNBILLED:
+            continue
+        elif record.state in IN_FLIGHT:
+            mine["booting"] += price
+        elif record.state in RECALLABLE:
+            mine["work"] += record.price_at_work
+            mine["draining"] += price - record.price_at_work
+        else:
+            mine["ending"] += price
+    return rates
+
+
+_NOTHING: Final = dict.fromkeys(KINDS, 0)
+_HELD_READY: Final = frozenset({Code.SPARE, Code.MIN})

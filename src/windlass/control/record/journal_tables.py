@@ -1,0 +1,318 @@
+"""The chronicle: all that a controller remembers, as tables, and the journal that they are written to and read from.
+
+A table has a value for each subject: the record of each slice, what waits and why, what was last seen. What changed in
+a pass goes into the journal as one entry per change, whole, so that the newest entry about a subject is its value; a
+subject without data is gone. So the chronicle of now, or of any instant in the past, is what the entries up to then add
+up to, and everything that tells about it (``status``, ``why``, ``events``, ``replay``) reads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Any, Final
+
+from windlass._version import __version__
+from windlass.control.observe.observed import Sighted
+from windlass.control.reconcile.apply_plan import Bought
+from windlass.control.reconcile.transitions import Refused
+from windlass.control.settings import Settings
+from windlass.control.state.codec import Later, from_plain, to_plain
+from windlass.control.state.diff import difference
+from windlass.control.state.fast_replace import Changing
+from windlass.control.state.fleet import Book, Gone, Luck, Moved, SliceRecord, seen_nodes
+from windlass.core.model.plan import Plan, Waiting
+from windlass.core.model.reasons import Reason
+from windlass.core.model.snapshot import Demand
+from windlass.journal import Entry, Journal, JournalVersion, Record
+from windlass.providers.protocol import Instance
+from windlass.workloads.protocol import Acknowledgement, WorkNode
+
+from .costs import Account
+
+IS: Final = "is"
+"""The key of a value in an entry; an entry without it says that the subject is gone."""
+
+LAUNCH: Final = "launch"
+REFUSED: Final = "refused"
+ORDER: Final = "order"
+MISTAKE: Final = "mistake"
+PASS: Final = "pass"
+"""Kinds of entries that are no table: they tell what happened once."""
+
+VERSION: Final = "windlass"
+"""The key of an entry ``pass`` that says with which version a leader decides; its first pass has it, and every saved
+state."""
+
+UNSEEN: Final = "unseen"
+"""The key of a saved state for the nodes of slices of which some did not show."""
+
+SETTINGS: Final = "cluster"
+"""The one subject of the table ``settings``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Would:
+    """Something that a shadow would do."""
+
+    verb: str
+    """launch, uncordon, cancel or drain."""
+    subject: str
+    """A group, or a slice."""
+    count: int
+    reason: Reason
+    hourly_cost: int = 0
+    """Nanodollars per hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Nanodollars per hour, as it is and as a plan would have it."""
+
+    now: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class Chronicle(Changing):
+    """Everything that is remembered."""
+
+    book: Book = field(default_factory=Book)
+    sighted: Sighted = field(default_factory=Sighted)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    stay: Mapping[str, Reason] = field(default_factory=dict)
+    account: Mapping[str, Account] = field(default_factory=dict)
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    would: Mapping[str, Would] = field(default_factory=dict)
+    """For a shadow: what it would do."""
+    spending: Mapping[str, Spending] = field(default_factory=dict)
+    heard: Mapping[str, int] = field(default_factory=dict)
+    """Up to which number the operator's orders were heard."""
+    at: float = 0
+    """When it was last written to."""
+    seq: int = 0
+    """The number of the last record in it."""
+
+    def tables(self) -> dict[str, Mapping[str, Any]]:
+        """Every table by its name, which is the kind of its entries."""
+        return dict(zip(KINDS, _TABLES(self), strict=True))
+
+
+KINDS: Final[Mapping[str, Any]] = {
+    "settings": Settings,
+    "demand": Demand,
+    "request": Demand,
+    "node": WorkNode,
+    "word": Acknowledgement,
+    "instance": Instance,
+    "trouble": str,
+    "unknown": bool,
+    "seller": str,
+    "slice": SliceRecord,
+    "luck": Luck,
+    "gone": Gone,
+    "frozen": str,
+    "waiting": Waiting,
+    "stay": Reason,
+    "account": Account,
+    "would": Would,
+    "spending": Spending,
+    "heard": int,
+}
+"""What a value of each table is."""
+
+_PLACES: Final = {
+    **{kind: f"sighted.{kind}" for kind in KINDS if kind in {one.name for one in fields(Sighted)}},
+    **{kind: f"book.{kind}" for kind in ("luck", "gone", "frozen")},
+    "slice": "book.slices",
+}
+"""Where the tables are that are not the chronicle's own."""
+_TABLES: Final = attrgetter(*(_PLACES.get(kind, kind) for kind in KINDS))
+"""Every table, in the order of their kinds."""
+
+
+# -- what a pass adds ----------------------------------------------------------------------------------------------
+
+
+def waiting_after(before: Mapping[str, Waiting], plan: Plan) -> Mapping[str, Waiting]:
+    """Who waits and why. A reason is news when it changes, not when only its numbers do."""
+    if not before and not plan.waiting:
+        return before
+    after = {
+        one.demand: old if (old := before.get(one.demand)) is not None and _alike(old, one) else one
+        for one in plan.waiting
+    }
+    return before if before == after else after
+
+
+def _alike(old: Waiting, new: Waiting) -> bool:
+    return old.reason.code == new.reason.code and {name: reason.code for name, reason in old.groups.items()} == {
+        name: reason.code for name, reason in new.groups.items()
+    }
+
+
+def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
+    """Why each slice stays that is not simply at work, told anew when the code changes."""
+    after = {
+        one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
+        for one in plan.stays
+    }
+    return before if before == after else after
+
+
+def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entry]:
+    """What must be written so that the later chronicle is read back."""
+    found: list[Entry] = []
+    for kind, old, new in zip(KINDS, _TABLES(before), _TABLES(after), strict=True):
+        if new is not old:
+            found += entries_of(kind, old, new, at)
+    return found
+
+
+def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], at: float) -> list[Entry]:
+    """The same for one table."""
+    changed, gone = difference(before, after)
+    found = [
+        Entry(kind, subject, at, _is(value))
+        for subject in sorted(changed)
+        if (value := after[subject]) != before.get(subject)
+    ]
+    return found + [Entry(kind, subject, at, {}) for subject in sorted(gone)] if gone else found
+
+
+def _is(value: Any) -> Mapping[str, Any]:
+    return Later(lambda: {IS: to_plain(value)})
+
+
+def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
+    """The states that slices only passed through, for the story of their lives: a table keeps the last one alone."""
+    last: dict[str, Moved] = {}
+    for move in moves:
+        earlier = last.get(move.slice_id)
+        if earlier is not None and move.slice_id in book.slices:
+            record = book.slices[move.slice_id].but(state=earlier.target, since=earlier.at, reason=earlier.reason)
+            yield Entry("slice", move.slice_id, earlier.at, _is(record))
+        last[move.slice_id] = move
+
+
+def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], at: float) -> Iterator[Entry]:
+    """What happened once, as entries."""
+    for mistake in mistakes:
+        yield Entry(MISTAKE, "workload", at, {"why": mistake})
+    for one in refused:
+        more: dict[str, Any] = {} if one.certain else {"certain": False}
+        more |= {"retry_after": one.retry_after} if one.retry_after else {}
+        yield Entry(REFUSED, one.slice_id, at, {"code": str(one.code), "why": one.why, **more})
+    for purchase in bought:
+        yield Entry(LAUNCH, purchase.launch.group, at, {**purchase.launch.to_dict(), "slices": list(purchase.ids)})
+
+
+# -- what the journal says -----------------------------------------------------------------------------------------
+
+
+def saved(chronicle: Chronicle) -> Mapping[str, Any]:
+    """The whole chronicle as one saved state."""
+    return Later(lambda: _saved(chronicle))
+
+
+def _saved(chronicle: Chronicle) -> dict[str, Any]:
+    tables = {
+        kind: {subject: to_plain(value) for subject, value in sorted(table.items())}
+        for kind, table in chronicle.tables().items()
+    }
+    return {"at": chronicle.at, "tables": tables, VERSION: __version__, **_unseen(chronicle)}
+
+
+def _unseen(chronicle: Chronicle) -> dict[str, Any]:
+    """The nodes of slices of which some did not show last. A restart goes by what shows; one who reads on from this
+    state what was decided after it must know what the controller still knew."""
+    shown, astir = chronicle.sighted.nodes_of, chronicle.book.roll.astir  # who is not astir shows whole
+    here = {name: one.nodes for name, one in astir.items() if one.nodes != seen_nodes(shown.get(name, ()))}
+    return {UNSEEN: {name: to_plain(nodes) for name, nodes in sorted(here.items())}} if here else {}
+
+
+def with_nodes(chronicle: Chronicle) -> Chronicle:
+    """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
+    nodes = chronicle.sighted.nodes_of
+    slices = {name: record.but(nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()}
+    return chronicle.but(book=replace(chronicle.book, slices=slices))
+
+
+class Reader:
+    """Adds up records to a chronicle. ``JournalVersion``: one of them says what this version has no word for."""
+
+    def __init__(self, start: tuple[int, Mapping[str, Any]] | None = None) -> None:
+        self.seq, self.at = 0, 0.0
+        self.tables: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+        if start is not None:
+            self.seq, state = start
+            self.at = state["at"]
+            for kind, table in state["tables"].items():
+                if kind in KINDS:
+                    self.tables[kind] = {
+                        subject: self._value(kind, subject, data, self.seq) for subject, data in table.items()
+                    }
+
+    def add(self, record: Record) -> None:
+        self.add_all((record,))
+
+    def add_all(self, records: Iterable[Record]) -> None:
+        """Many at once: of each subject only the newest is read, and the others are over."""
+        newest: dict[tuple[str, str], Record] = {}
+        for record in records:
+            self.seq, self.at = record.seq, max(self.at, record.at)
+            if record.kind in KINDS:
+                newest[record.kind, record.subject] = record
+        for (kind, subject), record in newest.items():
+            if IS in record.data:
+                self.tables[kind][subject] = self._value(kind, subject, record.data[IS], record.seq)
+            else:
+                self.tables[kind].pop(subject, None)
+
+    def _value(self, kind: str, subject: str, data: Any, seq: int) -> Any:
+        try:
+            return from_plain(KINDS[kind], data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise JournalVersion(
+                f"Windlass {__version__} cannot read what the journal says of {kind} {subject} at record {seq} "
+                f"({error}): a newer one has written it. Install that one again, or give this one a journal of its own."
+            ) from error
+
+    def chronicle(self) -> Chronicle:
+        tables = self.tables
+        return Chronicle(
+            book=Book(tables["slice"], tables["luck"], tables["gone"], tables["frozen"]),
+            sighted=Sighted(**{one.name: tables[one.name] for one in fields(Sighted)}),
+            waiting=tables["waiting"],
+            stay=tables["stay"],
+            account=tables["account"],
+            settings=tables["settings"],
+            would=tables["would"],
+            spending=tables["spending"],
+            heard=tables["heard"],
+            at=self.at,
+            seq=self.seq,
+        )
+
+
+class TooOld(Exception):
+    """The journal does not reach back so far any more; ``since``: from when on it can tell."""
+
+    def __init__(self, since: float) -> None:
+        super().__init__("the journal does not reach back so far any more")
+        self.since = since
+
+
+def recovered(journal: Journal, until: float | None = None) -> Chronicle:
+    """The chronicle as it was committed last, or as it was at an instant.
+
+    ``TooOld``: what happened before that instant has been compacted away.
+    """
+    start = journal.latest_state(until)
+    # Some of the story adds up to a state that never was.
+    if start is None and until is not None and (whole := journal.oldest_state()) is not None:
+        raise TooOld(whole[1]["at"])
+    reader = Reader(start)
+    reader.add_all(journal.read(after=reader.seq, until=until))
+    return reader.chronicle()

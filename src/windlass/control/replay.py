@@ -1,0 +1,339 @@
+"""Replaying: every recorded pass once more, by the code that made it, from what the journal says was known then.
+
+The inputs of a pass are read back, ``reckoned`` decides again, and what it would write is held against what was
+written, byte for byte. Nothing is looked at but the journal, and nothing is written anywhere.
+
+A pass is the records that were appended together: they have one epoch and one instant, and an entry ``pass`` begins
+another one where these would not tell. The first pass of every leader has such an entry; leaders of older versions did
+not write down all that a pass depends on, so theirs cannot be made again, and are only counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
+from typing import Any, Final
+
+from windlass.control.observe.observed import Sighted
+from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, Given, Reckoned, reckoned
+from windlass.control.reconcile.operator_orders import Order, order_in
+from windlass.control.reconcile.transitions import Refused
+from windlass.control.record.journal_tables import (
+    IS,
+    KINDS,
+    LAUNCH,
+    MISTAKE,
+    ORDER,
+    PASS,
+    REFUSED,
+    SETTINGS,
+    UNSEEN,
+    VERSION,
+    Chronicle,
+    Reader,
+    with_nodes,
+)
+from windlass.control.state.codec import from_plain
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Node
+from windlass.journal import Entry, Journal, Record
+from windlass.journal.encoding import encode
+
+from .settings import Settings
+
+DECIDED: Final = frozenset({"slice", LAUNCH, "waiting", "stay"})
+"""Kinds of entries that are decisions, each with its reason; the others are counted with them nowhere, but compared."""
+SIGHTED: Final = tuple(one.name for one in fields(Sighted))
+
+
+class Unreadable(Exception):
+    """A record is not what a controller writes, or one is missing; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first entry of a pass that came out otherwise."""
+
+    number: int
+    """Of the pass, from 1."""
+    at: float
+    seq: int
+    """The number of the record; where nothing was recorded, of the last one of the pass."""
+    recorded: str
+    """Kind, subject and data; empty: there is no such record."""
+    again: str
+    """What was decided this time; empty: no such thing."""
+
+
+@dataclass
+class Replay:
+    """What came of it."""
+
+    passes: int = 0
+    """That were made again."""
+    decisions: int = 0
+    """Transitions, launches and reasons in them."""
+    differing: int = 0
+    """Passes that came out otherwise."""
+    first: Difference | None = None
+    unmarked: int = 0
+    """Passes of leaders of an older version, which cannot be made again."""
+    began_at: int = 0
+    """The number of the record up to which a saved state stands for what is compacted away; 0: from the first."""
+    since: float | None = None
+    until: float | None = None
+    """Instants of the first and the last pass that were made again."""
+    versions: list[str] = field(default_factory=list)
+    """That recorded them, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPass:
+    """The records that were appended together."""
+
+    records: tuple[Record, ...]
+
+    @property
+    def epoch(self) -> int:
+        return self.records[0].epoch
+
+    @property
+    def at(self) -> float:
+        return self.records[0].at
+
+    @property
+    def mark(self) -> Mapping[str, Any] | None:
+        """The data of its entry ``pass``; None: it has none."""
+        return self.records[0].data if self.records[0].kind == PASS else None
+
+
+def passes_of(records: Iterable[Record], orders: list[tuple[int, Order]]) -> Iterator[RecordedPass]:
+    """The passes, in order. Operators' orders lie between them, and are put into ``orders``."""
+    together: list[Record] = []
+    for record in records:
+        if record.kind == ORDER:
+            if (order := order_in(record)) is not None:
+                orders.append((record.seq, order))
+            continue
+        begun = together and (record.kind == PASS or (record.epoch, record.at) != (together[0].epoch, together[0].at))
+        if begun:
+            yield RecordedPass(tuple(together))
+            together = []
+        together.append(record)
+    if together:
+        yield RecordedPass(tuple(together))
+
+
+def beginning(journal: Journal, since: float | None = None) -> tuple[Chronicle, bool, int]:
+    """The chronicle with which the journal begins, as the controller of that instant knew it; whether what follows it
+    may be made again; and the number of the last record that is in it. ``since``: that of the last saved state before
+    it, if there is one."""
+    start = (None if since is None else journal.latest_state(since)) or journal.oldest_state()
+    if start is None:
+        return Chronicle(), False, 0
+    seq, state = start
+    chronicle = with_nodes(Reader(start).chronicle())
+    unseen = state.get(UNSEEN, {})
+    slices = {
+        name: replace(record, nodes=from_plain(tuple[Node, ...], unseen[name])) if name in unseen else record
+        for name, record in chronicle.book.slices.items()
+    }
+    return replace(chronicle, book=replace(chronicle.book, slices=slices)), VERSION in state, seq
+
+
+def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
+    """The records as they come; ``Unreadable`` where one is missing."""
+    for record in records:
+        if record.seq != after + 1:
+            raise Unreadable(f"record {after + 1} is missing: the journal is not whole")
+        after = record.seq
+        yield record
+
+
+def replayed(
+    journal: Journal, *, settings: Callable[[Settings], Settings] | None = None, since: float | None = None
+) -> Replay:
+    """Make every pass again, and tell of those from ``since`` on. ``settings`` gives other ones for those that were
+    recorded: then what is told is where they would have done something else, each time from what was known then."""
+    chronicle, marked, seq = beginning(journal, since)
+    found = Replay(began_at=seq)
+    heard = chronicle.heard.get(ORDERS, 0)
+    early = journal.read(heard, kinds=(ORDER,), upto=seq)
+    orders = [(record.seq, order) for record in early if (order := order_in(record)) is not None]
+    epoch: int | None = None
+    for one in passes_of(without_gaps(journal.read(seq), seq), orders):
+        # To know what was known at an instant, what comes between it and the saved state is made again as well.
+        told = found if since is None or one.at >= since else Replay()
+        begins = VERSION in (one.mark or {})
+        if begins or (one.epoch != epoch and (epoch is not None or not seq)):
+            chronicle = with_nodes(chronicle)  # a new leader knows what the journal has, and no more
+            marked = begins
+        epoch = one.epoch
+        if marked:
+            chronicle = _again(told, chronicle, one, orders, settings)
+        else:
+            told.unmarked += 1
+            chronicle = _applied(chronicle, one, chronicle)
+        orders[:] = [each for each in orders if each[0] > chronicle.heard.get(ORDERS, 0)]
+    return found
+
+
+def _again(
+    found: Replay,
+    before: Chronicle,
+    one: RecordedPass,
+    orders: Sequence[tuple[int, Order]],
+    change: Callable[[Settings], Settings] | None,
+) -> Chronicle:
+    """One pass made again, and the chronicle after it as it was recorded."""
+    found.passes += 1
+    number = found.passes + found.unmarked
+    found.decisions += sum(record.kind in DECIDED for record in one.records)
+    found.since, found.until = one.at if found.since is None else found.since, one.at
+    if one.mark is not None and (version := one.mark.get(VERSION)) and version not in found.versions:
+        found.versions.append(str(version))
+    given = given_in(before, one, orders)
+    if change is not None:
+        given = replace(given, settings=change(given.settings))
+    made: Reckoned | None = None
+    try:
+        made = reckoned(before, given, _ids_of(one))
+    except Exception as error:  # noqa: BLE001  # no recorded pass raised: what raises now is a difference like any other
+        difference: Difference | None = Difference(
+            number, one.at, one.records[-1].seq, "", f"raises {type(error).__name__}: {error}"
+        )
+    else:
+        if change is None:
+            difference = _first_difference(number, one, made.entries)
+        else:
+            difference = _other_deeds(number, one, made.entries, before)
+    if difference is None and change is None and made is not None:
+        return replace(made.after, seq=one.records[-1].seq)
+    found.differing += difference is not None
+    found.first = found.first or difference
+    return _applied(before, one, before if made is None else made.after)
+
+
+def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) -> Difference | None:
+    """The first entry that is not the same, byte for byte."""
+    for record, entry in zip_longest(one.records, again):
+        was, now = _line(record) if record is not None else "", _line(entry) if entry is not None else ""
+        if was != now:
+            return Difference(number, one.at, one.records[-1].seq if record is None else record.seq, was, now)
+    return None
+
+
+def _other_deeds(number: int, one: RecordedPass, again: Sequence[Entry], before: Chronicle) -> Difference | None:
+    """What is done otherwise under other settings: sentences with other numbers in them are no deeds."""
+    was, now = _deeds(one.records, before), _deeds(again, before)
+    if was.keys() == now.keys():
+        return None
+    left, more = ("; ".join(x[key] for key in x if key not in y) for x, y in ((was, now), (now, was)))
+    return Difference(number, one.at, one.records[-1].seq, left, more)
+
+
+def _deeds(entries: Iterable[Entry | Record], before: Chronicle) -> dict[tuple[str, str], str]:
+    """The changes of state in a pass, each as a sentence."""
+    found: dict[tuple[str, str], str] = {}
+    for entry in entries:
+        if entry.kind == "slice" and IS in entry.data:
+            record, old = from_plain(SliceRecord, entry.data[IS]), before.book.slices.get(entry.subject)
+            if old is None or old.state != record.state:
+                found[entry.subject, record.state] = f"{entry.subject} {record.state}: {record.reason.why}"
+    return found
+
+
+def _line(entry: Entry | Record) -> str:
+    """An entry as it is kept: canonical JSON."""
+    return f"{entry.kind} {entry.subject} {float(entry.at)!r} {encode(entry.data, entry.kind)}"
+
+
+def given_in(before: Chronicle, one: RecordedPass, orders: Sequence[tuple[int, Order]]) -> Given:
+    """What came into a pass, by its records; ``Unreadable`` names the one that cannot be."""
+    mark = dict(one.mark or {})
+    news: dict[str, dict[str, Any]] = {}
+    refused: list[Refused] = []
+    mistakes: list[str] = []
+    settings = before.settings.get(SETTINGS)
+    heard = before.heard.get(ORDERS, 0)
+    for record in one.records:
+        with _reading(record):
+            data: Any = record.data
+            if record.kind in SIGHTED:
+                table = news.setdefault(record.kind, dict(getattr(before.sighted, record.kind)))
+                _put(table, record)
+            elif record.kind == "settings":
+                settings = from_plain(Settings, data[IS])
+            elif record.kind == "heard":
+                heard = int(data[IS])
+            elif record.kind == MISTAKE:
+                mistakes.append(data["why"])
+            elif record.kind == REFUSED:
+                more = {key: data[key] for key in ("retry_after", "certain") if key in data}
+                refused.append(Refused(record.subject, Code(data["code"]), data["why"], **more))
+    if settings is None:
+        raise Unreadable(f"record {one.records[0].seq}: no settings are recorded before it")
+    return Given(
+        now=one.at,
+        settings=settings,
+        sighted=replace(before.sighted, **news),
+        jump=mark.pop(JUMP, 0.0),
+        orders=[each for each in orders if each[0] <= heard],
+        refused=tuple(refused),
+        calling=frozenset(mark.pop(CALLING, ())),
+        mistakes=tuple(mistakes),
+        mark=mark,
+    )
+
+
+def _ids_of(one: RecordedPass) -> Callable[[str], str]:
+    """Gives new slices the ids that were given to them; one more gets a name that no slice has."""
+    ids: dict[str, deque[str]] = {}
+    for record in one.records:
+        if record.kind == LAUNCH:
+            with _reading(record):
+                ids.setdefault(record.subject, deque()).extend(record.data["slices"])
+    more = iter(range(1, 10**9))
+
+    def new_id(group: str) -> str:
+        left = ids.get(group)
+        return left.popleft() if left else f"{group}-not-recorded-{next(more)}"
+
+    return new_id
+
+
+def _applied(before: Chronicle, one: RecordedPass, nodes: Chronicle) -> Chronicle:
+    """The chronicle after a pass as it was recorded, with the nodes of ``nodes``: those are in no record."""
+    reader = Reader()
+    reader.tables = {kind: dict(table) for kind, table in before.tables().items()}
+    for record in one.records:
+        with _reading(record):
+            reader.add(record)
+    after = replace(reader.chronicle(), at=one.at)
+    here = nodes.book.slices
+    slices = {
+        name: replace(record, nodes=here[name].nodes) if name in here else record
+        for name, record in after.book.slices.items()
+    }
+    return replace(after, book=replace(after.book, slices=slices))
+
+
+def _put(table: dict[str, Any], record: Record) -> None:
+    if IS in record.data:
+        table[record.subject] = from_plain(KINDS[record.kind], record.data[IS])
+    else:
+        table.pop(record.subject, None)
+
+
+@contextmanager
+def _reading(record: Record) -> Iterator[None]:
+    """Around the reading of one record: what it raises is ``Unreadable`` with its number."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        what = f"record {record.seq} ({record.kind} of {record.subject})"
+        raise Unreadable(f"{what} is not what a controller writes: {error!r}") from error

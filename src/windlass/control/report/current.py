@@ -1,0 +1,191 @@
+"""The picture: a chronicle at an instant, planned again, so that every countdown in it is fresh.
+
+What a controller wrote down is told when it changes, not when only its numbers do; the numbers of now come from making
+the same plan once more. Pure, and no part of the loop: nothing that is found here is acted on or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+from windlass.control.reconcile.apply_plan import snapshot_of
+from windlass.control.reconcile.provider_health import boot_time
+from windlass.control.record.journal_tables import SETTINGS, Chronicle, recovered, with_nodes
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import Luck, SliceRecord
+from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, TABLE, State
+from windlass.core.model.plan import Change, Plan, Waiting
+from windlass.core.model.reasons import Code, plural, seconds
+from windlass.core.model.snapshot import Demand, Snapshot
+from windlass.core.planner import plan
+from windlass.journal import Journal
+
+NAMED = 3
+"""Slices of a sentence that are named; the others are counted."""
+
+
+def chronicle_of(journal: Journal, until: float | None = None) -> Chronicle:
+    """The chronicle of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
+    return with_nodes(recovered(journal, until))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some tasks of a demand, and what becomes of them."""
+
+    count: int
+    code: Code | None
+    """None: there is room for them now."""
+    why: str
+    slices: tuple[str, ...] = ()
+    """Where they go, if that is decided."""
+    starts_in: float | None = None
+    """Seconds, about; None: nobody knows."""
+    waiting: Waiting | None = None
+    """The hindrance in each group, when they find no place."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chronicle, and what would be done about it at an instant."""
+
+    chronicle: Chronicle
+    settings: Settings
+    now: float
+    snapshot: Snapshot
+    plan: Plan
+
+    @cached_property
+    def changes(self) -> Mapping[str, tuple[str, Change]]:
+        """What the plan does to each slice: one of keep, cancel, drain, uncordon, mark, unmark."""
+        verbs = ("keep", "cancel", "drain", "uncordon", "mark", "unmark")
+        return {change.slice: (verb, change) for verb in verbs for change in getattr(self.plan, verb)}
+
+    @cached_property
+    def _placed(self) -> Mapping[str, Mapping[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for one in self.plan.placements:
+            found.setdefault(one.demand, {})[one.on] = one.count
+        return found
+
+    @cached_property
+    def _waiting(self) -> Mapping[str, Waiting]:
+        return {one.demand: one for one in self.plan.waiting}
+
+    def luck(self, group: str) -> Luck:
+        return self.chronicle.book.luck.get(group, Luck())
+
+    def ready_in(self, record: SliceRecord) -> float | None:
+        """Seconds until a slice in flight is of use, by how long the last ones of its group took."""
+        usual = boot_time(self.luck(record.group))
+        if usual is None or record.state not in IN_FLIGHT:
+            return None
+        return max(0.0, usual - (self.now - record.asked_at if record.asked_at is not None else 0.0))
+
+    def stay(self, record: SliceRecord) -> tuple[Code | None, str]:
+        """Why a slice is as it is, with what is due next."""
+        if record.quarantine:
+            return None, f"quarantined, nobody touches it any more: {record.quarantine}"
+        verb, change = self.changes.get(record.id, ("keep", None))
+        if record.leaving is not None and record.state in IN_FLIGHT | {State.READY}:
+            return record.leaving.code, f"must go: {record.leaving.why}"
+        if change is not None and verb != "keep":
+            return change.reason.code, f"{_DUE[verb]}: {change.reason.why}"
+        if record.state == State.READY and change is not None:
+            return change.reason.code, change.reason.why
+        text = record.reason.why
+        if record.state in IN_FLIGHT and (left := self.ready_in(record)) is not None:
+            text += f"; ready {about(left)}"
+        elif (limit := due(record, self.settings)) is not None and record.state in RECALLABLE:
+            text += f"; if not empty in {seconds(max(0, round(limit[0] - self.now)))} it goes back to {limit[1]}"
+        return record.reason.code, text
+
+    def parts(self, demand: Demand) -> tuple[Part, ...]:
+        """What becomes of the tasks of a demand: those that find no place first."""
+        found: list[Part] = []
+        if (waiting := self._waiting.get(demand.id)) is not None:
+            found.append(Part(waiting.count, waiting.reason.code, waiting.reason.why, waiting=waiting))
+        new: dict[str, int] = {}
+        ready: dict[str, int] = {}
+        coming: dict[str, int] = {}
+        for name, count in self._placed.get(demand.id, {}).items():
+            record = self.chronicle.book.slices.get(name)
+            into = new if record is None else coming if record.state in IN_FLIGHT else ready
+            into[name] = count
+        if new:
+            groups = sorted({name.split(":")[1] for name in new})
+            times = [boot_time(self.luck(group)) for group in groups]
+            why = f"the next pass launches {plural(len(new), 'slice')} of {', '.join(groups)} for them"
+            found.append(Part(sum(new.values()), Code.LAUNCHING, why, (), _latest(times)))
+        if coming:
+            found.append(self._coming(coming))
+        if ready:
+            why = f"there is room on {_named(ready)}"
+            found.append(Part(sum(ready.values()), None, why, tuple(sorted(ready)), 0.0))
+        return tuple(found)
+
+    def _coming(self, on: Mapping[str, int]) -> Part:
+        records = [self.chronicle.book.slices[name] for name in sorted(on)]
+        asked = all(record.state in (State.QUEUED, State.REQUESTING) for record in records)
+        left = _latest([self.ready_in(record) for record in records])
+        when = "" if left is None else f", ready {about(left)}"
+        why = f"{_named(on)} {'is' if len(on) == 1 else 'are'} on the way for them{when}"
+        code = Code.LAUNCHING if asked else Code.BOOTING
+        return Part(sum(on.values()), code, why, tuple(sorted(on)), left)
+
+
+_DUE = {
+    "cancel": "due to be cancelled",
+    "drain": "due to be drained",
+    "uncordon": "due to be called back",
+    "mark": "due to be marked for release",
+    "unmark": "due to lose its mark",
+}
+
+
+def pictured(chronicle: Chronicle, configured: Settings, now: float) -> Picture:
+    """A chronicle planned again at an instant, by the settings in it; ``configured`` if there are none in it yet."""
+    settings = chronicle.settings.get(SETTINGS, configured)
+    sighted = chronicle.sighted
+    snapshot = snapshot_of(chronicle.book, sighted.demand.values(), sighted.request.values(), settings, now)
+    return Picture(chronicle, settings, now, snapshot, plan(snapshot))
+
+
+def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
+    """When a slice has been in its state for too long, and what becomes of it then; None: there is no limit."""
+    policy, after = settings.policy, TABLE[record.state].after_limit
+    limits = {
+        State.REQUESTING: policy.requesting_timeout,
+        State.BOOTING: policy.boot_timeout,
+        State.INITIALIZING: policy.initializing_timeout,
+        State.CORDONED: policy.cordon_timeout,
+        State.DRAINING: inf if _waited_for(record, settings) else policy.drain_timeout,
+        State.TERMINATING: policy.terminate_timeout,
+    }
+    limit = limits.get(record.state, inf)
+    return None if limit == inf or after is None else (record.since + limit, after)
+
+
+def _waited_for(record: SliceRecord, settings: Settings) -> bool:
+    """Whether the work of a draining slice is waited for without a limit."""
+    removed = record.group not in settings.by_name
+    return removed or record.leaving is not None or (settings.policy.allow_eviction and record.must_go)
+
+
+def about(left: float) -> str:
+    """``in about 40 s``; a time that is over is any moment."""
+    return f"in about {seconds(round(left))}" if left >= 1 else "any moment"
+
+
+def _latest(times: Iterable[float | None]) -> float | None:
+    known = list(times)
+    return None if not known or None in known else max(one for one in known if one is not None)
+
+
+def _named(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
+    return ", ".join(ordered[:NAMED]) + more

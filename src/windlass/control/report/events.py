@@ -1,0 +1,124 @@
+"""The story: what went into the journal, in sentences. The log of a controller and ``windlass events`` tell the same.
+
+Equal things that happen to many slices of a group in one pass are one line. What only serves to read the chronicle
+back (looks, accounts) has no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, REFUSED
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import plural
+from windlass.journal import Entry, Record
+
+TOLD: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, "slice", "waiting")
+"""The kinds of entries that have a line."""
+NAMED: Final = 3
+"""Slices of a line that are named; the others are counted."""
+ALARMS: Final = frozenset({State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that happened."""
+
+    at: float
+    kind: str
+    code: str
+    """Its reason code, where it has one."""
+    text: str
+    subjects: tuple[str, ...]
+    alarm: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at,
+            "kind": self.kind,
+            "code": self.code or None,
+            "text": self.text,
+            "subjects": list(self.subjects),
+            "alarm": self.alarm,
+        }
+
+
+def lines(entries: Iterable[Entry | Record]) -> Iterator[Line]:
+    """The lines of what was written, pass by pass."""
+    for _, together in groupby((one for one in entries if one.kind in TOLD), key=lambda one: one.at):
+        yield from _pass(list(together))
+
+
+def _pass(entries: list[Entry | Record]) -> Iterator[Line]:
+    moves: dict[tuple[str, str, str, str], list[str]] = {}
+    others = []
+    for one in entries:
+        if one.kind == "slice":
+            _collect(one, moves)
+        elif (line := _line(one)) is not None:
+            others.append(line)
+    yield from (line for line in others if line.kind != "waiting")
+    for (group, state, code, why), names in moves.items():
+        alarm = state in ALARMS or state == State.TERMINATE_FAILED
+        yield Line(entries[0].at, "slice", code, f"{_named(group, names)} {state}: {why}", tuple(names), alarm)
+    yield from (line for line in others if line.kind == "waiting")
+
+
+def _collect(one: Entry | Record, moves: dict[tuple[str, str, str, str], list[str]]) -> None:
+    record: Any = one.data.get(IS)
+    if not record:
+        return
+    if record.get("quarantine"):
+        moves.setdefault((record["group"], "quarantined", "", record["quarantine"]), []).append(one.subject)
+    elif record["since"] == one.at and record["state"] != State.QUEUED:  # queued ones are told by their launch
+        key = (record["group"], record["state"], record["reason"]["code"], record["reason"]["why"])
+        moves.setdefault(key, []).append(one.subject)
+
+
+def _named(group: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{len(names)} of {group} ({', '.join(names[:NAMED])}{more})"
+
+
+def _line(one: Entry | Record) -> Line | None:
+    data: Any = one.data
+    match one.kind:
+        case "launch":
+            cost = f", {data['hourly_cost']:g} $/h" if data["hourly_cost"] else ""
+            text = f"launch {plural(data['count'], 'slice')} of {one.subject}{cost}: {data['why']}"
+            return Line(one.at, one.kind, data["code"], text, tuple(data["slices"]))
+        case "refused":
+            return Line(one.at, one.kind, data["code"], f"{one.subject} refused: {data['why']}", (one.subject,), True)
+        case "waiting":
+            return _waits(one, data.get(IS))
+        case "trouble":
+            text = f"{one.subject} is in trouble: {data[IS]}" if IS in data else f"{one.subject} is well again"
+            return Line(one.at, one.kind, "", text, (one.subject,), IS in data)
+        case "frozen":
+            who = "everything" if one.subject == "*" else one.subject
+            text = f"{who} is frozen by {data[IS]}" if IS in data else f"{who} is resumed"
+            return Line(one.at, one.kind, "FROZEN", text, (one.subject,))
+        case "order":
+            text = f"{data.get('by')} asks: {data.get('what')} {one.subject}"
+            return Line(one.at, one.kind, "MANUAL", text, (one.subject,))
+        case "mistake":
+            return Line(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
+        case "settings" if IS in data:
+            names = [sold["group"]["name"] for sold in data[IS]["groups"]]
+            return Line(one.at, one.kind, "", f"settings with {plural(len(names), 'group')}", tuple(names))
+        case _:
+            return None
+
+
+def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> Line:
+    if data is None:
+        return Line(one.at, "waiting", "", f"{one.subject} waits no more", (one.subject,))
+    tasks = f" ({plural(data['count'], 'task')})" if data["count"] > 1 else ""
+    reason = data["reason"]
+    why = reason["why"] if reason["why"].startswith("waits") else f"waits: {reason['why']}"
+    return Line(one.at, "waiting", reason["code"], f"{one.subject}{tasks} {why}", (one.subject,))

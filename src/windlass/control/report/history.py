@@ -1,0 +1,149 @@
+"""Biographies: what the journal tells about one slice or one demand from its beginning, in the order of time.
+
+They are made of the records about one subject, so that what has ended, and is in no chronicle of now, is still told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.control.record.journal_tables import IS, LAUNCH, REFUSED
+from windlass.control.state.codec import from_plain
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import State
+from windlass.core.model.plan import Waiting
+from windlass.core.model.reasons import Reason
+from windlass.core.model.snapshot import Demand
+from windlass.journal import Journal, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A state that a slice entered, and why."""
+
+    at: float
+    state: State
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The life of a slice, as far as the journal reaches back."""
+
+    last: SliceRecord
+    """What was last known of it."""
+    steps: tuple[Step, ...]
+    born: float
+    """When its first record was written."""
+    forgotten: float | None
+    """When its record was closed, after the end was confirmed."""
+    must_go: tuple[float, Reason] | None
+    """Since when it had to leave whatever waits."""
+    certified: tuple[float, int] | None
+    """When the workload acknowledged that it was empty, and under which fence."""
+    launch: Record | None = None
+    """The launch that it was part of; None: it was adopted, or that is compacted away."""
+    refused: tuple[Record, ...] = ()
+
+    @property
+    def draining(self) -> Step | None:
+        """The last time that it was cordoned: why it was to go."""
+        return next((step for step in reversed(self.steps) if step.state == State.CORDONED), None)
+
+
+def life_of(journal: Journal, slice_id: str, until: float | None = None) -> Life | None:
+    """The life of a slice up to an instant; None: the journal knows no such slice."""
+    records = list(journal.read(subject=slice_id, kinds=("slice", REFUSED), until=until))
+    states = [record for record in records if record.kind == "slice" and IS in record.data]
+    if not states:
+        return None
+    steps: list[Step] = []
+    must_go: tuple[float, Reason] | None = None
+    certified: tuple[float, int] | None = None
+    known = [(record.at, from_plain(SliceRecord, record.data[IS])) for record in states]
+    for at, one in known:
+        if not steps or (steps[-1].state, steps[-1].at) != (one.state, one.since):
+            steps.append(Step(one.since, one.state, one.reason))
+        must_go = None if one.leaving is None else must_go or (at, one.leaving)
+        certified = None if not one.certified else certified or (at, one.fence)
+    closed = [record.at for record in records if record.kind == "slice" and IS not in record.data]
+    born = known[0][0]
+    return Life(
+        last=known[-1][1],
+        steps=tuple(steps),
+        born=born,
+        forgotten=closed[-1] if closed and closed[-1] >= known[-1][0] else None,
+        must_go=must_go,
+        certified=certified,
+        launch=_launch_of(journal, slice_id, known[0][1].group, born),
+        refused=tuple(record for record in records if record.kind == REFUSED),
+    )
+
+
+def _launch_of(journal: Journal, slice_id: str, group: str, born: float) -> Record | None:
+    """It was written in the same pass as the first record of the slice."""
+    for record in journal.read(subject=group, kinds=(LAUNCH,), since=born, limit=20):
+        data: Any = record.data
+        if slice_id in data.get("slices", ()):
+            return record
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The last time that a demand was there."""
+
+    demand: Demand
+    """As it was last seen."""
+    since: float
+    until: float | None
+    """When it was there no more; None: it still is."""
+    reasons: tuple[tuple[float, Waiting | None], ...]
+    """Why it found no place, each time that this changed; None: from then on it had one."""
+
+
+def wait_of(journal: Journal, demand: str, until: float | None = None) -> Wait | None:
+    """How a demand (or a standing request) waited; None: the journal knows no such demand."""
+    found: Wait | None = None
+    for record in journal.read(subject=demand, kinds=("demand", "request", "waiting"), until=until):
+        found = _after(found, record)
+    return found
+
+
+def _after(wait: Wait | None, record: Record) -> Wait | None:
+    there, data = IS in record.data, record.data.get(IS)
+    if record.kind == "waiting":
+        if wait is None:
+            return None
+        reason = from_plain(Waiting, data) if there else None
+        return Wait(wait.demand, wait.since, wait.until, (*wait.reasons, (record.at, reason)))
+    if not there:
+        return None if wait is None else Wait(wait.demand, wait.since, record.at, wait.reasons)
+    demand = from_plain(Demand, data)
+    if wait is None or wait.until is not None:
+        return Wait(demand, float(record.at if demand.since is None else demand.since), None, ())
+    return Wait(demand, wait.since, None, wait.reasons)
+
+
+def launches_for(journal: Journal, demand: str, wait: Wait) -> tuple[Record, ...]:
+    """Launches whose reason names a demand, while it waited."""
+    until = None if wait.until is None else wait.until + 1
+    found = journal.read(kinds=(LAUNCH,), since=wait.since - 1, until=until)
+    return tuple(record for record in found if demand in str(record.data.get("why", "")).replace(",", " ").split())
+
+
+def refusals_of(journal: Journal, group: str, limit: int, until: float | None = None) -> tuple[Record, ...]:
+    """The last launches of a group that its provider refused, the newest first."""
+    found: list[Record] = []
+    for record in journal.read(kinds=(REFUSED,), until=until, newest_first=True, limit=100 * limit):
+        if group_in(record.subject) == group:
+            found.append(record)
+        if len(found) == limit:
+            break
+    return tuple(found)
+
+
+def group_in(slice_id: str) -> str:
+    """The group that stands in the id of a slice that a controller launched: ``GROUP-STAMP-NUMBER``."""
+    return slice_id.rsplit("-", 2)[0]

@@ -1,0 +1,108 @@
+"""What a controller is told: the groups it may buy and from whom, the limits, and how fast and patiently it works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from windlass.core.model.lifecycle import TABLE, State
+from windlass.core.model.snapshot import Cluster, Group
+
+
+def _limit(state: State) -> float:
+    """The time limit of a state by the table of states."""
+    limit = TABLE[state].limit
+    assert limit is not None
+    return limit
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Seconds between two passes of the loop: at the least, however much happens; at the most, when nothing does."""
+
+    min: float = 0.2
+    max: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """How bad luck with a provider slows a group down."""
+
+    factor: float = 0.7
+    """Each failure that counts multiplies the group's health by this."""
+    window: float = 900
+    """A failure counts in full for so many seconds."""
+    heal: float = 3600
+    """After so many seconds it counts for nothing; in between for less and less."""
+    floor: float = 0.05
+    """Health never falls below this: one launch at a time is always tried in the end."""
+    pause: float = 15
+    """Seconds without a launch after a failure, at full health; divided by the health."""
+    quota_block: float = 300
+    """Seconds without a launch after a quota error; the first success ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How fast and how patiently the controller works. All times in seconds."""
+
+    evaluation_interval: Interval = Interval()
+    observe_timeout: float = 10
+    """For a workload or provider to show what it has; later, it is unknown in that pass."""
+    call_timeout: float = 120
+    """For one outside call; later, it is given up, and what it did is seen in the list."""
+    retry_pause: float = 5
+    """Before an outside call that failed is made again."""
+    requesting_timeout: float = _limit(State.REQUESTING)
+    boot_timeout: float = _limit(State.BOOTING)
+    initializing_timeout: float = _limit(State.INITIALIZING)
+    cordon_timeout: float = _limit(State.CORDONED)
+    drain_timeout: float = _limit(State.DRAINING)
+    terminate_timeout: float = _limit(State.TERMINATING)
+    vanish_timeout: float = 15
+    """A slice must be missing from its provider's list for so long before it counts as gone: lists lag."""
+    unhealthy_timeout: float = 300
+    """A slice that the workload has not seen whole and healthy for so long is replaced."""
+    allow_eviction: bool = False
+    launch_concurrency: int = 20
+    """Launch calls under way at once."""
+    launch_rate: int = 600
+    """Launches of one group in a minute, at full health."""
+    backoff: BackOff = BackOff()
+
+    @property
+    def tries(self) -> int:
+        """How often a provider is asked for one slice, with the same token, before the launch counts as failed."""
+        return 3
+
+
+@dataclass(frozen=True, slots=True)
+class SoldGroup:
+    """A group, who sells it, and what the seller must know besides."""
+
+    group: Group
+    provider: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that the loop depends on and that nobody observes. Replaced as a whole when the configuration changes."""
+
+    groups: tuple[SoldGroup, ...]
+    cluster: Cluster = field(default_factory=Cluster)
+    policy: Policy = field(default_factory=Policy)
+
+    @cached_property
+    def by_name(self) -> dict[str, SoldGroup]:
+        return {sold.group.name: sold for sold in self.groups}
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """As whom a controller holds the lease, and for how long at a time."""
+
+    holder: str = "controller"
+    lease: float = 15

@@ -1,0 +1,44 @@
+"""Records with some values changed: what ``dataclasses.replace`` does, in a fifth of its time.
+
+Records change in every pass, by the hundred in a large cluster. What was worked out from the old values is left behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final, NamedTuple, Self
+
+from windlass.core.model.cached import lazily
+
+
+class Changing:
+    """For a frozen dataclass without slots, whose values need no check when it is made."""
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some values changed."""
+        kind = type(self)
+        names, worked_out = _KNOWN.get(kind) or _parts(kind)
+        if not changes.keys() <= names:
+            raise TypeError(f"no fields of {kind.__name__}: {sorted(changes.keys() - names)}")
+        following = object.__new__(kind)
+        values = following.__dict__
+        values.update(self.__dict__)
+        for name in worked_out:
+            values.pop(name, None)
+        values.update(changes)
+        return following
+
+
+class _Parts(NamedTuple):
+    """The names of a type's fields, and of what is worked out from them."""
+
+    fields: frozenset[str]
+    worked_out: tuple[str, ...]
+
+
+_KNOWN: Final[dict[type, _Parts]] = {}
+
+
+def _parts(kind: Any) -> _Parts:
+    worked_out = [name for name, value in vars(kind).items() if isinstance(value, lazily)]
+    return _KNOWN.setdefault(kind, _Parts(frozenset(one.name for one in fields(kind)), tuple(worked_out)))

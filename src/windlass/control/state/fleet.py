@@ -1,0 +1,274 @@
+"""The book: one record for every slice, and what is remembered of each group's luck with its provider.
+
+A record changes its state only through ``moved``, which knows the table of legal transitions: an illegal one leaves the
+record where it is and quarantines it, with the reason, so that one odd record never stops the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from windlass.core.model.cached import lazily
+from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State, is_legal
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Node, Slice
+from windlass.workloads.protocol import WorkNode
+
+from .active_slices import Roll
+from .diff import noted
+from .fast_replace import Changing
+
+
+@dataclass(frozen=True)
+class SliceRecord(Changing):
+    """All that is known of one slice. What follows from a record alone is worked out once: most stay as they are from
+    one pass to the next."""
+
+    id: str
+    """Unique for ever: the token of its launch and its tag at the provider."""
+    group: str
+    provider: str
+    """Who sold it."""
+    state: State
+    since: float
+    """When it entered the state."""
+    started_for: Reason
+    """Why it was launched, or adopted."""
+    reason: Reason
+    """Why it is in this state."""
+    price: int = 0
+    """Nanodollars per hour, when it was bought."""
+    hosts: int = 1
+    """How many were ordered, or show of one that was adopted: they count when its group is not configured any more."""
+    asked_at: float | None = None
+    """When the provider was first asked for it."""
+    attempts: int = 0
+    """How often the provider was asked for it."""
+    seen: bool = False
+    """Whether the provider's list has ever shown it."""
+    marked_until: float | None = None
+    fence: int = 0
+    """Number of its current cordon; acknowledgements of older ones are void."""
+    certificate: int | None = None
+    """The fence for which the workload says that nothing runs there: without it no machine that lives is ended."""
+    joined_at: float | None = None
+    """When all of its hosts were first in the workload."""
+    absent_since: float | None = None
+    """Since when its provider's list does not show it, although it did."""
+    unwell_since: float | None = None
+    """Since when the workload has not seen all of its hosts healthy, although it had."""
+    dead: bool = False
+    """A host of it is gone, so nothing that runs there can be saved: it is ended without a certificate."""
+    leaving: Reason | None = None
+    """Why it must go whatever waits: the operator says so, the provider takes it soon, it is unhealthy. No demand calls
+    it back, and its work is waited for without a limit."""
+    quarantine: str = ""
+    """Why nobody touches it any more; empty when all is well."""
+    nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
+    """Its nodes as last seen in the workload; seen again after a restart, so not kept."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether the workload's word for the current fence is that nothing runs there."""
+        return self.certificate is not None and self.certificate == self.fence
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no work can be lost there any more."""
+        return self.dead or self.certified
+
+    @property
+    def must_go(self) -> bool:
+        """Whether it is drained because it must go, and not only to save money: only then may its work be ended."""
+        return self.leaving is not None or self.reason.code not in SAVING
+
+    @lazily
+    def quiet(self) -> bool:
+        """Whether it is at work, well, and nothing is due about it: only news can change that."""
+        return (
+            self.state is State.READY
+            and not self.fence
+            and not self.quarantine
+            and self.absent_since is None
+            and self.unwell_since is None
+            and self.leaving is None
+            and self.marked_until is None
+            and self.busy_nodes > 0
+            and all(node.healthy for node in self.nodes)
+        )
+
+    @lazily
+    def busy_nodes(self) -> int:
+        return sum([node.busy for node in self.nodes])
+
+    @lazily
+    def price_at_work(self) -> int:
+        """What of its price is paid for nodes that have work."""
+        return self.price * self.busy_nodes // len(self.nodes) if self.nodes else 0
+
+    @lazily
+    def planned_with(self) -> Slice:
+        """What the planner sees. A slice that must leave offers nothing any more, whatever waits: to the planner it is
+        as good as ending."""
+        leaving = self.leaving is not None and self.state in OFFERING | RECALLABLE
+        state = State.TERMINATING if leaving else self.state
+        marked = self.marked_until if self.state == State.READY else None
+        return Slice(self.id, self.group, state, self.since, marked, self.nodes)
+
+
+SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
+"""Why a slice is drained that could as well stay. To end its work for that would be to pay twice, and where the work
+cannot go elsewhere after all, to pay for ever."""
+
+
+def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
+    """Nodes as the planner reads them, from what a workload shows of them, by id."""
+    in_order = sorted(nodes, key=lambda one: one.id)
+    return tuple([Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy) for one in in_order])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A launch, boot or slice that went wrong: it counts against its group for a while."""
+
+    at: float
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
+class Luck:
+    """What is remembered of a group's provider."""
+
+    failures: tuple[Failure, ...] = ()
+    succeeded_at: float | None = None
+    """When a machine of it came up last."""
+    quota_until: float | None = None
+    last_error: str = ""
+    paced_until: float = 0
+    """By when the launches that were asked for would be spread evenly at the launch rate."""
+    boots: tuple[float, ...] = ()
+    """How long the last few took from the call to READY, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A slice that was confirmed gone a while ago, in case a list that lags shows it again."""
+
+    at: float
+    certified: bool
+    """We ended it, empty; what shows again is ended again. Else it may hold work, and is taken over."""
+
+
+@dataclass(frozen=True)
+class Book:
+    """Every record, and the luck of every group. Values are replaced, never changed."""
+
+    slices: Mapping[str, SliceRecord] = field(default_factory=dict)
+    luck: Mapping[str, Luck] = field(default_factory=dict)
+    gone: Mapping[str, Gone] = field(default_factory=dict)
+    frozen: Mapping[str, str] = field(default_factory=dict)
+    """Groups in which nothing is launched or released, each with who said so; ``*`` stands for all."""
+
+    def is_frozen(self, group: str) -> bool:
+        return group in self.frozen or EVERY_GROUP in self.frozen
+
+    @lazily
+    def roll(self) -> Roll:
+        """Who is astir and who is at work."""
+        return Roll.of(self.slices.values())
+
+    @lazily
+    def planned_with(self) -> Mapping[str, Slice]:
+        """What the planner sees of each slice."""
+        return {name: record.planned_with for name, record in self.slices.items()}
+
+    def after(
+        self,
+        records: Mapping[str, SliceRecord],
+        over: Collection[str] = (),
+        *,
+        luck: Mapping[str, Luck] | None = None,
+        gone: Mapping[str, Gone] | None = None,
+        frozen: Mapping[str, str] | None = None,
+    ) -> Book:
+        """The book with records that are new or have changed, without those that are over, and with whatever else is
+        given; the same one if nothing is."""
+        luck = self.luck if luck is None else luck
+        gone = self.gone if gone is None else gone
+        frozen = self.frozen if frozen is None else frozen
+        same = not records and not over
+        if same and luck is self.luck and gone is self.gone and frozen is self.frozen:
+            return self
+        slices = self.slices
+        if not same:
+            slices = {**slices, **records}
+            for name in over:
+                slices.pop(name, None)
+            noted(self.slices, slices, records, over)
+        following = Book(slices, luck, gone, frozen)
+        # What was worked out already is brought along rather than worked out anew.
+        if "roll" in self.__dict__:
+            following.__dict__["roll"] = self.roll if same else self.roll.after(self.slices, records, over)
+        if "planned_with" in self.__dict__:
+            planned = self.planned_with
+            if not same:
+                planned = {**planned, **{name: record.planned_with for name, record in records.items()}}
+                for name in over:
+                    planned.pop(name, None)
+            following.__dict__["planned_with"] = planned
+        return following
+
+    def with_records(self, *records: SliceRecord) -> Book:
+        return self.after({record.id: record for record in records})
+
+
+EVERY_GROUP = "*"
+
+
+def by_clock(book: Book, jump: float) -> Book:
+    """The book after the clock was set by ``jump`` seconds, or after nobody looked for so long.
+
+    The times from which a slice is given up without a word from the workload move along: only time in which it was
+    really watched counts against it. A clock that leaps ahead would else make dead what was out of sight for a moment.
+    """
+    changed = {}
+    for name, record in book.slices.items() if jump else ():
+        times = {"absent_since": record.absent_since, "unwell_since": record.unwell_since}
+        if not record.seen and record.asked_at is not None:
+            times |= {"since": record.since, "asked_at": record.asked_at}
+        moved_on = {key: at + jump for key, at in times.items() if at is not None}
+        if moved_on:
+            changed[name] = record.but(**moved_on)
+    return book.after(changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A change of state, and why."""
+
+    slice_id: str
+    source: State | None
+    """None: the record is new."""
+    target: State
+    at: float
+    reason: Reason
+
+
+def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tuple[SliceRecord, Moved | None]:
+    """The record in its next state; quarantined where it is if the table has no such edge."""
+    if not is_legal(record.state, target):
+        why = f"{record.state} cannot become {target}: {reason.why}"
+        return record.but(quarantine=record.quarantine or why), None
+    changes: dict[str, Any] = {"state": target, "since": at, "reason": reason}
+    if target == State.READY:
+        changes["marked_until"] = None
+    elif target == State.TERMINATING and not record.certified:
+        # Whatever the workload has placed there, or will when a host joins after all, must be told of the end first.
+        changes |= {"fence": record.fence + 1, "certificate": None, "absent_since": None}
+    elif target == State.TERMINATING:
+        changes["absent_since"] = None
+    elif target == State.CORDONED:
+        changes |= {"fence": record.fence + 1, "certificate": None}
+    return record.but(**changes), Moved(record.id, record.state, target, at, reason)

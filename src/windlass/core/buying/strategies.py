@@ -1,0 +1,148 @@
+"""Which group a new slice comes from: ``best-fit``, ``rank`` or ``cheapest``.
+
+``best-fit`` and ``rank`` buy slice after slice: the hardest shape that is left decides who is a candidate, one new
+slice of each candidate is filled with what is left, and the best one is bought. As long as nobody's filling changes,
+the same choice is made again, so it is made for many slices at once: the cost is that of the different slices, not of
+their number. A group that a ceiling refuses is passed over, and the next one is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from windlass.core.capacity.room import Bools, Floats, Ints, Room
+from windlass.core.model.snapshot import Choose
+
+from .market import Batch, Market, fill_slices
+
+Key = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A batch that was bought, the shape that decided, and the key of each candidate (smaller is better)."""
+
+    batch: Batch
+    shape: int
+    keys: dict[int, Key]
+
+
+def choose(market: Market, strategy: Choose, effort: int, sticky: Bools) -> list[Choice]:
+    """Buy for all that is left, as far as the ceilings allow. ``sticky``: groups already chosen or in flight."""
+    if not len(market.counts) or not market.headroom.any():
+        return []
+    if strategy == "cheapest":
+        from windlass.core.buying.solver.search import (
+            cheapest_mix,  # a fifth of what the core costs to import, and only needed here
+        )
+
+        batches = [batch for batch in cheapest_mix(market, effort) if batch.slices]
+        mix = [Choice(batch, int(np.flatnonzero(batch.fill)[0]), {}) for batch in batches]
+        if sum(int(batch.fill.sum()) * batch.slices for batch in batches) == int(market.counts.sum()):
+            return mix
+        # Under a ceiling the mix may leave something that a group would still hold: that is bought slice by slice.
+        return mix + _slice_by_slice(market.after(batches), _by_price, sticky.copy())
+    return _slice_by_slice(market, _best_fit if strategy == "best-fit" else _by_rank, sticky.copy())
+
+
+def _slice_by_slice(
+    market: Market, keys_of: Callable[[Market, Ints, Ints, int, Bools], dict[int, Key]], sticky: Bools
+) -> list[Choice]:
+    bought = np.zeros(len(market.hosts), np.int64)
+    allowed = allowance(market, bought)
+    if not allowed.any():
+        return []
+    counts = market.counts.copy()
+    fills = np.zeros((len(market.hosts), len(counts)), np.int64)
+    stale = np.ones(len(market.hosts), np.bool_)
+    amounts = market.amounts()
+    used = np.zeros((len(market.hosts), amounts.shape[1]), np.int64)
+    fresh = Room.fresh(market.kinds, market.total)
+    result: list[Choice] = []
+    shape, holds = -1, np.zeros(0, np.bool_)
+    while counts.any():
+        hardest = int(np.argmax(counts > 0))
+        if hardest != shape:
+            shape, holds = hardest, (fresh.capacity(market.needs[hardest]) > 0) & market.eligible[hardest]
+        candidates = np.flatnonzero(holds & (allowed > 0))
+        if not len(candidates):
+            stale |= fills[:, shape] > 0
+            counts[shape] = 0  # nobody can take it: it waits, and the others are not filled with it
+            continue
+        again = candidates[stale[candidates]]
+        if len(again):
+            fills[again] = fill_slices(market, counts, again, amounts)
+            used[again] = fills[again] @ amounts
+            stale[again] = False
+        keys = keys_of(market, used, candidates, shape, sticky)
+        best = min(keys, key=lambda group: (keys[group], group))
+        slices = min(_repeats(fills, candidates, best, counts), int(allowed[best]))
+        result.append(Choice(Batch(best, slices, fills[best].copy()), shape, keys))
+        counts -= fills[best] * slices
+        bought[best] += slices
+        sticky[best] = True
+        allowed = allowance(market, bought)
+        stale |= (fills > counts).any(axis=1)
+    return result
+
+
+def allowance(market: Market, bought: Ints) -> Ints:
+    """Slices of each group that may still be bought after ``bought``, under every ceiling."""
+    nodes = market.nodes_left - int((bought * market.hosts).sum())
+    money = market.money_left - int((bought * market.price).sum())
+    launches = market.launches_left - int(bought.sum())
+    priced = np.maximum(market.price, 1)
+    by_money = np.where(market.price > 0, money // priced, launches)
+    own = np.minimum(market.headroom - bought, nodes // market.hosts)
+    return np.asarray(np.maximum(np.minimum(own, np.minimum(by_money, launches)), 0))
+
+
+def _repeats(fills: Ints, candidates: Ints, best: int, counts: Ints) -> int:
+    """How often the choice can be made again before the filling of any candidate changes."""
+    used = np.flatnonzero(fills[best])
+    spare = counts[used] - fills[np.ix_(candidates, used)].max(axis=0)
+    return 1 + int((spare // fills[best][used]).min())
+
+
+def _best_fit(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
+    """Preferences, no wasted accelerator, kinds used, minimum and mean utilization; then rank, price, name."""
+    del sticky
+    scores = fit_scores(market, candidates, used[candidates])
+    unmet = market.unmet[shape, candidates].tolist()
+    return {group: (misses, *score) for group, misses, score in zip(candidates.tolist(), unmet, scores, strict=True)}
+
+
+def fit_scores(market: Market, groups: Ints, used: Ints) -> list[Key]:
+    """How well ``used`` (a row for each group) fills one slice of each; smaller is better."""
+    total = market.total[groups] * market.hosts[groups][:, None]
+    present = total > 0
+    share: Floats = np.divide(used, total, out=np.zeros(total.shape), where=present)
+    devices = list(market.kinds.devices)
+    wasted = present[:, devices].any(axis=1) & ~((used > 0) & present)[:, devices].any(axis=1)
+    kinds = ((used > 0) & present).sum(axis=1)
+    lowest = np.where(present, share, np.inf).min(axis=1, initial=np.inf)
+    lowest[np.isinf(lowest)] = 0.0
+    mean = share.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    columns = (wasted.astype(float), -kinds, -lowest, -mean, market.rank[groups], market.price[groups])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _by_rank(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
+    """The lowest rank; within it preferences, then a group already chosen or in flight, then the name."""
+    del used
+    return {
+        int(group): (float(market.rank[group]), float(market.unmet[shape, group]), float(not sticky[group]))
+        for group in candidates
+    }
+
+
+def _by_price(market: Market, used: Ints, candidates: Ints, shape: int, sticky: Bools) -> dict[int, Key]:
+    """The lowest price; then preferences, the rank, the name."""
+    del used, sticky
+    return {
+        int(group): (float(market.price[group]), float(market.unmet[shape, group]), float(market.rank[group]))
+        for group in candidates
+    }

@@ -1,0 +1,172 @@
+"""Ways: a plan tries more than one way of serving demand where that can help, and takes the best.
+
+The rule is: gang after gang, then shape after shape, task by task on what is there, then buy. Two things it cannot see:
+
+- What is bought for a gang could serve other demand too. So members of gangs that may go anywhere are first taken
+  together with the single tasks; if everything is served that way, every gang is whole.
+- Stock: whole free slices, here or on their way. A plan packs what it buys by its strategy. One tick later the same
+  slices are on their way, the demand still waits, and placing task by task may pack it worse than when the slices were
+  chosen: then more would be bought for nothing. So when a plan buys although there is stock, it is also made as if the
+  stock were not bought yet, and the stock is then set against what that buys: with the demand of the tick before, this
+  gives the slices of the tick before, and nothing is bought twice. And once more with the tightest node first, be it
+  ready or on its way. Neither is tried where fewer slices could not do anyway (``bounds``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from windlass.core.buying.lower_bound import fewest_slices
+from windlass.core.capacity.room import Ints
+from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, State
+from windlass.core.model.snapshot import Gang, Snapshot
+from windlass.core.tables.snapshot_tables import Layout
+
+from .plan_draft import Draft, Served, Way
+
+_NEAREST = (State.READY, *PROGRESS)
+
+
+def stock_of(draft: Draft) -> dict[int, list[int]]:
+    """For each group the places of its whole free slices, the nearest first."""
+    stock: dict[int, list[int]] = {}
+    for position in draft.layout.others:
+        item, group = draft.slices[position], draft.group_of(position)
+        if group is None or position in draft.released or draft.groups[group].frozen:
+            continue  # what is frozen could not be bought again: it is there, and stays what it is
+        idle = item.state == State.READY and item.marked_until is None and not draft.busy(position) and item.healthy
+        if item.state in IN_FLIGHT or (idle and _looks_like_its_group(draft, position, group)):
+            stock.setdefault(group, []).append(position)
+    for positions in stock.values():
+        positions.sort(key=lambda p: (_NEAREST.index(draft.slices[p].state), p))
+    return stock
+
+
+def _looks_like_its_group(draft: Draft, position: int, group: int) -> bool:
+    kind, profile = draft.groups[group], draft.profiles[group]
+    nodes = draft.slices[position].nodes
+    same = (not n.labels or draft.eligibility.node_profile(kind, n.labels, profile) == profile for n in nodes)
+    return len(nodes) == kind.hosts and all(same)
+
+
+Serve = Callable[[Layout, Way], Draft]
+
+
+def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
+    """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes."""
+    layout = Layout(snapshot)
+    best, way = _first_draft(layout, served, Way())
+    stock = stock_of(best) if best.purchases else {}
+    above_limit = any(best.group_of(position) is not None for position in best.released)
+    if not stock or above_limit or _cannot_be_beaten(best):
+        return best
+    unbought = _as_if_unbought(layout, stock, served, opened)
+    for other in (unbought, served(layout, replace(way, flat=True))):
+        if other is not None and _is_whole(other) and _worth(other) < _worth(best):
+            best = other
+    return best
+
+
+def _first_draft(layout: Layout, served: Serve, way: Way) -> tuple[Draft, Way]:
+    """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
+    if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
+        loose = served(layout, replace(way, loose=True))
+        if _is_whole(loose):
+            return loose, loose.way
+    return served(layout, way), way
+
+
+def _is_whole(draft: Draft) -> bool:
+    """Whether no gang was split: taken loosely, that is certain only if nothing waits."""
+    return not draft.way.loose or not any(draft.unserved)
+
+
+def _worth(draft: Draft) -> tuple[list[int], int, int]:
+    """Sorts the better draft first."""
+    waiting = [len(draft.waiting_requests), *draft.unserved]
+    return (
+        waiting if any(waiting) else [],  # taken loosely, demand is counted in another order, but then nothing waits
+        sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
+        sum(draft.groups[one.group].hosts * one.slices for one in draft.purchases),
+    )
+
+
+def _cannot_be_beaten(draft: Draft) -> bool:
+    """Whether nothing waits and every way buys as many slices, none of which is cheaper or has fewer hosts."""
+    if any(draft.unserved) or draft.waiting_requests:
+        return False
+    price, hosts = int(draft.price.min()), int(draft.hosts.min())
+    if any(draft.price[one.group] > price or draft.hosts[one.group] > hosts for one in draft.purchases):
+        return False
+    tasks = ((shape.need, shape.count) for shape, _ in draft.served_shapes)
+    fewest = fewest_slices(draft.layout.rows.room.free, draft.totals * draft.hosts[:, None], tasks)
+    return draft.ledger.bought <= fewest
+
+
+def _as_if_unbought(
+    layout: Layout,
+    stock: dict[int, list[int]],
+    served: Serve,
+    opened: Serve,
+) -> Draft | None:
+    """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
+    draft = opened(layout, Way())
+    hidden = {position for positions in stock.values() for position in positions}
+    rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
+    bare = replace(layout.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
+    other, _ = _first_draft(Layout(bare), served, Way(offer_all=True))
+    place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
+    place[: len(other.slices)] = rest
+    left = {group: list(positions) for group, positions in stock.items()}
+    for purchase in other.purchases:
+        here = left.get(purchase.group, [])[: purchase.slices]
+        left[purchase.group] = left.get(purchase.group, [])[purchase.slices :]
+        place[purchase.position : purchase.position + len(here)] = here
+        more = purchase.slices - len(here)
+        if more:
+            if draft.ledger.headroom(purchase.group, gang=True) < more:
+                return None
+            bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice, purchase.tasks)
+            start = purchase.position + len(here)
+            place[start : start + more] = bought.position + np.arange(more)
+    _transplant(other, draft, place, hidden)
+    return draft
+
+
+def _transplant(other: Draft, draft: Draft, place: Ints, hidden: set[int]) -> None:
+    """Take over what ``other`` decided, its slices renamed by ``place``."""
+
+    def moved(served: Served) -> Served:
+        result = Served()
+        for positions, counts in served.runs:
+            result.add(place[positions], counts)
+        return result
+
+    draft.served_shapes = [(shape, moved(served)) for shape, served in other.served_shapes]
+    draft.served_gangs = [(gang, moved(served)) for gang, served in other.served_gangs]
+    draft.waiting_shapes, draft.waiting_gangs = other.waiting_shapes, other.waiting_gangs
+    draft.late_gangs, draft.unserved = other.late_gangs, other.unserved
+    draft.waiting_requests, draft.requests_table = other.waiting_requests, other.requests_table
+    draft.invalid = other.invalid
+    draft.requested = {int(place[p]) for p in other.requested}
+    draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
+    draft.requested |= {int(place[p]) for p in other.bought_for_requests() if place[p] < len(draft.slices)}
+    offers, source = draft.offers, other.offers
+    kept = ~np.isin(offers.position, np.array(sorted(hidden), np.int64))
+    count = int(kept.sum())
+    offers.tier[kept] = source.tier[:count]
+    offers.room.put(np.flatnonzero(kept), source.room.rows(np.arange(count)))
+    new = np.arange(count, len(source))
+    target = place[source.position[new]]
+    in_stock = target < len(draft.slices)
+    rows_of: dict[int, list[int]] = {}
+    for row in np.flatnonzero(~kept).tolist():
+        rows_of.setdefault(int(offers.position[row]), []).append(row)
+    loaded = [rows_of[int(position)].pop(0) for position in target[in_stock]]
+    if loaded:
+        offers.room.put(np.array(loaded), source.room.rows(new[in_stock]))
+    rest = new[~in_stock]
+    offers.adopt(source, rest, target[~in_stock])

@@ -1,0 +1,208 @@
+"""Ceilings: how many slices of each group may still be bought, and which limit says no.
+
+Limits count every slice from QUEUED until it is confirmed gone, also those that this plan drains; one that is
+cancelled while QUEUED frees its place at once. Money is counted in whole nanodollars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from windlass.core.model.lifecycle import COUNTED, ENDING, IN_FLIGHT, State
+from windlass.core.model.quantities import format_money
+from windlass.core.model.reasons import Code, Reason, plural, seconds
+from windlass.core.model.snapshot import Availability, Cluster, Group, Seconds, Slice
+
+from .room import UNBOUNDED
+
+BOUNDLESS = 2**62
+"""More money than any ceiling."""
+
+
+def probing(availability: Availability, now: Seconds) -> bool:
+    """The back-off is over: one slice in flight at a time shows whether the provider sells again."""
+    return availability.state == "backoff" and (availability.until is None or now >= availability.until)
+
+
+def blocked(availability: Availability, now: Seconds) -> bool:
+    """No launch at all for now."""
+    if availability.state == "available":
+        return False
+    if availability.until is None:
+        return availability.state == "quota_exceeded"
+    return now < availability.until
+
+
+class Ledger:
+    """What exists and what this plan adds, counted against every ceiling."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: Sequence[Group],
+        counts: Mapping[tuple[int | None, State], int],
+        released: Mapping[tuple[int | None, State], int],
+        strays: Iterable[Slice],
+        now: Seconds,
+    ) -> None:
+        """``counts`` and ``released``: how many slices of each group are in each state, and how many of those this plan
+        gives up. ``strays``: the slices of no group, one by one: each tells itself what it has and costs."""
+        self.cluster = cluster
+        self.groups = groups
+        self.now = now
+        self.trusting = False
+        """Count as if a provider whose back-off is over sold again: to find out what would come of it."""
+        self._later = False
+        self.counted = [0] * len(groups)
+        self.in_flight = [0] * len(groups)
+        self.ending = [0] * len(groups)
+        """Of those that are counted, the ones that end anyway, and need only be confirmed gone."""
+        self.new = [0] * len(groups)
+        self.nodes = self.cost = self.flying = self.bought = 0
+        for (group, state), there in counts.items():
+            gone = released.get((group, state), 0) if state in IN_FLIGHT else 0
+            count = there - gone if state == State.QUEUED else there
+            if state not in COUNTED:
+                continue
+            flies = there - gone if state in IN_FLIGHT else 0
+            self.flying += flies
+            if group is None:
+                continue
+            self.counted[group] += count
+            self.in_flight[group] += flies
+            self.ending[group] += count if state in ENDING else 0
+            self.nodes += groups[group].hosts * count
+            self.cost += (groups[group].price or 0) * count
+        # Of a group that is gone everything is given up, so what was queued frees its place.
+        for item in strays:
+            if item.state in COUNTED and item.state != State.QUEUED:
+                self.nodes += item.taken_nodes
+                self.cost += item.price
+
+    def copy_state(self) -> tuple[list[int], int, int, int]:
+        return self.new.copy(), self.nodes, self.cost, self.bought
+
+    def restore(self, state: tuple[list[int], int, int, int]) -> None:
+        new, self.nodes, self.cost, self.bought = state
+        self.new = new.copy()
+
+    def add(self, group: int, slices: int) -> None:
+        """Count slices that this plan launches."""
+        self.new[group] += slices
+        self.nodes += self.groups[group].hosts * slices
+        self.cost += (self.groups[group].price or 0) * slices
+        self.bought += slices
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Count, for as long as this lasts, as if all that passes by itself had passed: what is ending is gone, nothing
+        is in flight, and every provider sells."""
+        self._later = True
+        self._end(1)
+        try:
+            yield
+        finally:
+            self._end(-1)
+            self._later = False
+
+    def _end(self, times: int) -> None:
+        for group, kind in enumerate(self.groups):
+            many = self.ending[group] * times
+            self.counted[group] -= many
+            self.nodes -= kind.hosts * many
+            self.cost -= (kind.price or 0) * many
+
+    # -- room under each ceiling ------------------------------------------------------------------------------------
+
+    def under_max(self, group: int) -> int:
+        return max(0, self.groups[group].max - self.counted[group] - self.new[group])
+
+    def under_rate(self, group: int, gang: bool = False) -> int:
+        """Launches that may be added to those in flight; a gang may overshoot when nothing of the group is."""
+        limit, flying = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
+        if limit is None or self._later or (gang and not flying):
+            return UNBOUNDED
+        return max(0, limit - flying)
+
+    def under_cluster_rate(self, gang: bool = False) -> int:
+        limit, flying = self.cluster.max_launching, self.flying + self.bought
+        if limit is None or self._later or (gang and not flying):
+            return UNBOUNDED
+        return max(0, limit - flying)
+
+    def nodes_left(self) -> int:
+        return UNBOUNDED if self.cluster.max_nodes is None else max(0, self.cluster.max_nodes - self.nodes)
+
+    def money_left(self) -> int:
+        limit = self.cluster.max_hourly_cost
+        return BOUNDLESS if limit is None else max(0, limit - self.cost)
+
+    def available(self, group: int) -> int:
+        availability = self.groups[group].availability
+        if self._later:
+            return UNBOUNDED
+        if blocked(availability, self.now):
+            return 0
+        if probing(availability, self.now) and not self.trusting:
+            return max(0, 1 - self.in_flight[group] - self.new[group])
+        return UNBOUNDED
+
+    def own_headroom(self, group: int, gang: bool = False) -> int:
+        """Slices that the group's own limits, its operator and its provider allow."""
+        if self.groups[group].frozen:
+            return 0
+        return min(self.under_max(group), self.under_rate(group, gang), self.available(group))
+
+    def headroom(self, group: int, gang: bool = False) -> int:
+        """Slices of this group alone that every ceiling allows."""
+        price = self.groups[group].price or 0
+        return min(
+            self.own_headroom(group, gang),
+            self.under_cluster_rate(gang),
+            self.nodes_left() // self.groups[group].hosts,
+            self.money_left() // price if price else UNBOUNDED,
+        )
+
+    # -- which limit says no ----------------------------------------------------------------------------------------
+
+    def refusal(self, group: int, slices: int, gang: bool = False) -> Reason | None:
+        """The first ceiling that does not allow ``slices`` more, with its numbers."""
+        kind = self.groups[group]
+        have = self.counted[group] + self.new[group]
+        many = "" if slices == 1 else f" ({slices} more are needed)"
+        if kind.frozen:
+            return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing is launched in it until it is resumed")
+        if self.under_max(group) < slices:
+            at = f"is at its max of {kind.max}" if have >= kind.max else f"has {have} of at most {kind.max}"
+            return Reason(Code.AT_MAX, f"{kind.name} {at} {'slice' if kind.max == 1 else 'slices'}{many}")
+        if self.under_rate(group, gang) < slices:
+            flying = self.in_flight[group] + self.new[group]
+            why = f"{kind.name} may have {kind.max_launching} in flight at once and has {flying}{many}"
+            return Reason(Code.RATE_LIMITED, why)
+        if self.under_cluster_rate(gang) < slices:
+            flying, limit = self.flying + self.bought, self.cluster.max_launching
+            return Reason(Code.RATE_LIMITED, f"the cluster may have {limit} in flight at once and has {flying}{many}")
+        if self.nodes_left() < slices * kind.hosts:
+            why = f"{plural(slices * kind.hosts, 'node')} more beside {self.nodes}, the cluster's max is"
+            return Reason(Code.MAX_NODES, f"{kind.name}: {why} {self.cluster.max_nodes}")
+        price = (kind.price or 0) * slices
+        if price and self.money_left() < price:
+            limit_money = format_money(self.cluster.max_hourly_cost or 0)
+            why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
+            return Reason(Code.BUDGET, f"{kind.name}: {why}")
+        if self.available(group) < slices:
+            return self._unavailable(group, many)
+        return None
+
+    def _unavailable(self, group: int, many: str) -> Reason:
+        kind = self.groups[group]
+        belief = kind.availability
+        because = f" ({belief.why})" if belief.why else ""
+        if not blocked(belief, self.now):
+            why = f"{kind.name} was refused{because}: one launch at a time until one succeeds{many}"
+            return Reason(Code.BACKOFF, why)
+        until = "" if belief.until is None else f", next try in {seconds(belief.until - self.now)}"
+        if belief.state == "quota_exceeded":
+            return Reason(Code.QUOTA, f"{kind.name} has no quota left{because}{until}")
+        return Reason(Code.BACKOFF, f"{kind.name} is in back-off{because}{until}")

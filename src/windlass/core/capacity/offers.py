@@ -1,0 +1,155 @@
+"""What is offered without buying: the free room on every node that runs, can be called back, or is on its way.
+
+Rows are nodes in the order of slice id and node id. A row's tier says how near its room is: free on a ready slice,
+then by uncordon or unmark, then in flight (the furthest along first), then slices that this plan has already decided
+to buy. Placing takes the nearest tier first, then more preferences met, then the node with the least left free, then
+the id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from windlass.core.demand import Selector
+from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, RECALLABLE, State
+from windlass.core.model.snapshot import Slice
+
+from .eligibility import Eligibility
+from .room import Bools, Ints, Need, Room
+
+READY_TIER: Final = 0
+RECALL_TIER: Final = 1
+FLIGHT_TIERS: Final = {state: RECALL_TIER + 1 + index for index, state in enumerate(PROGRESS)}
+NEW_TIER: Final = RECALL_TIER + 1 + len(PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows that took tasks, and how many each."""
+
+    rows: Ints
+    counts: Ints
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+
+NOTHING: Final = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Nodes that offer room, one entry each in every column."""
+
+    group: Ints
+    position: Ints
+    """Of its slice."""
+    tier: Ints
+    profile: Ints
+    room: Room
+
+
+class Offers:
+    """The rows, their free room, and the rule of which of several that fit is taken."""
+
+    def __init__(self, eligibility: Eligibility, rows: Rows, *, flat: bool = False) -> None:
+        """``rows`` stay as they are. ``flat``: what is on its way counts as near as what is ready."""
+        self.flat = flat
+        self.eligibility = eligibility
+        self.group, self.position, self.profile = rows.group, rows.position, rows.profile
+        self.tier = rows.tier.copy()
+        self.open: Bools = np.ones(len(rows.group), np.bool_)
+        self.room = rows.room.copy()
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def append(
+        self, group: int, profile: int, one_slice: Room, first_position: int, slices: int, *, is_open: bool
+    ) -> None:
+        """Rows for equal slices that this plan buys, in the last tier; ``one_slice`` is what each has free."""
+        hosts = len(one_slice)
+        count = hosts * slices
+        self.room.append(one_slice.repeated(slices))
+        self.group = np.concatenate((self.group, np.full(count, group)))
+        self.position = np.concatenate((self.position, first_position + np.arange(count) // hosts))
+        self.tier = np.concatenate((self.tier, np.full(count, NEW_TIER)))
+        self.profile = np.concatenate((self.profile, np.full(count, profile)))
+        self.open = np.concatenate((self.open, np.full(count, is_open)))
+
+    def adopt(self, other: Offers, rows: Ints, positions: Ints) -> None:
+        """Rows of another table at the end, under other places."""
+        self.room.append(other.room.rows(rows))
+        self.group = np.concatenate((self.group, other.group[rows]))
+        self.position = np.concatenate((self.position, positions))
+        self.tier = np.concatenate((self.tier, other.tier[rows]))
+        self.profile = np.concatenate((self.profile, other.profile[rows]))
+        self.open = np.concatenate((self.open, other.open[rows]))
+
+    def mark(self) -> tuple[int, int]:
+        return self.room.mark()
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        """Back to the state at ``mark``, rows included."""
+        self.room.undo(mark)
+        count = len(self.room)
+        self.group, self.position, self.tier = self.group[:count], self.position[:count], self.tier[:count]
+        self.profile, self.open = self.profile[:count], self.open[:count]
+
+    # -- who can take it --------------------------------------------------------------------------------------------
+
+    def capacity(self, need: Need, selector: Selector) -> Ints:
+        """How many such tasks each row can take, conditions and taints included."""
+        allowed, _ = self.eligibility.answers(selector)
+        return self.room.capacity(need) * (allowed[self.profile] & self.open)
+
+    def in_order(self, rows: Ints, need: Need, selector: Selector) -> Ints:
+        """The rows, the one to be taken first in front."""
+        if len(rows) == 1:
+            return rows
+        _, unmet = self.eligibility.answers(selector)
+        left = self.room.left_share(need, rows)
+        tier = self.tier[rows]
+        if self.flat:
+            tier = np.where((tier > RECALL_TIER) & (tier < NEW_TIER), READY_TIER, tier)
+        return rows[np.lexsort((left, unmet[self.profile[rows]], tier))]
+
+    # -- placing ----------------------------------------------------------------------------------------------------
+
+    def place(self, need: Need, selector: Selector, count: int) -> Taken:
+        """Put up to ``count`` tasks on the rows, the first in order filled first."""
+        capacity = self.capacity(need, selector)
+        rows = capacity.nonzero()[0]
+        if not len(rows) or not count:
+            return NOTHING
+        rows = self.in_order(rows, need, selector)
+        fits = np.minimum(capacity[rows], count)
+        return self._take(need, rows, np.minimum(np.maximum(count - (fits.cumsum() - fits), 0), fits))
+
+    def place_apart(self, need: Need, selector: Selector, count: int, apart: Bools) -> Taken:
+        """Put up to ``count`` tasks on the rows, at most one on each, and none where ``apart`` forbids it."""
+        capacity = self.capacity(need, selector)
+        rows = np.flatnonzero((capacity > 0) & ~apart)
+        if not len(rows):
+            return NOTHING
+        chosen = self.in_order(rows, need, selector)[:count]
+        return self._take(need, chosen, np.ones(len(chosen), np.int64))
+
+    def _take(self, need: Need, rows: Ints, counts: Ints) -> Taken:
+        some = counts.nonzero()[0]
+        rows, counts = rows[some], counts[some]
+        self.room.take(need, rows, counts)
+        return Taken(rows, counts)
+
+
+def tier_of(item: Slice) -> int | None:
+    """How near the room of a slice is; None when it offers nothing."""
+    if item.state == State.READY:
+        return READY_TIER if item.marked_until is None else RECALL_TIER
+    if item.state in RECALLABLE:
+        return RECALL_TIER
+    return FLIGHT_TIERS[item.state] if item.state in IN_FLIGHT else None

@@ -1,0 +1,99 @@
+"""Why each slice stays: exactly one reason, the weightiest that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
+from windlass.core.model.plan import Change
+from windlass.core.model.reasons import Code, Reason, plural, seconds
+from windlass.core.plan_draft import Draft
+from windlass.core.scale_down.candidates import Release
+
+_GOING: Final = {
+    **{state: Reason(Code.ENDING, f"{state}: it is on its way out or gone") for state in ENDING},
+    **{
+        state: Reason(Code.DRAINING, f"{state}: it takes no new work and ends when it is empty") for state in RECALLABLE
+    },
+}
+_COMING: Final = {
+    state: Reason(Code.LAUNCHING, f"{state}: nobody needs it now; once ready it falls under the idle rules")
+    for state in IN_FLIGHT
+}
+
+
+def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
+    """Every slice that this plan does not move and that is not simply at work, and why it stays."""
+    slices = release.draft.slices
+    placed = [position for position in release.placed if position < len(slices)]
+    for position in sorted({*release.draft.layout.others, *placed}):
+        if position in moved:
+            continue
+        item = slices[position]
+        if item.state in _GOING:
+            yield Change(item.id, _GOING[item.state])
+        elif not _is_at_work(release, position):
+            yield Change(item.id, _reason_to_stay(release, position))
+
+
+def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
+    """The others: by far the most of a large cluster."""
+    slices = release.draft.slices
+    return tuple(
+        Change(item.id, Reason(Code.BUSY, f"{plural(item.tasks, 'task')} running"))
+        for position, item in enumerate(slices)
+        if position not in moved and _is_at_work(release, position)
+    )
+
+
+def _is_at_work(release: Release, position: int) -> bool:
+    """Ready, and with work that was there before this plan."""
+    draft = release.draft
+    return draft.busy(position) and draft.slices[position].state == State.READY and position not in release.placed
+
+
+def _reason_to_stay(release: Release, position: int) -> Reason:
+    draft, item, group = release.draft, release.draft.slices[position], release.draft.group_of(position)
+    assert group is not None  # slices of a removed group are released
+    kind = draft.groups[group]
+    if position in release.placed:
+        return Reason(Code.PLACED, "demand is placed on it in this plan" + _beside_work(draft, position))
+    if item.id in kind.protected:
+        return Reason(Code.PROTECTED, f"{kind.name} names it as protected")
+    if position in release.held:
+        return Reason(Code.GANG_HELD, f"held for gang {release.held[position]}, which cannot start whole yet")
+    if position in draft.requested:
+        return Reason(Code.REQUESTED_CAPACITY, "a standing request needs its room")
+    if kind.frozen:
+        return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing of it is released until it is resumed")
+    if item.marked_until is not None and position not in release.unmarks:
+        rest = seconds(max(0, item.marked_until - draft.now))
+        return Reason(Code.MARKED, f"marked: it is released in {rest} unless it is needed")
+    if item.state in IN_FLIGHT:
+        return release.stays.get(position) or _in_flight(release, position)
+    if kind.scale_down is None:
+        return Reason(Code.NO_RULE, f"idle, and {kind.name} has no scale_down rule")
+    stays = release.stays.get(position)
+    if stays is not None and stays.code == Code.NOT_IDLE_LONG_ENOUGH:
+        return stays
+    floor = release.floor(position) or stays
+    if floor is not None:
+        return floor
+    if not item.healthy:
+        return Reason(Code.NOT_WORTH_IT, "a node of it is unhealthy: replacing it is not a matter of scaling down")
+    if release.launching[group]:
+        return Reason(Code.NOT_WORTH_IT, f"this plan launches {kind.name}: none is released at the same time")
+    return Reason(Code.NOT_WORTH_IT, f"no rule of {kind.name} asks for its release")
+
+
+def _beside_work(draft: Draft, position: int) -> str:
+    tasks = draft.slices[position].tasks
+    return f", beside {plural(tasks, 'running task')}" if tasks else ""
+
+
+def _in_flight(release: Release, position: int) -> Reason:
+    floor = release.floor(position)
+    if floor is not None:
+        return floor
+    return _COMING[release.draft.slices[position].state]

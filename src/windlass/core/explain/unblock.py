@@ -1,0 +1,460 @@
+"""What would unblock waiting demand: the planner is asked again with one thing changed at a time.
+
+Each suggestion is true: it is kept only if a plan of the changed snapshot leaves nothing of the demand waiting. A limit
+is first lifted altogether, which shows how far it must be raised, and then raised just so far. Where several limits
+bind at once and no single change is enough, the limits that one group needs are raised together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from windlass.core.model.conditions import Condition, Toleration, untolerated
+from windlass.core.model.plan import Unblock, Waiting
+from windlass.core.model.quantities import NANO, exact_quantity, format_money, format_quantity
+from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names, seconds
+from windlass.core.model.snapshot import (
+    Amounts,
+    Availability,
+    Bundle,
+    Cluster,
+    Demand,
+    Gang,
+    Group,
+    Seconds,
+    Snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comes of a snapshot: who waits, and what the ceilings count once its launches are made."""
+
+    waiting: frozenset[str]
+    counted: Mapping[str, int]
+    """Slices that count for each group's max, launches included."""
+    flying: Mapping[str, int]
+    """Slices in flight, by group, launches included."""
+    nodes: int
+    cost: int
+    """Nanodollars per hour, of all that counts."""
+
+
+WhatIf = Callable[[Snapshot], Outcome]
+
+MOST_REPLANS: Final = 400
+"""What-if plans for one plan at the most, when it is small."""
+WORK: Final = 200_000
+"""Slices and demands that all what-if plans together may look at: a large plan gets fewer of them."""
+MOST_TOLD: Final = 5
+"""Ways out that are told for one demand."""
+LIFTED: Final = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a snapshot: in words, as a setting of the scenario file, and done."""
+
+    change: str
+    path: tuple[str, ...]
+    """Where in the scenario file; a demand is named by its id."""
+    value: Any
+    apply: Callable[[Snapshot], Snapshot]
+
+
+class _Spent(Exception):
+    """No more what-if plans for this plan."""
+
+
+class Unblocker:
+    """Finds ways out for the waiting demand of one plan, within a fixed number of what-if plans."""
+
+    def __init__(self, snapshot: Snapshot, waiting: tuple[Waiting, ...], what_if: WhatIf) -> None:
+        self.snapshot, self.waiting = snapshot, waiting
+        self._what_if = what_if
+        self._as_it_is = what_if(snapshot) if waiting else None
+        size = len(snapshot.slices) + len(snapshot.demands) + len(snapshot.groups)
+        self._left = max(8, min(MOST_REPLANS, WORK // (size + 1)))
+        self._requests = {request.id for request in snapshot.requests}
+        self._demands = {demand.id: demand for demand in (*snapshot.requests, *snapshot.demands)}
+
+    def all(self) -> Mapping[str, tuple[Unblock, ...]]:
+        """For each waiting demand: the changes that would place it, the smallest first."""
+        return {waiting.demand: self.ways_out(waiting) for waiting in self.waiting}
+
+    def ways_out(self, waiting: Waiting) -> tuple[Unblock, ...]:
+        """The ways out that are found before the what-ifs run out."""
+        demand, found = self._demands[waiting.demand], dict[str, Unblock]()
+        try:
+            for edit in _different(self._edits(demand, waiting)):
+                unblock = self._if_true(demand, (edit,))
+                if unblock is not None:
+                    found.setdefault(unblock.change, unblock)
+                if len(found) == MOST_TOLD:
+                    break
+            if not found:
+                found = {unblock.change: unblock for unblock in self._all_resumed(demand, waiting)}
+            if not found:
+                found = {unblock.change: unblock for unblock in self._together(demand, waiting)}
+        except _Spent:
+            pass
+        return tuple(found.values())
+
+    def _places(self, demand: Demand, snapshot: Snapshot) -> Outcome | None:
+        """What comes of the snapshot if nothing of the demand waits there."""
+        if self._left <= 0:
+            raise _Spent
+        self._left -= 1
+        outcome = self._what_if(snapshot)
+        return None if demand.id in outcome.waiting else outcome
+
+    def _if_true(self, demand: Demand, edits: tuple[Edit, ...]) -> Unblock | None:
+        snapshot = self.snapshot
+        for edit in edits:
+            snapshot = edit.apply(snapshot)
+        outcome = self._places(demand, snapshot)
+        if outcome is None or self._as_it_is is None:
+            return None
+        cost = outcome.cost - self._as_it_is.cost
+        return Unblock(
+            " and ".join(edit.change for edit in edits), tuple((self._path(edit), edit.value) for edit in edits), cost
+        )
+
+    def _path(self, edit: Edit) -> tuple[str, ...]:
+        """Standing requests have the keys of a demand, in a section of their own."""
+        section, name, *_ = edit.path
+        return ("requests", *edit.path[1:]) if section == "demands" and name in self._requests else edit.path
+
+    # -- candidates, the smallest change first ----------------------------------------------------------------------
+
+    def _edits(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
+        """Single changes that might help: the typing error, what is frozen, what passes by itself, limits."""
+        by_code = self._groups_by_code(waiting)
+        if waiting.reason.code == Code.GANG_FORMING and demand.deadline is not None:
+            without = _on_demand(demand, lambda d: replace(d, deadline=None))
+            yield Edit("no deadline", ("demands", demand.id, "deadline"), None, without)
+        if Code.NO_LABEL_MATCH in by_code:
+            yield from self._mended_conditions(demand)
+        for group in by_code.get(Code.FROZEN, ()):
+            yield _resumed(group)
+        for code in sorted(TRANSIENT - {Code.RATE_LIMITED}):
+            for group in by_code.get(code, ()):
+                yield _available(group, self.snapshot.now)
+        if Code.RATE_LIMITED in by_code:
+            yield from self._raised_rates(demand, by_code[Code.RATE_LIMITED])
+        for group in by_code.get(Code.AT_MAX, ()):
+            yield from self._raised_max(demand, group)
+        if Code.MAX_NODES in by_code:
+            yield from self._raised_nodes(demand)
+        if Code.BUDGET in by_code:
+            yield from self._raised_budget(demand)
+        yield from self._edits_of_demand(demand, waiting)
+
+    def _groups_by_code(self, waiting: Waiting) -> dict[Code, list[Group]]:
+        groups = {group.name: group for group in self.snapshot.groups}
+        by_code: dict[Code, list[Group]] = {}
+        for name, reason in sorted(waiting.groups.items()):
+            by_code.setdefault(reason.code, []).append(groups[name])
+        return by_code
+
+    def _edits_of_demand(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
+        """Changes of what the demand itself asks for."""
+        by_code = self._groups_by_code(waiting)
+        if Code.NO_LABEL_MATCH in by_code:
+            yield from self._mended_conditions(demand)
+        for group in by_code.get(Code.NOT_TOLERATED, ()):
+            yield _tolerated(demand, group)
+        if Code.NO_LABEL_MATCH in by_code:
+            yield from _dropped_conditions(demand)
+        if Code.GANG_SHAPE in by_code:
+            yield from _reshaped(demand, by_code[Code.GANG_SHAPE])
+        nowhere = {name for bundle in demand.bundles for name, _ in bundle.needs} - {
+            name for group in self.snapshot.groups for name, _ in group.resources
+        }
+        for group in by_code.get(Code.TOO_SMALL, ()):
+            edit = _smaller(demand, group, nowhere)
+            if edit is not None:
+                yield edit
+
+    def _raised_max(self, demand: Demand, group: Group) -> Iterator[Edit]:
+        lifted = self._places(demand, _set_group(self.snapshot, replace(group, max=LIFTED)))
+        if lifted is not None:
+            yield _new_max(group, lifted.counted[group.name])
+
+    def _raised_rates(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
+        for group in groups:
+            if group.max_launching is not None:
+                lifted = self._places(demand, _set_group(self.snapshot, replace(group, max_launching=None)))
+                if lifted is not None:
+                    yield _new_rate(group, lifted.flying[group.name])
+        if self.snapshot.cluster.max_launching is not None:
+            lifted = self._places(demand, _set_cluster(self.snapshot, max_launching=None))
+            if lifted is not None:
+                yield _new_cluster_rate(self.snapshot.cluster, sum(lifted.flying.values()))
+
+    def _raised_nodes(self, demand: Demand) -> Iterator[Edit]:
+        lifted = self._places(demand, _set_cluster(self.snapshot, max_nodes=None))
+        if lifted is not None:
+            yield _new_nodes(self.snapshot.cluster, lifted.nodes)
+
+    def _raised_budget(self, demand: Demand) -> Iterator[Edit]:
+        lifted = self._places(demand, _set_cluster(self.snapshot, max_hourly_cost=None))
+        if lifted is not None:
+            yield _new_budget(self.snapshot.cluster, lifted.cost)
+
+    def _mended_conditions(self, demand: Demand) -> Iterator[Edit]:
+        """Conditions whose value nobody has, with the value that was probably meant."""
+        everywhere = [group.node_labels() for group in self.snapshot.groups]
+        for index, condition in enumerate(demand.where):
+            if condition.op not in ("==", "in"):
+                continue
+            known = {labels[condition.key] for labels in everywhere if condition.key in labels}
+            if known & set(condition.values):
+                continue
+            for meant in dict.fromkeys(name for value in condition.values for name in nearest_names(value, known)):
+                mended = Condition(condition.key, "==", (meant,))
+                where = (*demand.where[:index], mended, *demand.where[index + 1 :])
+                yield _where(demand, where, f"{condition} -> {mended}")
+
+    def _all_resumed(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
+        """Every frozen group at once: an operator may have frozen them all with one word."""
+        frozen = self._groups_by_code(waiting).get(Code.FROZEN, [])
+        if len(frozen) > 1:
+            unblock = self._if_true(demand, tuple(_resumed(group) for group in frozen))
+            if unblock is not None:
+                yield unblock
+
+    def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
+        """Every limit that one group needs, raised at once, if need be beside a change of the demand itself."""
+        for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
+            hopeless = IMPOSSIBLE if not first else set() if _is_smaller(first[0]) else {Code.TOO_SMALL}
+            groups = sorted(self.snapshot.groups, key=lambda group: group.name)
+            groups = [group for group in groups if waiting.groups[group.name].code not in hopeless]
+            found = [unblock for group in groups if (unblock := self._with_limits_of(demand, first, group)) is not None]
+            if found:
+                yield min(found, key=lambda unblock: (unblock.hourly_cost, unblock.change))
+                return
+
+    def _with_limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> Unblock | None:
+        """The change with the limits of one group, and those of the cluster, raised as far as it needs them."""
+        free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
+        snapshot = _set_cluster(
+            _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
+        )
+        for edit in first:
+            snapshot = edit.apply(snapshot)
+        lifted = self._places(demand, snapshot)
+        return None if lifted is None else self._if_true(demand, (*first, *self._needed(group, lifted)))
+
+    def _needed(self, group: Group, lifted: Outcome) -> Iterator[Edit]:
+        """The limits that an outcome without limits goes beyond, each raised just so far."""
+        cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
+        if lifted.counted[group.name] > group.max:
+            yield _new_max(group, lifted.counted[group.name])
+        if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
+            yield _new_rate(group, lifted.flying[group.name])
+        if group.frozen:
+            yield _resumed(group)
+        if group.availability.state != "available":
+            yield _available(group, self.snapshot.now)
+        if cluster.max_launching is not None and flying > cluster.max_launching:
+            yield _new_cluster_rate(cluster, flying)
+        if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
+            yield _new_nodes(cluster, lifted.nodes)
+        if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
+            yield _new_budget(cluster, lifted.cost)
+
+
+def _different(edits: Iterable[Edit]) -> Iterator[Edit]:
+    """The edits, each only once: two groups may ask for the same toleration."""
+    seen = set()
+    for edit in edits:
+        key = (edit.path, repr(edit.value))
+        if key not in seen:
+            seen.add(key)
+            yield edit
+
+
+# -- the edits -----------------------------------------------------------------------------------------------------
+
+
+def _set_group(snapshot: Snapshot, group: Group) -> Snapshot:
+    groups = tuple(group if one.name == group.name else one for one in snapshot.groups)
+    return replace(snapshot, groups=groups)
+
+
+def _set_cluster(snapshot: Snapshot, **changes: Any) -> Snapshot:
+    return replace(snapshot, cluster=replace(snapshot.cluster, **changes))
+
+
+def _on_demand(demand: Demand, change: Callable[[Demand], Demand]) -> Callable[[Snapshot], Snapshot]:
+    def apply(snapshot: Snapshot) -> Snapshot:
+        demands = tuple(change(one) if one.id == demand.id else one for one in snapshot.demands)
+        requests = tuple(change(one) if one.id == demand.id else one for one in snapshot.requests)
+        return replace(snapshot, demands=demands, requests=requests)
+
+    return apply
+
+
+def _new_max(group: Group, value: int) -> Edit:
+    return Edit(
+        f"max of {group.name} {group.max} -> {value}",
+        ("groups", group.name, "max"),
+        value,
+        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), max=value)),
+    )
+
+
+def _new_rate(group: Group, value: int) -> Edit:
+    return Edit(
+        f"max_launching of {group.name} {group.max_launching} -> {value}",
+        ("groups", group.name, "max_launching"),
+        value,
+        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), max_launching=value)),
+    )
+
+
+def _available(group: Group, now: Seconds) -> Edit:
+    until = group.availability.until
+    when = "" if until is None else f" (expected in {seconds(max(0, until - now))})"
+    return Edit(
+        f"{group.name} available again{when}",
+        ("groups", group.name, "availability"),
+        {"state": "available"},
+        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), availability=Availability())),
+    )
+
+
+def _resumed(group: Group) -> Edit:
+    return Edit(
+        f"resume {group.name}",
+        ("groups", group.name, "frozen"),
+        False,
+        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), frozen=False)),
+    )
+
+
+def _new_cluster_rate(cluster: Cluster, value: int) -> Edit:
+    return Edit(
+        f"the cluster's max_launching {cluster.max_launching} -> {value}",
+        ("cluster", "max_launching"),
+        value,
+        lambda snapshot: _set_cluster(snapshot, max_launching=value),
+    )
+
+
+def _new_nodes(cluster: Cluster, value: int) -> Edit:
+    return Edit(
+        f"the cluster's max_nodes {cluster.max_nodes} -> {value}",
+        ("cluster", "max_nodes"),
+        value,
+        lambda snapshot: _set_cluster(snapshot, max_nodes=value),
+    )
+
+
+def _new_budget(cluster: Cluster, cost: int) -> Edit:
+    cent = NANO // 100
+    value = -(-cost // cent) * cent
+    return Edit(
+        f"the cost ceiling {format_money(cluster.max_hourly_cost or 0)}/h -> {format_money(value)}/h",
+        ("cluster", "max_hourly_cost"),
+        value / NANO,
+        lambda snapshot: _set_cluster(snapshot, max_hourly_cost=value),
+    )
+
+
+def _group(snapshot: Snapshot, name: str) -> Group:
+    return next(group for group in snapshot.groups if group.name == name)
+
+
+def _tolerated(demand: Demand, group: Group) -> Edit:
+    taints = [taint for taint in untolerated(group.taints, demand.tolerates) if taint.effect != "PreferNoSchedule"]
+    more = tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)
+    tolerates = (*demand.tolerates, *more)
+    value = [{"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect or None} for t in tolerates]
+    value = [{key: text for key, text in entry.items() if text} for entry in value]
+    return Edit(
+        "tolerate " + ", ".join(map(str, taints)),
+        ("demands", demand.id, "tolerates"),
+        value,
+        _on_demand(demand, lambda d: replace(d, tolerates=tolerates)),
+    )
+
+
+def _where(demand: Demand, where: tuple[Condition, ...], change: str) -> Edit:
+    return Edit(
+        change,
+        ("demands", demand.id, "where"),
+        [str(condition) for condition in where],
+        _on_demand(demand, lambda d: replace(d, where=where)),
+    )
+
+
+def _dropped_conditions(demand: Demand) -> Iterator[Edit]:
+    for index, condition in enumerate(demand.where):
+        yield _where(demand, (*demand.where[:index], *demand.where[index + 1 :]), f"without the condition {condition}")
+    if len(demand.where) > 1:
+        yield _where(demand, (), "without any condition")
+
+
+def _smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
+    """Each need that is too large lowered to what a node of the group has; what no group has at all is left out.
+
+    A group that lacks a resource which others have is no way out: work that needs a GPU is not helped by having none.
+    """
+    have, changes = dict(group.resources), {}
+
+    def lowered(needs: Amounts) -> Amounts:
+        kept = []
+        for name, amount in needs:
+            if name in nowhere:
+                changes[name] = f"without {name}"
+                continue
+            largest = have.get(name, 0)
+            if amount > largest:
+                changes[name] = f"{name} {format_quantity(amount, name)} -> {format_quantity(largest, name)}"
+            kept.append((name, min(amount, largest)))
+        return tuple(kept)
+
+    bundles = tuple(Bundle(lowered(bundle.needs), bundle.count) for bundle in demand.bundles)
+    lacking = any(have.get(name, 0) == 0 for name in changes if name not in nowhere)
+    if not changes or lacking:
+        return None
+    path, value = ("demands", demand.id, "needs"), _needs_value(bundles[0].needs)
+    if demand.gang is not None:
+        path = ("demands", demand.id, "bundles")
+        value = [{"needs": _needs_value(bundle.needs), "count": bundle.count} for bundle in bundles]  # type: ignore[assignment]
+    return Edit(", ".join(changes.values()), path, value, _on_demand(demand, lambda d: replace(d, bundles=bundles)))
+
+
+def _is_smaller(edit: Edit) -> bool:
+    """Whether it changes how much is needed."""
+    return edit.path[-1] in ("needs", "bundles")
+
+
+def _needs_value(needs: Amounts) -> dict[str, str]:
+    return {name: exact_quantity(amount, name) for name, amount in needs}
+
+
+def _reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
+    """A gang cut to whole slices, or one that need not lie on one node or slice."""
+    if demand.gang == Gang.SAME_SLICE and len(demand.bundles) == 1:
+        size = demand.count
+        sizes = {multiple for g in groups for multiple in (size // g.hosts * g.hosts, -(-size // g.hosts) * g.hosts)}
+        for count in sorted(sizes - {0, size}, key=lambda count: (abs(count - size), count)):
+            bundles = (Bundle(demand.bundles[0].needs, count),)
+            value = [{"needs": _needs_value(bundles[0].needs), "count": count}]
+            yield Edit(
+                f"size of the gang {size} -> {count}",
+                ("demands", demand.id, "bundles"),
+                value,
+                _on_demand(demand, lambda d, b=bundles: replace(d, bundles=b)),  # type: ignore[misc]
+            )
+    yield Edit(
+        f"gang {demand.gang} -> any",
+        ("demands", demand.id, "gang"),
+        "any",
+        _on_demand(demand, lambda d: replace(d, gang=Gang.ANY)),
+    )

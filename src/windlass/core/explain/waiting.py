@@ -1,0 +1,245 @@
+"""Why demand waits: for each group its first failing check, and for the demand the nearest of them.
+
+The checks of a group come in the order in which it is asked: can a node of it hold the demand at all (resources,
+conditions, taints, the form of a gang), is there headroom (its max, launches in flight, nodes, dollars), can it be had.
+Every sentence carries its numbers, and a name that nobody has is answered with the one that was probably meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from windlass.core.capacity.offers import Offers
+from windlass.core.capacity.room import Ints, Need, Room
+from windlass.core.demand import Selector, Shape, selector_of, total_needs
+from windlass.core.model.conditions import Condition, untolerated
+from windlass.core.model.plan import Waiting
+from windlass.core.model.quantities import format_needs, format_quantity
+from windlass.core.model.reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds
+from windlass.core.placement.gangs import Tasks, holds_all, slices_for, slices_missing, tasks_of
+from windlass.core.plan_draft import Draft
+
+SHOWN_GROUPS = 3
+"""A sentence names so many groups; the table of groups has them all."""
+
+
+def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
+    """Everything that waits, by id."""
+    explain, items = Explainer(draft), list[Waiting]()
+    since = {d.id: d.since for d in draft.snapshot.demands} if draft.waiting_shapes else {}
+    for shape, count in draft.waiting_shapes:
+        reasons = explain.single(shape.needs, shape.need, shape.selector)
+        reason = explain.summary(reasons)
+        items += [
+            Waiting(name, left, _waiting_since(reason, since[name], draft.now), reasons)
+            for name, left in _last_members(shape, count)
+        ]
+    items += [explain.gang(gang, draft.offers) for gang in (*draft.waiting_gangs, *draft.late_gangs)]
+    for request in draft.waiting_requests:
+        assert draft.requests_table is not None
+        items.append(explain.gang(request, draft.requests_table))
+    for demand, mistake in draft.invalid:
+        reason = Reason(Code.INVALID_DEMAND, f"{mistake}; correct it where it is submitted")
+        items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
+    return tuple(sorted(items, key=lambda item: item.demand))
+
+
+def _waiting_since(reason: Reason, since: Seconds | None, now: Seconds) -> Reason:
+    """The reason with how long the demand has waited, where that is known."""
+    return (
+        reason if since is None or since >= now else Reason(reason.code, f"waits {seconds(now - since)}: {reason.why}")
+    )
+
+
+def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
+    """The demands of a shape that wait when ``count`` of its tasks do: members are served in order."""
+    for name, wanted in reversed(shape.members):
+        if not count:
+            return
+        left = min(wanted, count)
+        count -= left
+        yield name, left
+
+
+def waiting_counts(draft: Draft) -> dict[str, int]:
+    """How many tasks of each demand and request wait."""
+    counts: dict[str, int] = {}
+    for shape, count in draft.waiting_shapes:
+        counts.update(_last_members(shape, count))
+    whole = (*draft.waiting_gangs, *draft.late_gangs, *draft.waiting_requests, *(one for one, _ in draft.invalid))
+    return counts | {demand.id: demand.count for demand in whole}
+
+
+class Explainer:
+    """Answers for one finished draft; what depends on a group alone is worked out once."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.fresh = draft.lineup.fresh
+        self._refusals: dict[tuple[int, int, bool], Reason | None] = {}
+        self._labels = draft.lineup.labels
+
+    def summary(self, reasons: Mapping[str, Reason]) -> Reason:
+        """The nearest hindrance of any group, with the sentences of the groups that have it."""
+        if not reasons:
+            return Reason(Code.NO_SHAPE_FITS, "there is no group at all")
+        codes = {reason.code for reason in reasons.values()}
+        nearest = next((code for code in NEAREST if code in codes), Code.GANG_FORMING)
+        sentences = [reason.why for _, reason in sorted(reasons.items()) if reason.code == nearest]
+        rest = f"; and {len(sentences) - SHOWN_GROUPS} groups more" if len(sentences) > SHOWN_GROUPS else ""
+        told = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
+        return Reason(told, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
+
+    def single(self, needs: Amounts, need: Need, selector: Selector, *, lost: bool = False) -> dict[str, Reason]:
+        """The hindrance of each group for one more task; with ``lost``, groups without one are left out."""
+        fits = self.fresh.capacity(need)
+        allowed, _ = self.draft.eligibility.answers(selector)
+        result = {}
+        for index, group in enumerate(self.draft.groups):
+            if not fits[index]:
+                result[group.name] = too_small(group, needs)
+            elif not allowed[self.draft.profiles[index]]:
+                result[group.name] = self._mismatch(index, selector)
+            elif refusal := self._refusal(index, 1, gang=False):
+                result[group.name] = refusal
+            elif not lost:
+                result[group.name] = _no_way(group)
+        return result
+
+    def gang(self, demand: Demand, table: Offers) -> Waiting:
+        """Why a gang, or a request, is not served whole."""
+        draft = self.draft
+        tasks = tasks_of(draft, demand)
+        needs = (Need.of(dict(bundle.needs), draft.kinds) for bundle in demand.bundles)
+        fits = [(bundle, self.fresh.capacity(need)) for bundle, need in zip(demand.bundles, needs, strict=True)]
+        reasons = {
+            group.name: self._gang_in(index, demand, tasks, table, fits) for index, group in enumerate(draft.groups)
+        }
+        if demand.deadline is not None and draft.now >= demand.deadline:
+            late = seconds(draft.now - demand.deadline)
+            reason = Reason(Code.GANG_FORMING, f"its deadline passed {late} ago: it is not served any more")
+            return Waiting(demand.id, demand.count, reason, reasons)
+        reason = _waiting_since(self.summary(reasons), demand.since, draft.now)
+        return Waiting(demand.id, demand.count, reason, reasons)
+
+    def _gang_in(
+        self, index: int, demand: Demand, tasks: Tasks, table: Offers, fits: Sequence[tuple[Bundle, Ints]]
+    ) -> Reason:
+        draft, group = self.draft, self.draft.groups[index]
+        for bundle, on_a_node in fits:
+            if not on_a_node[index]:
+                return too_small(group, bundle.needs)
+        allowed, _ = draft.eligibility.answers(selector_of(demand))
+        if not allowed[draft.profiles[index]]:
+            return self._mismatch(index, selector_of(demand))
+        if demand.gang == Gang.SAME_NODE and not holds_all(self.fresh, index, tasks):
+            needs = format_needs(total_needs(demand.bundles))
+            why = (
+                f"all {demand.count} together need {needs}, a node of {group.name} has {format_needs(group.resources)}"
+            )
+            return Reason(Code.GANG_SHAPE, why)
+        if demand.gang == Gang.SAME_SLICE and slices_for(demand.count, group.hosts) is None:
+            why = f"a gang of {demand.count} does not divide into whole slices of {plural(group.hosts, 'host')}"
+            return Reason(Code.GANG_SHAPE, f"{group.name}: {why}")
+        slices = self._slices_alone(index, demand, tasks, table)
+        if reason := self._refusal(index, slices, gang=demand.gang is not None):
+            return reason
+        if demand.deadline is not None and draft.now >= demand.deadline:
+            return Reason(Code.GANG_FORMING, f"{group.name} could hold it, but its deadline has passed")
+        return _no_way(group)
+
+    def _slices_alone(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> int:
+        """New slices of this group alone that the gang would need beside what is offered without buying."""
+        draft, group = self.draft, self.draft.groups[index]
+        if demand.gang == Gang.SAME_NODE:
+            return 1
+        if demand.gang == Gang.SAME_SLICE:
+            return max(1, slices_missing(draft, table, demand, index))
+        selector, left = selector_of(demand), []
+        checkpoint, apart = draft.checkpoint(table), np.zeros(len(table), np.bool_)
+        for need, count in tasks:
+            if demand.gang == Gang.SPREAD:
+                taken = table.place_apart(need, selector, count, apart)
+                apart[taken.rows] = True
+            else:
+                taken = table.place(need, selector, count)
+            left.append(count - taken.total)
+        draft.rollback(checkpoint)
+        if demand.gang == Gang.SPREAD:
+            return max(1, -(-sum(left) // group.hosts))
+        return max(1, self._filled(index, [need for need, _ in tasks], left))
+
+    def _filled(self, index: int, needs: Sequence[Need], counts: Sequence[int]) -> int:
+        """Slices of one group that hold so many tasks, packed hardest first, with every limit lifted."""
+        left, slices = list(counts), 0
+        while any(left):
+            room = Room.fresh(
+                self.draft.kinds, np.repeat(self.draft.totals[[index]], self.draft.groups[index].hosts, axis=0)
+            )
+            filled = []
+            for need, count in zip(needs, left, strict=True):
+                fits = np.minimum(room.capacity(need), count)
+                taken = np.clip(count - (np.cumsum(fits) - fits), 0, fits)
+                rows = np.flatnonzero(taken)
+                room.take(need, rows, taken[rows])
+                filled.append(int(taken.sum()))
+            times = min(have // used for have, used in zip(left, filled, strict=True) if used)
+            left = [have - used * times for have, used in zip(left, filled, strict=True)]
+            slices += times
+        return slices
+
+    def _refusal(self, group: int, slices: int, *, gang: bool) -> Reason | None:
+        key = (group, slices, gang)
+        if key not in self._refusals:
+            self._refusals[key] = self.draft.ledger.refusal(group, slices, gang)
+        return self._refusals[key]
+
+    # -- conditions and taints --------------------------------------------------------------------------------------
+
+    def _mismatch(self, index: int, selector: Selector) -> Reason:
+        where, _, tolerates = selector
+        group, labels = self.draft.groups[index], self.draft.lineup.node_labels[index]
+        for condition in where:
+            if not condition.holds(labels):
+                return Reason(Code.NO_LABEL_MATCH, f"{group.name}: {self._unmet(condition, labels)}")
+        taint = untolerated(group.taints, tolerates)[0]
+        return Reason(Code.NOT_TOLERATED, f"{group.name} has the taint {taint}, which is not tolerated")
+
+    def _unmet(self, condition: Condition, labels: Mapping[str, str]) -> str:
+        have = labels.get(condition.key)
+        told = f"{condition} does not hold: " + (
+            f"it has no label {condition.key}" if have is None else f"it has {have}"
+        )
+        values = self._labels.get(condition.key)
+        if values is None:
+            return told + "; no group has it" + _did_you_mean(nearest_names(condition.key, self._labels))
+        if condition.op in ("==", "in") and not values.intersection(condition.values):
+            meant = dict.fromkeys(name for value in condition.values for name in nearest_names(value, values))
+            wanted = f"{condition.key} {' or '.join(condition.values)}"
+            return f"{told}; no group has {wanted}{_did_you_mean(list(meant))}"
+        return told
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    return f", did you mean {' or '.join(names[:2])}?" if names else ""
+
+
+def too_small(group: Group, needs: Amounts) -> Reason:
+    """Which resource a node of the group has too little of."""
+    have = dict(group.resources)
+    for name, amount in needs:
+        if amount > have.get(name, 0):
+            has = (
+                f"a node of {group.name} has {format_quantity(have[name], name)}"
+                if name in have
+                else f"{group.name} has none"
+            )
+            return Reason(Code.TOO_SMALL, f"needs {format_quantity(amount, name)} {name}, {has}")
+    return Reason(Code.TOO_SMALL, f"needs {format_needs(needs)}, which a node of {group.name} cannot hold")
+
+
+def _no_way(group: Group) -> Reason:
+    return Reason(Code.GANG_SHAPE, f"{group.name} could hold a part, but no way was found to place all of it")

@@ -1,0 +1,275 @@
+"""The words of the project as frozen types: all that is known at one instant.
+
+A ``Snapshot`` is everything a plan depends on, the time included. Amounts are whole numbers (``quantities``), held as
+sorted pairs, so that equal needs are equal values. Nothing here computes a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+from operator import attrgetter
+from typing import Final, Literal
+
+from .cached import lazily
+from .conditions import Condition, Taint, Toleration
+from .lifecycle import IN_FLIGHT, State
+from .quantities import ACCELERATORS, DEVICE
+
+Amounts = tuple[tuple[str, int], ...]
+"""(resource, amount) pairs, sorted by name."""
+
+Seconds = int | float
+
+Choose = Literal["best-fit", "rank", "cheapest"]
+
+
+def amounts(values: Mapping[str, int]) -> Amounts:
+    """Amounts in their one canonical form."""
+    return tuple(sorted(values.items()))
+
+
+@lru_cache(maxsize=4096)
+def _same(loads: tuple[Amounts, ...]) -> tuple[Amounts, ...]:
+    """One object for all that are equal to it."""
+    return loads
+
+
+class Gang(StrEnum):
+    """How the members of a gang must lie to each other."""
+
+    ANY = "any"
+    SAME_NODE = "same-node"
+    SAME_SLICE = "same-slice"
+    SPREAD = "spread"
+
+
+@dataclass(frozen=True, slots=True)
+class LowUtilization:
+    """Shrink when less than ``below`` of the group is used; keep ``keep`` slices beyond what the work needs."""
+
+    below: Fraction
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class UtilizationTarget:
+    """Mark surplus empty slices for release after ``delay``, so that ``percent`` of the ready ones are in use."""
+
+    percent: int
+    delay: Seconds
+    spare_nodes: int = 0
+    resource: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDown:
+    """Which rules may release slices of a group; a group without any never shrinks by itself."""
+
+    idle_timeout: Seconds | None = None
+    low_utilization: LowUtilization | None = None
+    utilization: UtilizationTarget | None = None
+    consolidate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """What is believed about the provider's stock of a group."""
+
+    state: Literal["available", "backoff", "quota_exceeded"] = "available"
+    until: Seconds | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A kind of machine that can be bought."""
+
+    name: str
+    resources: Amounts
+    """Of one node."""
+    max: int
+    """Slices."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    hosts: int = 1
+    """Nodes per slice."""
+    min: int = 0
+    spare: int = 0
+    rank: int = 100
+    price: int | None = None
+    """Nanodollars per hour for one slice."""
+    preemptible: bool = False
+    max_launching: int | None = None
+    scale_down: ScaleDown | None = None
+    availability: Availability = Availability()
+    protected: frozenset[str] = frozenset()
+    boot_seconds: Seconds = 300
+    """What a new slice costs before it is of use; consolidation counts it."""
+    frozen: bool = False
+    """By an operator's order nothing is launched in it and nothing of it is released, until it is resumed."""
+
+    def node_labels(self) -> dict[str, str]:
+        """What its nodes will carry; ``preemptible`` is a label like any other."""
+        return {"preemptible": "true" if self.preemptible else "false", **self.labels}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One host, where work runs."""
+
+    id: str
+    used: Amounts = ()
+    tasks: int = 0
+    idle_since: Seconds | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    healthy: bool = True
+
+    @property
+    def busy(self) -> bool:
+        return self.tasks > 0 or any(amount for _, amount in self.used)
+
+
+_BUSY: Final = attrgetter("busy")
+_HEALTHY: Final = attrgetter("healthy")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The unit that is bought and released: one node, or several hosts that live and die together. A loop hands in the
+    very same slice again while nothing about it changes, so what follows from it alone is worked out once."""
+
+    id: str
+    group: str
+    state: State
+    since: Seconds | None = None
+    marked_until: Seconds | None = None
+    nodes: tuple[Node, ...] = ()
+    hosts: int = 0
+    """How many it has, joined or not; 0: not known. Of a slice whose group is gone; of the others the group tells."""
+    price: int = 0
+    """Nanodollars per hour, likewise."""
+
+    @property
+    def taken_nodes(self) -> int:
+        """How many nodes it counts for where its group does not tell."""
+        return max(self.hosts, len(self.nodes), 1)
+
+    @lazily
+    def busy(self) -> bool:
+        return any(map(_BUSY, self.nodes))
+
+    @lazily
+    def at_work(self) -> bool:
+        """Whether it counts as busy; what is still on its way does not."""
+        return self.busy and self.state not in IN_FLIGHT
+
+    @lazily
+    def works_in(self) -> str | None:
+        """Its group, if it is simply at work: ready, busy, healthy, not marked. None: there is more to say about it."""
+        simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
+        return self.group if simply else None
+
+    @lazily
+    def healthy(self) -> bool:
+        return all(map(_HEALTHY, self.nodes))
+
+    @lazily
+    def tasks(self) -> int:
+        return sum([node.tasks for node in self.nodes])
+
+    @lazily
+    def offering_nodes(self) -> tuple[Node, ...]:
+        """Its nodes that can take work, by id."""
+        if self.healthy and len(self.nodes) == 1:
+            return self.nodes
+        return tuple(sorted([node for node in self.nodes if node.healthy], key=lambda node: node.id))
+
+    @lazily
+    def loads(self) -> tuple[Amounts, ...]:
+        """What each of these uses; equal loads are, as a rule, one object."""
+        return _same(tuple([node.used for node in self.offering_nodes]))
+
+    def idle_since(self, now: Seconds) -> Seconds:
+        """Since when nothing runs on any of its nodes (meaningless while one is busy)."""
+        default = now if self.since is None else self.since
+        known = [default if node.idle_since is None else node.idle_since for node in self.nodes]
+        return max(known, default=default)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """``count`` equal tasks."""
+
+    needs: Amounts
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Work with no place to run yet. Without ``gang`` its tasks are independent; with it, all start or none."""
+
+    id: str
+    bundles: tuple[Bundle, ...]
+    gang: Gang | None = None
+    where: tuple[Condition, ...] = ()
+    prefer: tuple[Condition, ...] = ()
+    tolerates: tuple[Toleration, ...] = ()
+    priority: int = 0
+    since: Seconds | None = None
+    deadline: Seconds | None = None
+
+    @lazily
+    def count(self) -> int:
+        return sum([bundle.count for bundle in self.bundles])
+
+    @lazily
+    def mistake(self) -> str | None:
+        """Why no machine could ever be told to run it; a loop that reads such a record goes on without it."""
+        for bundle in self.bundles:
+            for name, amount in bundle.needs:
+                if amount < 0:
+                    return f"needs a negative amount of {name}"
+                if name in ACCELERATORS and amount > DEVICE and amount % DEVICE:
+                    return f"needs {amount / DEVICE:g} {name}: above 1 it must be a whole number of devices"
+            if bundle.count < 0:
+                return f"has a negative count ({bundle.count})"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Limits and ways that hold over all groups."""
+
+    max_nodes: int | None = None
+    max_hourly_cost: int | None = None
+    """Nanodollars per hour."""
+    max_launching: int | None = None
+    choose: Choose | None = None
+    """None: ``cheapest`` if every group has a price, else ``best-fit``."""
+    effort: int = 1
+    """How many rounds of work ``cheapest`` puts into a better mix."""
+    apart: Fraction | None = None
+    """``cheapest``: the share that slices of their own may cost more for tasks that could share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that is known at one instant. The order of its parts means nothing."""
+
+    groups: tuple[Group, ...]
+    slices: tuple[Slice, ...] = ()
+    demands: tuple[Demand, ...] = ()
+    requests: tuple[Demand, ...] = ()
+    cluster: Cluster = Cluster()
+    now: Seconds = 0
+
+    def strategy(self) -> Choose:
+        """How a group is chosen for a new slice."""
+        if self.cluster.choose is not None:
+            return self.cluster.choose
+        priced = self.groups and all(group.price is not None for group in self.groups)
+        return "cheapest" if priced else "best-fit"

@@ -1,0 +1,152 @@
+"""Floors: every group's ``min``, standing requests for room, and ``spare`` slices that are free.
+
+Before anything is bought for a floor, slices on their way out are called back. Launches for floors obey every ceiling
+and come before those for demand. ``min`` counts slices, busy or not; ``spare`` counts free ones; a slice may count for
+both. A request is for room that must exist, busy or not, so it is packed on totals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from windlass.core.capacity.offers import FLIGHT_TIERS, NEW_TIER, Offers
+from windlass.core.capacity.room import Bools, Room
+from windlass.core.demand import in_order
+from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Demand, Gang
+from windlass.core.plan_draft import Draft, Served
+
+from .gangs import place_and_buy, serve_whole, try_of
+
+
+def raise_to_min(draft: Draft) -> None:
+    """Call back, then buy, until every group has its floor or a ceiling stops it."""
+    for group, kind in enumerate(draft.groups):
+        missing = kind.min - draft.live_count(group)
+        if missing <= 0:
+            continue
+        back = _recallable(draft, group)[:missing]
+        _recall(draft, back, Code.MIN)
+        slices = min(missing - len(back), draft.ledger.headroom(group))
+        if slices > 0:
+            draft.offer(draft.buy(group, slices, Code.MIN), draft.offers)
+
+
+def _recallable(draft: Draft, group: int) -> list[int]:
+    """Slices of the group on their way out that may come back, by id."""
+    leaving = draft.layout.of(group, *RECALLABLE)
+    if not leaving:
+        return []
+    is_open = set(draft.offers.position[draft.offers.open].tolist())
+    return [p for p in leaving if p not in draft.recalled and p in is_open]
+
+
+def _recall(draft: Draft, positions: list[int], code: Code) -> None:
+    draft.recalled.update(dict.fromkeys(positions, code))
+    draft.offers.tier[np.isin(draft.offers.position, positions)] = 0
+
+
+# -- spare ---------------------------------------------------------------------------------------------------------
+
+
+def free_slices(draft: Draft, group: int, placed: Bools) -> int:
+    """Slices of the group, bought ones included, with no task and no placement."""
+    back = [p for p in draft.recalled if draft.group_of(p) == group]
+    here = (p for p in (*draft.layout.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
+    free = sum(not placed[p] and p not in draft.released for p in here)
+    for purchase in draft.purchases:
+        if purchase.group == group:
+            free += int((~placed[purchase.position : purchase.position + purchase.slices]).sum())
+    return free
+
+
+def hold_spares(draft: Draft) -> None:
+    """Call back, then buy, until every group has its free slices beyond demand or a ceiling stops it."""
+    for group, kind in enumerate(draft.groups):
+        if not kind.spare:
+            continue
+        placed = draft.placed()
+        missing = kind.spare - free_slices(draft, group, placed)
+        if missing <= 0:
+            continue
+        back = [p for p in _recallable(draft, group) if draft.is_whole_and_free(p) and not placed[p]]
+        _recall(draft, back[:missing], Code.SPARE)
+        slices = min(missing - len(back[:missing]), draft.ledger.headroom(group))
+        if slices > 0:
+            draft.buy(group, slices, Code.SPARE)
+
+
+# -- standing requests ---------------------------------------------------------------------------------------------
+
+
+BUSY_TIER = -1
+"""Busy slices hold requested room first, so that idle ones can go."""
+CALL_BACK_TIER = NEW_TIER + 1
+"""Calling a slice back comes after what is there or bought anyway."""
+
+
+def meet_requests(draft: Draft) -> None:
+    """Make room for every standing request, each whole or not at all."""
+    requests = in_order(draft.snapshot.requests, draft.largest)
+    if not requests:
+        return
+    table = draft.requests_table = _total_room(draft)
+    valid = []
+    for request in requests:
+        if mistake := request.mistake:
+            draft.invalid.append((request, mistake))
+        else:
+            valid.append(request)
+    if not _meet_together(draft, table, valid):
+        for request in valid:
+            served = serve_whole(draft, table, request, Code.REQUEST)
+            if served is None:
+                draft.waiting_requests.append(request)
+            else:
+                _hold(draft, table, served)
+
+
+def _meet_together(draft: Draft, table: Offers, requests: list[Demand]) -> bool:
+    """One new slice may serve several requests: try to buy for all of them at once."""
+    if len(requests) < 2 or any(request.gang not in (None, Gang.ANY) for request in requests):
+        return False
+    tries = [try_of(draft, table, request, Code.REQUEST) for request in requests]
+    checkpoint = draft.checkpoint(table, draft.offers)
+    served = place_and_buy([(one, need, count) for one in tries for need, count in one.tasks])
+    if served is None:
+        draft.rollback(checkpoint)
+        return False
+    _hold(draft, table, served)
+    return True
+
+
+def _hold(draft: Draft, table: Offers, served: Served) -> None:
+    """Keep the slices that hold requested room; those on their way out come back for it."""
+    held = {int(p) for positions, _ in served.runs for p in positions if p < len(draft.slices)}
+    draft.requested |= held
+    back = sorted(p for p in held if draft.slices[p].state not in OFFERING and p not in draft.recalled)
+    _recall(draft, back, Code.REQUEST)
+    table.tier[np.isin(table.position, back)] = 0
+
+
+def _total_room(draft: Draft) -> Offers:
+    """Every healthy node with its whole room, in the order in which requests take it."""
+    rows, tiers = draft.layout.rows, []
+    for position in rows.position.tolist():
+        state = draft.slices[position].state
+        if draft.busy(position) and state == State.READY:
+            tier = BUSY_TIER
+        elif state in RECALLABLE and position not in draft.recalled:
+            tier = CALL_BACK_TIER
+        else:
+            tier = FLIGHT_TIERS.get(state, 0)
+        tiers.append(tier)
+    empty = Room.fresh(draft.kinds, rows.room.total)
+    table = Offers(draft.eligibility, replace(rows, tier=np.array(tiers, np.int64), room=empty))
+    table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
+    for purchase in draft.purchases:
+        draft.offer(purchase, table)
+    return table

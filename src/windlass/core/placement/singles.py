@@ -1,0 +1,95 @@
+"""Serving demand: place first, buy last.
+
+Priority by priority, the highest first. Within one, gangs are served one after the other, then all single tasks: each
+shape, the hardest first, takes what is offered; what is left of all of them is bought for together, so that one new
+slice serves many shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from windlass.core.demand import Level, Shape, levels
+from windlass.core.model.reasons import Code
+from windlass.core.plan_draft import Draft, Served, record
+
+from .gangs import serve_whole
+from .minimums import hold_spares
+
+
+def serve(draft: Draft) -> None:
+    """Place every demand of the snapshot, or note that it waits."""
+    valid = []
+    for demand in draft.snapshot.demands:
+        if mistake := demand.mistake:
+            draft.invalid.append((demand, mistake))
+        elif demand.gang and demand.deadline is not None and draft.now >= demand.deadline:
+            draft.late_gangs.append(demand)
+        else:
+            valid.append(demand)
+    in_order = levels(valid, draft.kinds, draft.largest, loose=draft.way.loose)
+    for index, level in enumerate(in_order):
+        _serve_gangs(draft, level)
+        _serve_singles(draft, level.shapes, offer=draft.way.offer_all or index < len(in_order) - 1)
+
+
+def _serve_gangs(draft: Draft, level: Level) -> None:
+    if not level.gangs:
+        return
+    for gang in level.gangs:
+        hold_spares(draft)
+        served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
+        draft.unserved.append(0 if served else gang.count)
+        if served is None:
+            draft.waiting_gangs.append(gang)
+        else:
+            draft.served_gangs.append((gang, served))
+    draft.offers.room.forget()
+
+
+def _serve_singles(draft: Draft, shapes: Sequence[Shape], *, offer: bool) -> None:
+    served = [Served() for _ in shapes]
+    for shape, into in zip(shapes, served, strict=True):
+        record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count))
+    draft.served_shapes += zip(shapes, served, strict=True)
+    hold_spares(draft)
+    _buy(draft, shapes, served, offer=offer)
+    for shape, into in zip(shapes, served, strict=True):
+        draft.unserved.append(shape.count - into.count)
+        if into.count < shape.count:
+            draft.waiting_shapes.append((shape, shape.count - into.count))
+
+
+def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
+    """Buy for all that is left of the shapes, as far as the ceilings allow."""
+    short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
+    if not short:
+        return
+    market = draft.market(
+        [shapes[index].need for index in short],
+        [shapes[index].count - served[index].count for index in short],
+        [shapes[index].selector for index in short],
+    )
+    if draft.snapshot.cluster.apart is not None:
+        single = [_ends_singly(draft, shapes[index]) for index in short]
+        market = replace(market, apart=draft.snapshot.cluster.apart, single=np.array(single, np.bool_))
+    for choice in draft.choose(market):
+        batch = choice.batch
+        owner = shapes[short[choice.shape]].members[0][0]
+        filled = np.flatnonzero(batch.fill).tolist()
+        names = tuple((shapes[short[index]].members[0][0], int(batch.fill[index])) for index in filled)
+        purchase = draft.buy(batch.group, batch.slices, Code.DEMAND, owner, choice, names)
+        positions = purchase.position + np.arange(batch.slices)
+        for index in filled:
+            served[short[index]].add(positions, np.full(batch.slices, int(batch.fill[index])))
+        if offer:
+            tasks = [(market.needs[index], int(batch.fill[index])) for index in filled]
+            draft.offer(purchase, draft.offers, tasks=tasks)
+
+
+def _ends_singly(draft: Draft, shape: Shape) -> bool:
+    """Whether none of its tasks is of a gang, which was taken loosely: those end together."""
+    return not any((demand := draft.demand_named(name)) and demand.gang for name, _ in shape.members)

@@ -1,0 +1,319 @@
+"""The planner's scratch pad: a snapshot laid out in order, and the plan as far as it has been made.
+
+Everything is sorted by name or id on the way in, so the order of the input never matters. The steps of the planner
+(limits, floors, serving, releasing) read and change this one object; nothing of it outlives the plan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windlass.core.buying.market import Market, filled_slice
+from windlass.core.buying.strategies import Choice, choose
+from windlass.core.capacity.eligibility import Eligibility
+from windlass.core.capacity.limits import Ledger
+from windlass.core.capacity.offers import RECALL_TIER, Offers, Taken
+from windlass.core.capacity.room import Bools, Ints, Need, Room
+from windlass.core.model.cached import lazily
+from windlass.core.model.lifecycle import OFFERING
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Choose, Demand
+from windlass.core.tables.snapshot_tables import Layout
+
+from .demand import Selector, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a draft goes about serving demand; a plan may try several ways and take the best."""
+
+    loose: bool = False
+    """Gangs that may go anywhere are bought for together with single demand; good only if nothing waits in the end."""
+    flat: bool = False
+    """The tightest node is taken before the nearest."""
+    offer_all: bool = False
+    """The room of every bought slice is laid out, also where no later demand could use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Equal slices that this plan buys for one reason."""
+
+    group: int
+    first: int
+    """Number within its group, counted from 0."""
+    position: int
+    """Place of the first one behind the slices of the snapshot."""
+    slices: int
+    code: Code
+    owner: str
+    """The demand or request that it was bought for; empty for a floor."""
+    choice: Choice | None = None
+    tasks: tuple[tuple[str, int], ...] = ()
+    """(demand, tasks) on each of them; equal demands under the name of the first."""
+
+
+@dataclass(slots=True)
+class Served:
+    """Where the tasks of one shape or gang have gone: runs of (slice positions, tasks on each)."""
+
+    runs: list[tuple[Ints, Ints]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, positions: Ints, counts: Ints) -> None:
+        if len(positions):
+            self.runs.append((positions, counts))
+            self.count += int(counts.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Enough to take back what was tried for a gang."""
+
+    offers: tuple[tuple[Offers, tuple[int, int]], ...]
+    ledger: tuple[list[int], int, int, int]
+    purchases: int
+    recalled: frozenset[int]
+
+
+class Draft:
+    """A plan in the making."""
+
+    def __init__(self, layout: Layout, way: Way) -> None:
+        self.layout = layout
+        self.snapshot = snapshot = layout.snapshot
+        self.way = way
+        self.now = snapshot.now
+        self.strategy: Choose = snapshot.strategy()
+        self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
+        self.lineup = lineup = layout.lineup
+        self.kinds, self.totals, self.largest = lineup.kinds, lineup.totals, lineup.largest
+        self.hosts, self.price, self.rank = lineup.hosts, lineup.price, lineup.rank
+
+        self._demands: dict[str, Demand] | None = None
+        self.released: dict[int, Reason] = {}
+        """Slices that go: cancelled if in flight, drained otherwise."""
+        self._released_of = [0] * len(self.groups)
+        self.recalled: dict[int, Code] = {}
+        """Slices that are uncordoned for a floor or a request."""
+        self.requested: set[int] = set()
+        """Slices that hold room for a standing request."""
+        self.requests_table: Offers | None = None
+        self.purchases: list[Purchase] = []
+        self.served_shapes: list[tuple[Shape, Served]] = []
+        self.served_gangs: list[tuple[Demand, Served]] = []
+        self.unserved: list[int] = []
+        """How much of each gang and shape waits, in the order in which they were served."""
+        self.waiting_shapes: list[tuple[Shape, int]] = []
+        self.waiting_gangs: list[Demand] = []
+        self.late_gangs: list[Demand] = []
+        """Gangs past their deadline: not served any more."""
+        self.waiting_requests: list[Demand] = []
+        self.invalid: list[tuple[Demand, str]] = []
+
+    # -- set up after the slices above a limit are known ------------------------------------------------------------
+
+    def open(self) -> None:
+        """Count against the ceilings; from here on what is open now is offered."""
+        released = ((self.group_of(p), self.slices[p].state) for p in self.released)
+        cancelled = Counter(released) if self.released else {}
+        strays = [self.slices[p] for p in self.layout.strays]
+        self.ledger = Ledger(self.snapshot.cluster, self.groups, self.layout.counts, cancelled, strays, self.now)
+        self._closed = sorted({*self.released, *self._not_recallable()})
+
+    @property
+    def eligibility(self) -> Eligibility:
+        return self.layout.eligibility
+
+    @property
+    def profiles(self) -> list[int]:
+        return self.layout.profiles
+
+    @property
+    def profile_index(self) -> Ints:
+        return self.layout.profile_index
+
+    @lazily
+    def offers(self) -> Offers:
+        """What is offered, laid out when it is first asked for."""
+        offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
+        if self._closed:
+            offers.open = ~np.isin(offers.position, np.array(self._closed, np.int64))
+        return offers
+
+    def _not_recallable(self) -> Iterable[int]:
+        """Slices on their way out that the ceilings, as they are now, would not let back in."""
+        leaving = self.layout.recallable
+        if not leaving:
+            return
+        nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
+        live = [self.live_count(group) for group in range(len(self.groups))]
+        room = [group.max - count for group, count in zip(self.groups, live, strict=True)]
+        if nodes is not None:
+            nodes -= sum(group.hosts * count for group, count in zip(self.groups, live, strict=True))
+        if money is not None:
+            money -= sum((group.price or 0) * count for group, count in zip(self.groups, live, strict=True))
+        if nodes is None and money is None and all(len(leaving) <= more for more in room):
+            return
+        for position in leaving:
+            group = self.group_of(position)
+            if group is None:
+                continue
+            kind = self.groups[group]
+            if (
+                room[group] < 1
+                or (nodes is not None and nodes < kind.hosts)
+                or (money is not None and money < (kind.price or 0))
+            ):
+                yield position
+                continue
+            room[group] -= 1
+            nodes = None if nodes is None else nodes - kind.hosts
+            money = None if money is None else money - (kind.price or 0)
+
+    # -- counting ---------------------------------------------------------------------------------------------------
+
+    def live(self, group: int) -> Sequence[int]:
+        """Slices QUEUED..READY of a group that stay, called back ones included."""
+        here = self.layout.with_work(group, *OFFERING)
+        if self.recalled:
+            here = sorted((*here, *(p for p in self.recalled if self.group_of(p) == group)))
+        return [p for p in here if p not in self.released] if self.released else here
+
+    def live_count(self, group: int) -> int:
+        """How many they are."""
+        back = sum(self.group_of(p) == group for p in self.recalled) if self.recalled else 0
+        return self.layout.live[group] + back - self._released_of[group]
+
+    def release(self, position: int, reason: Reason) -> None:
+        """Let a slice go that is QUEUED..READY."""
+        self.released[position] = reason
+        group = self.group_of(position)
+        if group is not None:
+            self._released_of[group] += 1
+
+    def busy(self, position: int) -> bool:
+        return self.slices[position].at_work
+
+    def is_whole_and_free(self, position: int) -> bool:
+        """Nothing runs on it, and nothing is wrong with it."""
+        return not self.busy(position) and self.slices[position].healthy
+
+    def placed(self) -> Bools:
+        """For each slice of the snapshot, then each new one: whether it got a task in this plan."""
+        result = np.zeros(len(self.slices) + self.ledger.bought, np.bool_)
+        for _, served in (*self.served_shapes, *self.served_gangs):
+            for positions, _ in served.runs:
+                result[positions] = True
+        return result
+
+    def bought_for_requests(self) -> list[int]:
+        """Places of slices that are bought to hold requested room."""
+        mine = (purchase for purchase in self.purchases if purchase.code == Code.REQUEST)
+        return [purchase.position + index for purchase in mine for index in range(purchase.slices)]
+
+    def sticky(self) -> Bools:
+        """Groups that this plan has chosen already, or that have slices in flight."""
+        return np.array([a + b > 0 for a, b in zip(self.ledger.new, self.ledger.in_flight, strict=True)], np.bool_)
+
+    # -- buying -----------------------------------------------------------------------------------------------------
+
+    def market(
+        self, needs: Sequence[Need], counts: Sequence[int], selectors: Sequence[Selector], *, gang: bool = False
+    ) -> Market:
+        """What can be bought for so many tasks of each need, under the ceilings as they are now."""
+        ledger, groups = self.ledger, range(len(self.groups))
+        answers = [self.eligibility.answers(selector) for selector in selectors]
+        shape = (len(needs), len(self.groups))
+        eligible = np.array([allowed[self.profile_index] for allowed, _ in answers], np.bool_).reshape(shape)
+        unmet = np.array([unmet[self.profile_index] for _, unmet in answers], np.int64).reshape(shape)
+        return Market(
+            kinds=self.kinds,
+            needs=tuple(needs),
+            counts=np.array(counts, np.int64),
+            total=self.totals,
+            hosts=self.hosts,
+            price=self.price,
+            rank=self.rank,
+            eligible=eligible,
+            unmet=unmet,
+            headroom=np.array([ledger.own_headroom(group, gang) for group in groups], np.int64),
+            nodes_left=ledger.nodes_left(),
+            money_left=ledger.money_left(),
+            launches_left=ledger.under_cluster_rate(gang),
+        )
+
+    def choose(self, market: Market) -> list[Choice]:
+        return choose(market, self.strategy, self.snapshot.cluster.effort, self.sticky())
+
+    def buy(
+        self,
+        group: int,
+        slices: int,
+        code: Code,
+        owner: str = "",
+        choice: Choice | None = None,
+        tasks: tuple[tuple[str, int], ...] = (),
+    ) -> Purchase:
+        """Decide to launch slices of a group."""
+        position = len(self.slices) + self.ledger.bought
+        purchase = Purchase(group, self.ledger.new[group], position, slices, code, owner, choice, tasks)
+        self.ledger.add(group, slices)
+        self.purchases.append(purchase)
+        return purchase
+
+    def offer(
+        self, purchase: Purchase, *tables: Offers, tasks: Sequence[tuple[Need, int]] = (), is_open: bool = True
+    ) -> None:
+        """Let later demand use what the bought slices have free beside ``tasks``."""
+        room = self.room_with(purchase.group, tasks)
+        profile = self.profiles[purchase.group]
+        for table in tables:
+            table.append(purchase.group, profile, room, purchase.position, purchase.slices, is_open=is_open)
+
+    def room_with(self, group: int, tasks: Sequence[tuple[Need, int]]) -> Room:
+        """One slice of the group with these tasks on it. Packed by a cleverer way than can be told: counted as full."""
+        hosts, total = self.groups[group].hosts, self.totals[group]
+        room = filled_slice(self.kinds, total, hosts, tasks)
+        if room is None:
+            full = np.repeat(total[None, :], hosts, axis=0)
+            room = Room(self.kinds, full, np.zeros_like(full))
+        return room
+
+    def checkpoint(self, *tables: Offers) -> Checkpoint:
+        marks = tuple((table, table.mark()) for table in tables)
+        return Checkpoint(marks, self.ledger.copy_state(), len(self.purchases), frozenset(self.recalled))
+
+    def rollback(self, checkpoint: Checkpoint) -> None:
+        for table, mark in checkpoint.offers:
+            table.undo(mark)
+        self.ledger.restore(checkpoint.ledger)
+        del self.purchases[checkpoint.purchases :]
+        for position in self.recalled.keys() - checkpoint.recalled:
+            del self.recalled[position]
+            self.offers.tier[self.offers.position == position] = RECALL_TIER
+
+    def demand_named(self, name: str) -> Demand | None:
+        if self._demands is None:
+            self._demands = {one.id: one for one in (*self.snapshot.requests, *self.snapshot.demands)}
+        return self._demands.get(name)
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    def name_of(self, position: int) -> str:
+        """The id of a slice, or ``new:GROUP:i`` of one that is bought."""
+        if position < len(self.slices):
+            return self.slices[position].id
+        purchase = self.purchases[bisect_right(self.purchases, position, key=lambda p: p.position) - 1]
+        return f"new:{self.groups[purchase.group].name}:{purchase.first + position - purchase.position}"
+
+
+def record(served: Served, offers: Offers, taken: Taken) -> None:
+    """Note where tasks went, by slice: several nodes of one slice are one entry."""
+    positions = offers.position[taken.rows]
+    served.add(positions, taken.counts)

@@ -1,0 +1,284 @@
+"""The laws that every plan obeys, checked from the outside.
+
+``broken_laws`` looks only at the snapshot and the plan, not at how the plan was made, and tells every law that is
+broken. Tests and simulations call it after every plan; an empty answer is the promise kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
+
+from windlass.core.model.lifecycle import COUNTED, ENDING, IN_FLIGHT, OFFERING, RECALLABLE, State
+from windlass.core.model.plan import Change, Plan
+from windlass.core.model.reasons import (
+    WHY_DEMAND_WAITS,
+    WHY_GROUP_PASSED_OVER,
+    WHY_SLICE_STARTS,
+    WHY_SLICE_STAYS,
+    WHY_SLICE_STOPS,
+    Code,
+    Reason,
+)
+from windlass.core.model.snapshot import Group, Slice, Snapshot
+
+_COMING_BACK = {Code.DEMAND, Code.MIN, Code.SPARE, Code.REQUEST}
+_CHANGED_IN = {
+    "cancel": IN_FLIGHT,
+    "drain": {State.READY},
+    "uncordon": RECALLABLE,
+    "mark": {State.READY},
+    "unmark": {State.READY},
+}
+"""The lists of slices that a plan changes, and in which states it may."""
+_LISTS = (*_CHANGED_IN, "stays")
+_WORKS_IN = attrgetter("works_in")
+
+
+class _Seen:
+    """The slices of a snapshot as the laws look at them: by the number where they are simply at work and the plan does
+    not name them, which is by far the most of a large cluster; the others one by one."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
+        self.targets = {placement.on for placement in plan.placements}
+        works_in = list(map(_WORKS_IN, snapshot.slices))
+        self.at_work = Counter(works_in)
+        """How many slices are simply at work in each group."""
+        groups = {group.name for group in snapshot.groups}
+        self.others: list[Slice] = []
+        if not self.at_work.keys() <= groups:
+            self.others = [one for one, group in zip(snapshot.slices, works_in, strict=True) if group not in groups]
+        self.named = {one.id: one for one in self.others}
+        """By id; also those at work that get a task or are in a list."""
+        more = self.targets.union(*self.lists.values()).difference(self.named)
+        if more:
+            self.named.update([(one.id, one) for one in snapshot.slices if one.id in more])
+
+    def groups_of(self, changes: Iterable[Change]) -> list[tuple[Change, str]]:
+        """Changes with the groups of their slices; one of an unknown slice breaks a law of its own."""
+        return [(one, self.named[one.slice].group) for one in changes if one.slice in self.named]
+
+
+def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Every law that the plan breaks, as a sentence."""
+    seen = _Seen(snapshot, plan)
+    yield from chain(
+        _every_slice_once(seen),
+        _every_task_once(snapshot, plan),
+        _nothing_lands_on_what_goes(seen, plan),
+        _placed_tasks_fit(snapshot, seen, plan),
+        _limits_hold(snapshot, seen, plan),
+        _floors_hold(snapshot, seen, plan),
+        _launch_or_release(seen, plan),
+        _frozen_stays(snapshot, seen, plan),
+        _held_for_a_gang_that_forms(snapshot, plan),
+        _reasons_answer_their_question(snapshot, plan),
+    )
+
+
+def _every_slice_once(seen: _Seen) -> Iterator[str]:
+    for name, listed_here in seen.lists.items():
+        if listed_here != sorted(listed_here):
+            yield f"{name} is not sorted by slice"
+    listed = list(chain(*seen.lists.values()))
+    told = set(listed)
+    if len(told) != len(listed) or not told <= seen.named.keys():
+        yield f"not every slice is in exactly one list: {sorted(listed)}"
+    # What a plan says nothing about stays because it is at work; most are simply that, and not looked at one by one.
+    for one in seen.others:
+        if one.id not in told and (not one.busy or one.state != State.READY):
+            yield f"{one.id} stays without a reason"
+    for name, allowed in _CHANGED_IN.items():
+        for slice_id in seen.lists[name]:
+            state = seen.named[slice_id].state if slice_id in seen.named else None
+            if state not in allowed:
+                yield f"{name} of {slice_id}, which is {state}"
+
+
+def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    placed: dict[str, int] = {}
+    for placement in plan.placements:
+        placed[placement.demand] = placed.get(placement.demand, 0) + placement.count
+        if placement.count < 1:
+            yield f"{placement} places nothing"
+    waiting = {item.demand: item.count for item in plan.waiting}
+    for demand in snapshot.demands:
+        here, there = placed.get(demand.id, 0), waiting.get(demand.id, 0)
+        if here + there != demand.count:
+            yield f"{demand.id}: {here} placed and {there} waiting of {demand.count}"
+        if demand.gang and here and there:
+            yield f"gang {demand.id} is split: {here} placed, {there} waiting"
+    order = [(placement.demand, placement.on) for placement in plan.placements]
+    if order != sorted(set(order)):
+        yield "placements are not sorted, or name a pair twice"
+    if [item.demand for item in plan.waiting] != sorted(item.demand for item in plan.waiting):
+        yield "waiting is not sorted by demand"
+
+
+def _nothing_lands_on_what_goes(seen: _Seen, plan: Plan) -> Iterator[str]:
+    if not seen.targets:
+        return
+    new = {name for launch in plan.launches for name in launch.names()}
+    for change in (*plan.cancel, *plan.drain, *plan.mark):
+        if change.slice in seen.targets:
+            yield f"{change.slice} gets tasks and goes ({change.reason.code})"
+    back = {change.slice for change in (*plan.uncordon, *plan.unmark)}
+    for target in sorted(seen.targets):
+        item = seen.named.get(target)
+        if item is None:
+            if target not in new:
+                yield f"placed on unknown {target}"
+        elif item.state in ENDING:
+            yield f"{target} gets tasks and is {item.state}"
+        elif (item.state in RECALLABLE or item.marked_until is not None) and target not in back:
+            yield f"{target} gets tasks and is not called back"
+
+
+def _placed_tasks_fit(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
+    """What is placed on a slice is in sum at most what it has free: necessary, and computed without the room."""
+    if not seen.targets:
+        return
+    demands = {demand.id: demand for demand in snapshot.demands}
+    load: dict[str, dict[str, int]] = {}
+    for placement in plan.placements:
+        demand = demands[placement.demand]
+        if len(demand.bundles) == 1:  # which bundles of a mixed gang went where is not told
+            needs = load.setdefault(placement.on, {})
+            for name, amount in demand.bundles[0].needs:
+                needs[name] = needs.get(name, 0) + amount * placement.count
+    groups = {group.name: group for group in snapshot.groups}
+    for target, needs in load.items():
+        item = seen.named.get(target)
+        group = groups[item.group if item else target.split(":")[1]]
+        free = _free(group, item)
+        for name, amount in sorted(needs.items()):
+            if amount > free.get(name, 0):
+                yield f"{target} gets {amount} {name} and has {free.get(name, 0)}"
+
+
+def _free(group: Group, item: Slice | None) -> dict[str, int]:
+    if item is None or item.state in IN_FLIGHT:
+        return {name: amount * group.hosts for name, amount in group.resources}
+    healthy = [node for node in item.nodes if node.healthy]
+    free = {name: amount * len(healthy) for name, amount in group.resources}
+    for node in healthy:
+        for name, amount in node.used:
+            free[name] = free.get(name, 0) - amount
+    return free
+
+
+def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
+    if not plan.launches:
+        return
+    groups = {group.name: group for group in snapshot.groups}
+    cancelled = {change.slice for change in plan.cancel}
+    counted = [s for s in seen.others if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
+    have = seen.at_work.copy()
+    have.update([item.group for item in counted])
+    flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
+    gangs = {demand.id for demand in snapshot.demands if demand.gang}
+    gang_placed = {placement.on for placement in plan.placements if placement.demand in gangs}
+    for name, count in plan.launch.items():
+        group = groups[name]
+        if have[name] + count > group.max:
+            yield f"{count} {name} launched beside {have[name]}, max {group.max}"
+        by_gang = any(target.startswith(f"new:{name}:") for target in gang_placed)
+        if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
+            yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
+    nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)
+    nodes += sum(item.taken_nodes for item in counted if item.group not in groups)
+    nodes += sum(groups[name].hosts * count for name, count in plan.launch.items())
+    if snapshot.cluster.max_nodes is not None and nodes > snapshot.cluster.max_nodes:
+        yield f"{nodes} nodes, max {snapshot.cluster.max_nodes}"
+    cost = sum((groups[name].price or 0) * count for name, count in have.items() if name in groups)
+    cost += sum(item.price for item in counted if item.group not in groups)
+    added = sum((groups[name].price or 0) * count for name, count in plan.launch.items())
+    if snapshot.cluster.max_hourly_cost is not None and added and cost + added > snapshot.cluster.max_hourly_cost:
+        yield f"{cost + added} nanodollars per hour, ceiling {snapshot.cluster.max_hourly_cost}"
+
+
+def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
+    """Our own doing never undercuts ``min``, and never touches what is protected."""
+    gone = [change.slice for change in (*plan.cancel, *plan.drain)]
+    if not gone:
+        return
+    leaving = [seen.named[name] for name in gone if name in seen.named]
+    back, at_work = set(seen.lists["uncordon"]), seen.at_work
+    for group in snapshot.groups:
+        released = [item.id for item in leaving if item.group == group.name]
+        if not released:
+            continue
+        mine = [item for item in seen.others if item.group == group.name]
+        before = at_work[group.name] + sum([item.state in OFFERING or item.id in back for item in mine])
+        if before - len(released) < group.min:
+            yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
+        yield from (f"{name} is protected and goes" for name in released if name in group.protected)
+
+
+def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
+    """No plan launches and releases the same group, but for consolidation."""
+    bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
+    for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark)):
+        if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
+            yield f"{group} is launched, and {change.slice} goes ({change.reason.code})"
+
+
+def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
+    """Nothing is launched in a frozen group, nothing of it goes, and only demand takes a mark off."""
+    frozen = {group.name for group in snapshot.groups if group.frozen}
+    if not frozen:
+        return
+    yield from (f"{name} is frozen and launched" for name in plan.launch if name in frozen)
+    rules = [change for change in plan.unmark if change.reason.code != Code.DEMAND]
+    for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark, *rules)):
+        if group in frozen:
+            yield f"{group} is frozen, and {change.slice} is changed ({change.reason.code})"
+
+
+def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
+    for_a_gang = Code.GANG_HELD
+    held = [change for change in plan.stays if change.reason.code is for_a_gang]
+    if not held:
+        return
+    forming = {
+        demand.id
+        for demand in snapshot.demands
+        if demand.gang and (demand.deadline is None or plan.now < demand.deadline)
+    }
+    for change in held:
+        if not any(f"gang {name}," in change.reason.why for name in forming):
+            yield f"{change.slice} is held for a gang that forms no more: {change.reason.why}"
+
+
+def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    questions = (
+        ("stops", (*plan.cancel, *plan.drain, *plan.mark), WHY_SLICE_STOPS),
+        ("stays", plan.stays, WHY_SLICE_STAYS),
+        ("comes back", plan.uncordon, _COMING_BACK),
+        ("is unmarked", plan.unmark, WHY_SLICE_STAYS | _COMING_BACK),
+    )
+    for question, changes, allowed in questions:
+        wrong = [one for one in changes if (reason := one.reason).code not in allowed or not reason.why]
+        yield from (f"{change.slice} {question} with {change.reason}" for change in wrong)
+    for launch in plan.launches:
+        if launch.reason.code not in WHY_SLICE_STARTS or not launch.reason.why:
+            yield f"{launch.group} starts with {launch.reason}"
+        yield from _passed_over(launch.group, launch.passed_over.values())
+    names = {group.name for group in snapshot.groups}
+    for item in plan.waiting:
+        if item.reason.code not in WHY_DEMAND_WAITS or not item.reason.why:
+            yield f"{item.demand} waits with {item.reason}"
+        if item.groups.keys() != names:
+            yield f"{item.demand} does not have one entry per group"
+        if item.reason.code not in (Code.GANG_FORMING, Code.INVALID_DEMAND):
+            yield from _passed_over(item.demand, item.groups.values())
+
+
+def _passed_over(what: str, reasons: Iterable[Reason]) -> Iterator[str]:
+    for reason in reasons:
+        if reason.code not in WHY_GROUP_PASSED_OVER or not reason.why:
+            yield f"{what}: a group was passed over with {reason}"

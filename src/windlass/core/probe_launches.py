@@ -1,0 +1,68 @@
+"""Probes for gangs: one slice ahead of the others, where a group lets only one launch out at a time.
+
+When the back-off of a group is over, one slice in flight at a time shows whether its provider sells again. A single
+task can be that launch; a gang that needs several slices of the group cannot, for it starts whole or not at all, and
+would wait until the failures are forgotten. So one slice is bought for it ahead. The gang is not placed, and waits with
+BACKOFF as before; the slice is held for it like any other that its members would use (``docs/decisions/008``). If it
+comes up, the group is available, and the rest is bought at once.
+
+Nothing is bought ahead unless the group alone stands between the gang and its start, and unless the next plan would
+hold the slice: what one plan launches the next must not give back.
+"""
+
+from __future__ import annotations
+
+from windlass.core.capacity.limits import probing
+from windlass.core.explain.waiting import Explainer
+from windlass.core.model.lifecycle import IN_FLIGHT
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Demand
+from windlass.core.placement.gangs import holds_what_it_would_use, members_places, serve_whole
+
+from .plan_draft import Draft
+
+
+def send_ahead(draft: Draft) -> None:
+    """For every gang that waits for one, a slice of a group in back-off whose time is over."""
+    if not any(_tries(draft, group) and draft.ledger.headroom(group) for group in range(len(draft.groups))):
+        return
+    for gang in draft.waiting_gangs:
+        group = _wanted(draft, gang)
+        if group is not None and draft.ledger.headroom(group):
+            _buy_one(draft, gang, group)
+
+
+def _tries(draft: Draft, group: int) -> bool:
+    return probing(draft.groups[group].availability, draft.now)
+
+
+def _wanted(draft: Draft, gang: Demand) -> int | None:
+    """The group in back-off that the gang would first be bought from if it sold again. None: that would not help, or a
+    slice that the gang would use is being tried already."""
+    if any(_is_tried(draft, place) for place in members_places(draft, gang)):
+        return None
+    ledger, before, bought = draft.ledger, draft.checkpoint(draft.offers), len(draft.purchases)
+    ledger.trusting = True
+    served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
+    ledger.trusting = False
+    groups = [purchase.group for purchase in draft.purchases[bought:]]
+    if served is not None:
+        draft.rollback(before)
+    return next((group for group in groups if _tries(draft, group)), None)
+
+
+def _is_tried(draft: Draft, place: int) -> bool:
+    """Whether the slice at this place shows, when it comes up, that its group sells again."""
+    if place >= len(draft.slices):
+        return any(one.position == place and _tries(draft, one.group) for one in draft.purchases)
+    group = draft.group_of(place)
+    return group is not None and draft.slices[place].state in IN_FLIGHT and _tries(draft, group)
+
+
+def _buy_one(draft: Draft, gang: Demand, group: int) -> None:
+    before = draft.checkpoint(draft.offers)
+    purchase = draft.buy(group, 1, Code.PROBE, gang.id)
+    draft.offer(purchase, draft.offers)
+    waiting = Explainer(draft).gang(gang, draft.offers)
+    if purchase.position not in members_places(draft, gang) or not holds_what_it_would_use(draft, gang, waiting):
+        draft.rollback(before)

@@ -1,0 +1,320 @@
+"""Giving back: surplus launches, idle slices, slices above a utilization target.
+
+In this order, never below ``min`` slices and ``spare`` free ones, never a slice that got a placement in this plan or
+holds requested room, never a protected one, never one of a group that is frozen or that this plan launches: surplus in
+flight, ``idle_timeout``, ``low_utilization``, ``utilization`` with marks. Consolidation has its own file. A slice with
+an unhealthy node is left alone here: replacing it is the loop's business.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.core.capacity.room import Ints
+from windlass.core.model.lifecycle import RECALLABLE, State
+from windlass.core.model.plan import Change, Waiting
+from windlass.core.model.quantities import ACCELERATORS
+from windlass.core.model.reasons import IMPOSSIBLE, Code, Reason, plural, seconds
+from windlass.core.model.snapshot import ScaleDown, Seconds, UtilizationTarget
+from windlass.core.placement.gangs import holds_what_it_would_use, serve_partly
+from windlass.core.placement.minimums import free_slices
+from windlass.core.plan_draft import Draft
+
+from .over_limit import descending
+
+
+class Release:
+    """What may go, counted down as it goes."""
+
+    def __init__(self, draft: Draft, waiting: dict[str, Waiting]) -> None:
+        self.draft = draft
+        placed = draft.placed()
+        self.placed = frozenset(placed.nonzero()[0].tolist())
+        self.live = [self._live(group) for group in range(len(draft.groups))]
+        self.free = [0] * len(draft.groups)
+        """Counted only where a rule asks for it."""
+        if any(kind.spare or _asks_for_free(kind.scale_down) for kind in draft.groups):
+            self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
+        self.launching = [count > 0 for count in draft.ledger.new]
+        self.wanted = self._wanted(waiting)
+        self.held, self.was_held = self._held(waiting)
+        self.marks: dict[int, Seconds] = {}
+        self.mark_reasons: dict[int, Reason] = {}
+        self.unmarks: dict[int, Reason] = {}
+        self.stays: dict[int, Reason] = {}
+        """Why a slice that a rule looked at was not taken."""
+
+    def _live(self, group: int) -> int:
+        draft = self.draft
+        live = draft.live_count(group)
+        if not draft.layout.recallable:
+            return live
+        leaving = draft.layout.of(group, *RECALLABLE)
+        return live + sum(p not in draft.recalled and p in self.placed for p in leaving)
+
+    def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
+        """For each group: whether demand waits that it could hold with its limits lifted."""
+        codes = [
+            item.groups for item in waiting.values() if item.reason.code not in (Code.GANG_FORMING, Code.INVALID_DEMAND)
+        ]
+        return [any(reasons[group.name].code not in IMPOSSIBLE for reasons in codes) for group in self.draft.groups]
+
+    def _held(self, waiting: dict[str, Waiting]) -> tuple[dict[int, str], dict[int, tuple[str, Seconds]]]:
+        """Slices that members of a forming gang would use, and those that a gang held until its deadline."""
+        held: dict[int, str] = {}
+        was: dict[int, tuple[str, Seconds]] = {}
+        late = sorted(self.draft.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
+        for gang in (*self.draft.waiting_gangs, *late):
+            if not holds_what_it_would_use(self.draft, gang, waiting[gang.id]):
+                continue
+            positions = serve_partly(self.draft, gang)
+            if waiting[gang.id].reason.code == Code.GANG_FORMING and gang.deadline is not None:
+                was.update({p: (gang.id, gang.deadline) for p in positions if p not in was})
+            else:
+                held.update({p: gang.id for p in positions if p not in held})
+        return held, was
+
+    # -- what may go ------------------------------------------------------------------------------------------------
+
+    def is_free(self, position: int) -> bool:
+        return self.draft.is_whole_and_free(position) and position not in self.placed
+
+    def is_pinned(self, position: int) -> bool:
+        """Never a victim, whatever the rule."""
+        draft, group = self.draft, self.draft.group_of(position)
+        return (
+            position in draft.released
+            or position in self.placed
+            or position in draft.requested
+            or position in draft.recalled
+            or position in self.held
+            or group is None
+            or self.launching[group]
+            or draft.groups[group].frozen
+            or draft.slices[position].id in draft.groups[group].protected
+            or not draft.slices[position].healthy
+        )
+
+    def floor(self, position: int) -> Reason | None:
+        """The floor that would be undercut without this slice."""
+        group = self.draft.group_of(position)
+        assert group is not None
+        kind = self.draft.groups[group]
+        if self.live[group] <= kind.min:
+            return Reason(
+                Code.MIN, f"{kind.name} keeps at least {plural(kind.min, 'slice')} and has {self.live[group]}"
+            )
+        if kind.spare and self.is_free(position) and self.free[group] <= kind.spare:
+            return Reason(Code.SPARE, f"{kind.name} holds {plural(kind.spare, 'free slice')} ready beyond demand")
+        return None
+
+    def release(self, position: int, reason: Reason) -> bool:
+        """Let it go unless a floor holds it."""
+        group = self.draft.group_of(position)
+        assert group is not None
+        if floor := self.floor(position):
+            self.stays[position] = floor
+            return False
+        self.free[group] -= self.is_free(position)
+        self.live[group] -= 1
+        self.draft.release(position, reason)
+        return True
+
+    def ready(self, group: int) -> list[int]:
+        return [p for p in self.draft.layout.with_work(group, State.READY) if p not in self.draft.released]
+
+
+def _asks_for_free(rules: ScaleDown | None) -> bool:
+    return rules is not None and (rules.utilization is not None or rules.consolidate)
+
+
+def release_surplus(release: Release) -> None:
+    """Launches that no demand, floor or request needs any more: queued ones first, the highest id first."""
+    draft = release.draft
+    for group, kind in enumerate(draft.groups):
+        for state in (State.QUEUED, State.REQUESTING):
+            for position in reversed(draft.layout.of(group, state)):
+                if not release.is_pinned(position):
+                    why = f"{state}, and no demand, floor or request needs another {kind.name}"
+                    release.release(position, Reason(Code.SURPLUS, why))
+
+
+def release_idle(release: Release) -> None:
+    """Ready, without a task for ``idle_timeout``: the longest idle first."""
+    draft = release.draft
+    for group, kind in enumerate(draft.groups):
+        timeout = kind.scale_down.idle_timeout if kind.scale_down else None
+        if timeout is None:
+            continue
+        ready = draft.layout.of(group, State.READY)
+        idle = [p for p in ready if p not in release.placed and p not in draft.released and not draft.busy(p)]
+        too_soon: dict[Seconds, Reason] = {}
+        for since, backwards in sorted([(draft.slices[p].idle_since(draft.now), -p) for p in idle]):
+            position, span = -backwards, draft.now - since
+            if span < timeout:
+                if since not in too_soon:
+                    rest = seconds(timeout - span)
+                    why = f"idle {seconds(span)}, limit {seconds(timeout)}: {rest} to go"
+                    too_soon[since] = Reason(Code.NOT_IDLE_LONG_ENOUGH, why)
+                release.stays[position] = too_soon[since]
+            elif not release.is_pinned(position):
+                release.release(position, _idle_reason(release, position, since, timeout))
+
+
+def _idle_reason(release: Release, position: int, since: Seconds, timeout: Seconds) -> Reason:
+    why = f"idle {seconds(release.draft.now - since)}, limit {seconds(timeout)}"
+    gang, deadline = release.was_held.get(position, ("", 0))
+    if gang and since + timeout <= deadline:
+        return Reason(
+            Code.GANG_RELEASED,
+            f"{why}; held for gang {gang}, whose deadline passed {seconds(release.draft.now - deadline)} ago",
+        )
+    return Reason(Code.IDLE, why)
+
+
+# -- low utilization -----------------------------------------------------------------------------------------------
+
+
+def counted_resource(resources: dict[str, int]) -> str | None:
+    """What the use of a group is counted in: its accelerator, else cpu, else its first resource by name."""
+    present = [name for name in (*ACCELERATORS, "cpu", *sorted(resources)) if resources.get(name)]
+    return present[0] if present else None
+
+
+def used_by_slice(draft: Draft, resource: str) -> Ints:
+    """How much of a resource each slice of the snapshot uses, placements of this plan included."""
+    offers, column = draft.offers, draft.kinds.column[resource]
+    result = np.zeros(len(draft.slices) + draft.ledger.bought, np.int64)
+    np.add.at(result, offers.position, offers.room.total[:, column] - offers.room.free[:, column])
+    for position in draft.layout.others:
+        for node in draft.slices[position].nodes:
+            if not node.healthy:  # offers nothing, so it is no row of the table, but its work counts
+                result[position] += dict(node.used).get(resource, 0)
+    return result
+
+
+def release_low_utilization(release: Release) -> None:
+    """Nothing waits and little is used: keep what the work needs and a few more, drain the others."""
+    draft = release.draft
+    for group, kind in enumerate(draft.groups):
+        rule = kind.scale_down.low_utilization if kind.scale_down else None
+        resource = counted_resource(dict(kind.resources)) if rule else None
+        if rule is None or resource is None or release.wanted[group]:
+            continue
+        ready = draft.layout.with_work(group, State.READY)
+        ready = [p for p in ready if p not in draft.released or draft.released[p].code != Code.OVER_MAX]
+        if not ready:
+            continue
+        slots = dict(kind.resources)[resource] * kind.hosts
+        used = int(used_by_slice(draft, resource)[ready].sum())
+        share = f"{100 * used / (slots * len(ready)):.0f} % of {kind.name}'s {resource} is used"
+        limit = f"{float(100 * rule.below):g} %"
+        if used * rule.below.denominator >= rule.below.numerator * slots * len(ready):
+            _note(release, ready, Reason(Code.NOT_WORTH_IT, f"{share}, not below {limit}"))
+            continue
+        keep = -(-used // slots) + rule.keep
+        left = release.ready(group)
+        victims = [p for p in left if not release.is_pinned(p)]
+        victims.sort(key=lambda p: (draft.busy(p), descending(draft.slices[p].id)))
+        why = f"{share}, below {limit}, enough: {plural(keep, 'slice')}"
+        excess = len(left) - keep
+        for position in victims:
+            if excess <= 0:
+                break
+            excess -= release.release(position, Reason(Code.LOW_UTILIZATION, why))
+        _note(release, left, Reason(Code.NOT_WORTH_IT, why))
+
+
+def _note(release: Release, positions: list[int], reason: Reason) -> None:
+    for position in positions:
+        if position not in release.draft.released:
+            release.stays.setdefault(position, reason)
+
+
+# -- utilization target with marks ---------------------------------------------------------------------------------
+
+
+def release_by_utilization(release: Release) -> None:
+    """Unmark busy, unmark surplus, drain the expired, mark. In a frozen group only demand takes a mark off."""
+    for group, kind in enumerate(release.draft.groups):
+        rule = kind.scale_down.utilization if kind.scale_down else None
+        if rule is not None and not kind.frozen:
+            _steer(release, group, rule)
+            continue
+        for position in _marked(release, group):
+            if position in release.placed:
+                release.unmarks[position] = Reason(Code.DEMAND, "demand is placed on it")
+            elif not kind.frozen:
+                release.unmarks[position] = Reason(Code.NO_RULE, f"{kind.name} has no utilization rule any more")
+
+
+def _marked(release: Release, group: int) -> list[int]:
+    draft = release.draft
+    ready = draft.layout.of(group, State.READY)
+    return [p for p in ready if draft.slices[p].marked_until is not None and p not in draft.released]
+
+
+def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
+    draft, kind = release.draft, release.draft.groups[group]
+    ready, marked = release.ready(group), _marked(release, group)
+    in_use = _in_use(release, ready, rule.resource)
+    enough = max(100 * in_use // rule.percent, in_use + rule.spare_nodes)
+    want = max(0, len(ready) - enough)
+    numbers = f"{in_use} of {len(ready)} {kind.name} in use, {rule.percent} % wanted, enough: {enough}"
+    for position in marked:
+        if reason := _work_on(release, position):
+            release.unmarks[position] = reason
+    marked = [p for p in marked if p not in release.unmarks]
+    marked.sort(key=lambda p: (-(draft.slices[p].marked_until or 0), draft.slices[p].id))
+    for position in marked[: max(0, len(marked) - want)]:
+        release.unmarks[position] = Reason(Code.NOT_WORTH_IT, numbers)
+    marked = [p for p in marked if p not in release.unmarks]
+    if release.launching[group]:
+        return
+    for position in marked:
+        until = draft.slices[position].marked_until
+        if until is not None and draft.now >= until and not release.is_pinned(position):
+            release.release(
+                position, Reason(Code.LOW_UTILIZATION, f"{numbers}; its delay of {seconds(rule.delay)} is over")
+            )
+    going = [p for p in marked if p not in draft.released]
+    room = [want - len(marked), release.live[group] - kind.min - len(going)]
+    room.append(release.free[group] - kind.spare - sum(release.is_free(p) for p in going))
+    empty = [p for p in ready if release.is_free(p) and not release.is_pinned(p) and p not in marked]
+    empty = [p for p in empty if p not in release.unmarks]
+    empty.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))
+    for position in empty[: max(0, min(room))]:
+        release.marks[position] = draft.now + rule.delay
+        release.mark_reasons[position] = Reason(Code.LOW_UTILIZATION, numbers)
+    _note(release, ready, Reason(Code.NOT_WORTH_IT, numbers))
+
+
+def _in_use(release: Release, ready: list[int], resource: str | None) -> int:
+    """How many of the slices are in use; ``resource`` names what counts as use."""
+    draft = release.draft
+    if resource is None or resource not in draft.kinds.column:
+        return sum(draft.busy(p) or p in release.placed for p in ready)
+    return int((used_by_slice(draft, resource)[ready] > 0).sum())
+
+
+def _work_on(release: Release, position: int) -> Reason | None:
+    """Why a marked slice is wanted again."""
+    draft = release.draft
+    item, group = draft.slices[position], draft.group_of(position)
+    if position in release.placed:
+        return Reason(Code.DEMAND, "demand is placed on it")
+    if draft.busy(position):
+        return Reason(Code.BUSY, f"it got work: {plural(item.tasks, 'task')}")
+    if position in draft.requested:
+        return Reason(Code.REQUESTED_CAPACITY, "a standing request needs its room")
+    if group is not None and item.id in draft.groups[group].protected:
+        return Reason(Code.PROTECTED, "it is protected")
+    return None
+
+
+def marks_of(release: Release) -> tuple[list[Change], list[Change]]:
+    """The marks to set and to take off, by slice id."""
+    slices = release.draft.slices
+    marks = [Change(slices[p].id, release.mark_reasons[p], until) for p, until in release.marks.items()]
+    unmarks = [Change(slices[p].id, reason) for p, reason in release.unmarks.items()]
+    return sorted(marks, key=lambda c: c.slice), sorted(unmarks, key=lambda c: c.slice)

@@ -1,0 +1,171 @@
+"""Consolidation: work that would fit elsewhere for less money.
+
+A ready slice with work goes when all of its work fits on other running slices (that always pays), or on one cheaper
+new slice (that pays if an hour's saving is more than the new slice costs while it boots). The least used first, one
+move per plan and group.
+
+What the running work asked for is not known any more. So its new place must look the same to any condition that it may
+have had: every label of the node it leaves, and no taint of its own. What ran on one node stays together on one node,
+what ran on several hosts of one slice stays on as many hosts of one slice, and work whose needs are not known (a task
+that uses nothing) is not moved at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from windlass.core.capacity.offers import READY_TIER
+from windlass.core.capacity.room import Ints, Need
+from windlass.core.model.conditions import Taint
+from windlass.core.model.quantities import format_money
+from windlass.core.model.reasons import Code, Reason, seconds
+from windlass.core.model.snapshot import Node
+from windlass.core.placement.host_matching import match
+from windlass.core.plan_draft import Draft
+
+from .candidates import Release
+from .over_limit import used_share
+
+Work = list[tuple[Node, Need]]
+
+
+def consolidate(release: Release) -> None:
+    """At most one move for each group that allows it."""
+    draft = release.draft
+    receiving: set[int] = set()
+    for group, kind in enumerate(draft.groups):
+        if not (kind.scale_down and kind.scale_down.consolidate) or kind.price is None or release.launching[group]:
+            continue
+        busy = [p for p in release.ready(group) if draft.busy(p) and p not in receiving and not release.is_pinned(p)]
+        busy = [p for p in busy if draft.slices[p].marked_until is None and release.floor(p) is None]
+        tried: set[tuple[object, ...]] = set()
+        for position in sorted(busy, key=lambda p: (used_share(draft, p), draft.slices[p].id)):
+            work = _work(draft, position)
+            alike = tuple(sorted((node.used, tuple(sorted(node.labels.items()))) for node, _ in work))
+            if alike in tried or not all(node.used for node, _ in work):
+                continue
+            tried.add(alike)
+            if _onto_running(release, position, work, receiving) or _onto_cheaper(release, position, work):
+                break
+
+
+def _work(draft: Draft, position: int) -> Work:
+    """What must move: each node with work, and all that it uses."""
+    nodes = (node for node in draft.slices[position].nodes if node.busy)
+    return [(node, Need.of(dict(node.used), draft.kinds)) for node in nodes]
+
+
+def _labels(draft: Draft, position: int, node: Node) -> dict[str, str]:
+    return {**draft.groups[draft.group_of(position) or 0].node_labels(), **node.labels}
+
+
+def _looks_alike(
+    old: Mapping[str, str], old_taints: tuple[Taint, ...], new: Mapping[str, str], new_taints: tuple[Taint, ...]
+) -> bool:
+    """Whether work may move from a node with the old labels and taints to one with the new ones."""
+    return all(new.get(key) == value for key, value in old.items()) and all(t in old_taints for t in new_taints)
+
+
+def _onto_running(release: Release, position: int, work: Work, receiving: set[int]) -> bool:
+    draft, offers = release.draft, release.draft.offers
+    mark = offers.mark()
+    targets = _targets_apart(release, position, work) if len(work) > 1 else _target(release, position, work[0])
+    if targets is None:
+        return False
+    for (_, need), row in zip(work, targets, strict=True):
+        offers.room.take(need, np.array([row]), np.ones(1, np.int64))
+    places = {int(offers.position[row]) for row in targets}
+    names = sorted(draft.slices[place].id for place in places)
+    saved = format_money(draft.groups[draft.group_of(position) or 0].price or 0)
+    why = f"its work fits on {names[0]}, which runs anyway: saves {saved}/h"
+    if not release.release(position, Reason(Code.CONSOLIDATE, why)):
+        offers.undo(mark)
+        return False
+    receiving |= places
+    return True
+
+
+def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
+    """Rows of other running slices that can take what one node does."""
+    draft, offers = release.draft, release.draft.offers
+    fits = offers.open & (offers.tier == READY_TIER) & (offers.position != position)
+    rows = np.flatnonzero(fits & (offers.room.capacity(need) > 0))
+    old, taints = _labels(draft, position, node), draft.groups[draft.group_of(position) or 0].taints
+    may, nodes = [], draft.layout.nodes
+    for row in rows.tolist():
+        place = int(offers.position[row])
+        target = nodes[row] if row < len(nodes) else None
+        if target is None or not _stays(release, place, position):
+            continue
+        if _looks_alike(old, taints, _labels(draft, place, target), draft.groups[int(offers.group[row])].taints):
+            may.append(row)
+    return np.array(may, np.int64)
+
+
+def _target(release: Release, position: int, work: tuple[Node, Need]) -> list[int] | None:
+    """The fullest node that takes the work of the one busy node."""
+    offers = release.draft.offers
+    rows = _rows_for(release, position, *work)
+    if not len(rows):
+        return None
+    return [int(rows[np.lexsort((rows, offers.room.left_share(work[1], rows)))[0]])]
+
+
+def _targets_apart(release: Release, position: int, work: Work) -> list[int] | None:
+    """A host for each busy node, all on one slice: what ran together may be a gang."""
+    offers = release.draft.offers
+    rows = [_rows_for(release, position, node, need) for node, need in work]
+    places = sorted({int(p) for some in rows for p in offers.position[some]})
+    for place in places:
+        hosts = np.flatnonzero(offers.position == place)
+        matched = match([1] * len(work), [np.isin(hosts, some) for some in rows])
+        if matched is not None:
+            return [int(hosts[found[0]]) for found in matched]
+    return None
+
+
+def _stays(release: Release, target: int, source: int) -> bool:
+    """Whether a slice is still here when the work has moved; an idle one that would go anyway saves nothing."""
+    draft = release.draft
+    if target >= len(draft.slices) or target in draft.released or not draft.slices[target].healthy:
+        return False
+    if draft.busy(target) or target in release.placed:
+        return True
+    group = draft.group_of(target) or 0
+    kind, old = draft.groups[group], draft.groups[draft.group_of(source) or 0]
+    if release.free[group] <= kind.spare:
+        return False  # it is held free: work on it would call for another spare, and that one for the work again
+    goes_anyway = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
+    return not goes_anyway or (kind.price is not None and kind.price < (old.price or 0))
+
+
+def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
+    draft = release.draft
+    group = draft.group_of(position)
+    assert group is not None
+    old, fresh = draft.groups[group], draft.lineup.fresh
+    found = []
+    for other, new in enumerate(draft.groups):
+        if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:
+            continue
+        alike = all(
+            _looks_alike(_labels(draft, position, node), old.taints, new.node_labels(), new.taints) for node, _ in work
+        )
+        saving = (old.price or 0) - new.price
+        pays = saving * 3600 > new.price * new.boot_seconds
+        if alike and pays and all(fresh.capacity(need)[other] > 0 for _, need in work):
+            found.append((new.price, new.rank, other, saving))
+    if not found:
+        return False
+    _, _, other, saving = min(found)
+    new = draft.groups[other]
+    why = (
+        f"its work fits on one new {new.name}: {format_money(new.price or 0)}/h instead of "
+        f"{format_money(old.price or 0)}/h saves {format_money(saving)}/h, boot of {seconds(new.boot_seconds)} counted"
+    )
+    if not release.release(position, Reason(Code.CONSOLIDATE, why)):
+        return False
+    draft.buy(other, 1, Code.CONSOLIDATE, draft.slices[position].id)
+    return True

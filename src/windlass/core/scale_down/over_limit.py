@@ -1,0 +1,124 @@
+"""Slices above a limit that was lowered: which ones go.
+
+Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
+First each group's ``max``, then ``max_nodes`` over all groups, then the cost ceiling, where the dearer goes first among
+equals. What is on its way out already frees its place by itself. Protected slices and those of a frozen
+group are never victims, and the limits over all groups never undercut a group's ``min``. Victims take no demand in this
+plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from windlass.core.model.lifecycle import IN_FLIGHT, OFFERING, PROGRESS, State
+from windlass.core.model.quantities import format_money
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.plan_draft import Draft
+
+_LAST_COME: tuple[State, ...] = (*reversed(PROGRESS), State.READY)
+
+
+def lower_to_limits(draft: Draft) -> None:
+    """Release what is above a limit, and what belongs to a group that is gone."""
+    _removed_groups(draft)
+    _above_max(draft)
+    cluster = draft.snapshot.cluster
+    if cluster.max_nodes is not None:
+        why = f"the cluster's max is {cluster.max_nodes} nodes"
+        _above(draft, cluster.max_nodes, lambda group: draft.groups[group].hosts, why, dearest_first=False)
+    if cluster.max_hourly_cost is not None:
+        why = f"the cost ceiling is {format_money(cluster.max_hourly_cost)}/h"
+        _above(draft, cluster.max_hourly_cost, lambda g: draft.groups[g].price or 0, why, dearest_first=True)
+
+
+def _removed_groups(draft: Draft) -> None:
+    for position in draft.layout.of(None, *OFFERING) if draft.layout.strays else ():
+        why = f"its group {draft.slices[position].group} is not configured any more"
+        draft.release(position, Reason(Code.GROUP_REMOVED, why))
+
+
+def _above_max(draft: Draft) -> None:
+    for group, kind in enumerate(draft.groups):
+        live = draft.live_count(group)
+        excess = live - kind.max
+        if excess > 0:
+            why = f"{kind.name} has {live} slices, its max is {kind.max}"
+            victims = _open_to_release(draft, draft.live(group))
+            for position in sorted(victims, key=release_order(draft))[:excess]:
+                draft.release(position, Reason(Code.OVER_MAX, why))
+
+
+def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, dearest_first: bool) -> None:
+    """Release over all groups until the weights of what is left are within the limit."""
+    live = [draft.live_count(group) for group in range(len(draft.groups))]
+    excess = sum(weight(group) * count for group, count in enumerate(live)) - limit
+    if excess <= 0:
+        return
+    above_min = [count - kind.min for count, kind in zip(live, draft.groups, strict=True)]
+    everyone = [position for group in range(len(draft.groups)) for position in draft.live(group)]
+    for position in sorted(_open_to_release(draft, everyone), key=release_order(draft, dearest_first=dearest_first)):
+        group = draft.group_of(position)
+        assert group is not None
+        if excess <= 0:
+            return
+        if above_min[group] > 0 and weight(group):
+            draft.release(position, Reason(Code.OVER_MAX, why))
+            above_min[group] -= 1
+            excess -= weight(group)
+
+
+def _open_to_release(draft: Draft, positions: Sequence[int]) -> list[int]:
+    """Those that may be victims, of positions that all belong to some group."""
+    kinds = [draft.groups[draft.group_of(p) or 0] for p in positions]
+    return [
+        p
+        for p, kind in zip(positions, kinds, strict=True)
+        if not kind.frozen and draft.slices[p].id not in kind.protected
+    ]
+
+
+def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int], tuple[object, ...]]:
+    """Sorts what is given up first to the front."""
+
+    def key(position: int) -> tuple[object, ...]:
+        item = draft.slices[position]
+        group = draft.group_of(position) or 0
+        price = -(draft.groups[group].price or 0) if dearest_first else 0
+        if item.state in IN_FLIGHT:
+            return _LAST_COME.index(item.state), 0, 0, price, descending(item.id)
+        idle = float("inf") if draft.busy(position) else item.idle_since(draft.now)
+        return _LAST_COME.index(State.READY), used_share(draft, position), idle, price, descending(item.id)
+
+    return key
+
+
+def used_share(draft: Draft, position: int) -> Fraction:
+    """How much of a slice is used: the mean over its group's kinds."""
+    item, group = draft.slices[position], draft.group_of(position)
+    if group is None:
+        return Fraction(0)
+    kind = draft.groups[group]
+    totals = {name: amount * kind.hosts for name, amount in kind.resources if amount}
+    used = dict.fromkeys(totals, 0)
+    for node in item.nodes:
+        for name, amount in node.used:
+            if name in used:
+                used[name] += amount
+    shares = [Fraction(used[name], totals[name]) for name in totals]
+    return sum(shares, Fraction(0)) / len(shares) if shares else Fraction(0)
+
+
+class _Descending(str):
+    """Text that sorts backwards."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+
+def descending(text: str) -> str:
+    """The text as a sort key that puts the highest id first."""
+    return _Descending(text)

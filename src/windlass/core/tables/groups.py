@@ -1,0 +1,69 @@
+"""The groups of a snapshot as tables: what a new slice of each has, costs and looks like.
+
+They are the same in one plan after the other, so the last few that were asked for are remembered (``recent``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+
+from windlass.core.capacity.room import Ints, Kinds, Room, amounts_matrix
+from windlass.core.demand import largest_nodes
+from windlass.core.model.cached import lazily
+from windlass.core.model.snapshot import Group
+
+from .memo import Recent
+
+_LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
+"""What a line-up is made of: not the limits of a group, nor what its provider and its operator say today."""
+
+
+class Lineup:
+    """Groups in name order, a row each."""
+
+    def __init__(self, groups: tuple[Group, ...], looks: Sequence[tuple[object, ...]]) -> None:
+        self.looks = looks
+        self.index: Mapping[str, int] = {group.name: position for position, group in enumerate(groups)}
+        self.kinds = Kinds.of(name for group in groups for name, _ in group.resources)
+        self.totals = _fixed(amounts_matrix([dict(group.resources) for group in groups], self.kinds))
+        self.largest = largest_nodes(groups)
+        self.hosts = _fixed(np.array([group.hosts for group in groups], np.int64))
+        self.price = _fixed(np.array([group.price or 0 for group in groups], np.int64))
+        self.rank = _fixed(np.array([group.rank for group in groups], np.int64))
+        self.node_labels = [group.node_labels() for group in groups]
+
+    @lazily
+    def fresh(self) -> Room:
+        """An empty node of each group, to be asked what fits on it."""
+        room = Room.fresh(self.kinds, self.totals)
+        for table in room.tables():
+            _fixed(table)
+        return room
+
+    @lazily
+    def labels(self) -> dict[str, set[str]]:
+        """Every label that some group has, with its values."""
+        found: dict[str, set[str]] = {}
+        for labels in self.node_labels:
+            for key, value in labels.items():
+                found.setdefault(key, set()).add(value)
+        return found
+
+
+def _fixed(table: Ints) -> Ints:
+    table.flags.writeable = False
+    return table
+
+
+_RECENT: Final = Recent[Lineup](8)
+"""A loop asks about one or two sets of groups, and a plan that explains itself about a few more."""
+
+
+def lineup_of(groups: tuple[Group, ...]) -> Lineup:
+    """The line-up of groups that come in name order. Nobody may write to it."""
+    looks = list(map(_LOOKS, groups))  # labels cannot be hashed; to compare is quick where the parts are the same
+    return _RECENT(lambda known: known if known.looks == looks else None, lambda: Lineup(groups, looks))

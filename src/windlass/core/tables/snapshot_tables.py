@@ -1,0 +1,131 @@
+"""A snapshot laid out as tables, once for all drafts that are made of it.
+
+A plan tries several ways and makes a draft for each. What they share follows from the snapshot alone and is never
+changed by a draft: its parts in their order, who belongs to which group and is in which state, one row for every node
+with what is free.
+
+Of a large cluster most slices are simply at work: ready, busy, healthy, not marked. They are counted, and looked at one
+by one only where a rule is about them. All the others - idle, on their way, leaving, marked, unhealthy, of no group -
+are listed by group and state, so that a plan costs by what there is to decide and not by how much runs.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter
+
+import numpy as np
+
+from windlass.core.capacity.eligibility import Eligibility
+from windlass.core.capacity.offers import Rows, tier_of
+from windlass.core.capacity.room import Ints, Need
+from windlass.core.model.cached import lazily
+from windlass.core.model.lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
+from windlass.core.model.snapshot import Bundle, Node, Snapshot
+
+from .groups import lineup_of
+from .nodes import ground_of
+from .slices import muster_of
+
+
+class Layout:
+    """What all drafts of a snapshot share."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
+        self.lineup = lineup_of(self.groups)
+        self._index = index = self.lineup.index
+        self._muster = muster = muster_of(snapshot.slices).within(index)
+        self.slices = muster.slices
+        self.others = muster.others
+        """The places of all slices that are not simply at work, in order."""
+        self.at_work = [muster.at_work.get(group.name, 0) for group in self.groups]
+        """For each group how many of its slices are simply at work."""
+        self.positions: dict[tuple[int | None, State], list[int]] = {}
+        """The places of the others by group and state; those of no group under None."""
+        self.counts: dict[tuple[int | None, State], int] = {
+            (group, State.READY): many for group, many in enumerate(self.at_work) if many
+        }
+        """How many slices of each group are in each state."""
+        self.live = self.at_work.copy()
+        """For each group how many slices it has from QUEUED to READY."""
+        self.recallable: list[int] = []
+        self.strays: list[int] = []
+        """The places of all slices of no group."""
+        for (name, state), places in muster.standing.items():
+            group = index.get(name)
+            alike = self.positions.get((group, state))
+            self.positions[group, state] = sorted((*alike, *places)) if alike else places
+            self.counts[group, state] = self.counts.get((group, state), 0) + len(places)
+            if group is None:
+                self.strays += places
+            elif state in OFFERING:
+                self.live[group] += len(places)
+            if state in RECALLABLE:
+                self.recallable += places
+        self.recallable.sort()
+        self.strays.sort()
+        self.tasks: dict[tuple[Bundle, ...], tuple[tuple[Need, int], ...]] = {}
+        """The tasks of gangs, as far as somebody asked: each is tried more than once, and explained."""
+
+    def group_of(self, position: int) -> int | None:
+        return self._index.get(self.slices[position].group)
+
+    def of(self, group: int | None, *states: State) -> list[int]:
+        """The places of the slices of a group in any of some states, in order, without those simply at work."""
+        found = [here for state in states if (here := self.positions.get((group, state)))]
+        if len(found) == 1:
+            return found[0]
+        return sorted(chain.from_iterable(found)) if found else []
+
+    def with_work(self, group: int, *states: State) -> list[int]:
+        """The same, and those that are simply at work."""
+        rest = self.of(group, *states)
+        if State.READY not in states or not self.at_work[group]:
+            return rest
+        name = self.groups[group].name
+        return sorted((*(place for place, works in enumerate(self._muster.works_in) if works == name), *rest))
+
+    # -- for demand -------------------------------------------------------------------------------------------------
+
+    @lazily
+    def eligibility(self) -> Eligibility:
+        return Eligibility((*self.snapshot.demands, *self.snapshot.requests))
+
+    @lazily
+    def profiles(self) -> list[int]:
+        """Of the nodes of each group."""
+        return [self.eligibility.group_profile(group) for group in self.groups]
+
+    @lazily
+    def profile_index(self) -> Ints:
+        return np.array(self.profiles, np.int64)
+
+    @lazily
+    def rows(self) -> Rows:
+        """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
+        ground = ground_of(self._muster, self.lineup)
+        profile = self.profile_index[ground.group]
+        self._own_profiles(profile, ground.group)
+        return Rows(ground.group, ground.position, ground.tier, profile, ground.room)
+
+    def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
+        """The profiles of nodes with labels of their own, where somebody asks for labels at all."""
+        if not self.eligibility.asks:
+            return
+        for row, node in enumerate(self.nodes):
+            if node is not None and node.labels:
+                group = int(group_at[row])
+                profile[row] = self.eligibility.node_profile(self.groups[group], node.labels, self.profiles[group])
+
+    @lazily
+    def nodes(self) -> list[Node | None]:
+        """The node of each row; None: it is on its way."""
+        found: list[Node | None] = []
+        for item in self.slices:
+            group = self._index.get(item.group)
+            if group is None or tier_of(item) is None:
+                continue
+            found += [None] * self.groups[group].hosts if item.state in IN_FLIGHT else item.offering_nodes
+        return found

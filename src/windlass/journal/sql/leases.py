@@ -1,0 +1,67 @@
+"""The leader's lease: one row that says who may write, until when, and under which epoch.
+
+An epoch is given once. Whoever acquires the lease gets one that is higher than any before, in the same transaction in
+which it looks who has it; so two that ask at once never both get it.
+"""
+
+from __future__ import annotations
+
+from windlass.journal.encoding import check_holder, finite
+from windlass.journal.protocol import Lease, LeaseLost
+
+from .schema import Session, SqlTables
+
+
+class Leases(SqlTables):
+    """Acquiring, renewing and giving back."""
+
+    def acquire(self, holder: str, ttl: float, now: float | None) -> Lease | None:
+        check_holder(holder)
+        length = _positive(ttl)
+        with self._writing() as (session, head):
+            time = self._time(session, now)
+            if head.holder not in (None, holder) and time < head.expires_at:
+                if head.expires_at > time + head.ttl:
+                    # Nobody is granted more than a ttl: the clock was set back. From now on it counts by the new one.
+                    session.rows("UPDATE windlass_journal SET expires_at = ?", (time + head.ttl,))
+                return None
+            lease = Lease(holder, head.epoch + 1, length, time + length)
+            self._store(session, lease)
+        return lease
+
+    def renew(self, lease: Lease, now: float | None) -> Lease:
+        with self._writing() as (session, head):
+            if (head.epoch, head.holder) != (lease.epoch, lease.holder):
+                raise LeaseLost(
+                    f"{lease.holder} has lost its lease (epoch {lease.epoch}) on the journal {self.location}: it is at "
+                    f"epoch {head.epoch}, " + (f"held by {head.holder}" if head.holder else "and was released")
+                )
+            renewed = Lease(lease.holder, lease.epoch, lease.ttl, self._time(session, now) + lease.ttl)
+            self._store(session, renewed)
+        return renewed
+
+    def release(self, lease: Lease) -> None:
+        with self._writing() as (session, head):
+            if (head.epoch, head.holder) == (lease.epoch, lease.holder):
+                session.rows("UPDATE windlass_journal SET holder = NULL")
+
+    def lease(self) -> Lease | None:
+        with self._transaction(write=False) as session:
+            return self._read_head(session, lock=False).lease
+
+    def _store(self, session: Session, lease: Lease) -> None:
+        session.rows(
+            "UPDATE windlass_journal SET epoch = ?, holder = ?, ttl = ?, expires_at = ?",
+            (lease.epoch, lease.holder, lease.ttl, lease.expires_at),
+        )
+
+    def _time(self, session: Session, now: float | None) -> float:
+        """Asked for after the lock was had: the wait for it is not part of the lease."""
+        return self._database_time(session) if now is None else finite(now, "now")
+
+
+def _positive(ttl: float) -> float:
+    length = finite(ttl, "ttl")
+    if length <= 0:
+        raise ValueError(f"ttl is {ttl}: give more than 0 seconds")
+    return length

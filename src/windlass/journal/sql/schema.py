@@ -1,0 +1,180 @@
+"""The tables of a journal, who may write to them, and what a database must provide, in plain SQL.
+
+Three tables. ``windlass_journal`` has one row: the version of the tables, the last number given, up to which number
+records may have been deleted, and the lease. Every writing transaction starts by locking that row. So writers follow
+each other, numbers have no gap and become visible in their order, and an epoch cannot be overtaken between the check
+and the commit. ``windlass_records`` has the records, ``windlass_states`` the saved states.
+
+The statements use ``?`` for values; a database that wants another sign replaces it.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Final, Protocol, Self
+
+from windlass.journal.protocol import Fenced, JournalCorrupt, JournalError, JournalVersion, Lease
+
+PAGE: Final = 1000
+"""Records fetched or deleted at a time: the lock is held for some milliseconds."""
+
+COLUMNS: Final = "seq, epoch, kind, subject, at, data, checksum"
+
+Migration = tuple[str, ...]
+"""The statements that bring the tables from one version to the next."""
+
+
+class Session(Protocol):
+    """A transaction under way."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Run a statement; its rows, none if it gives none."""
+        ...
+
+    def each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for each row of values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The one row."""
+
+    schema_version: int
+    last_seq: int
+    compacted_to: int
+    """Records up to here may have been deleted: a state below it is of no use."""
+    epoch: int
+    holder: str | None
+    ttl: float
+    expires_at: float
+
+    @property
+    def lease(self) -> Lease | None:
+        return None if self.holder is None else Lease(self.holder, self.epoch, self.ttl, self.expires_at)
+
+
+class SqlTables(ABC):
+    """The tables of a journal, but for how its database connects, commits and fails."""
+
+    own_clock: bool = False
+    locking: ClassVar[str] = ""
+    """What a SELECT needs at its end to lock the row that it reads."""
+
+    def __init__(self, location: str, migrations: tuple[Migration, ...]) -> None:
+        self.location = location
+        self._migrations = migrations
+        self._lock = threading.RLock()
+
+    # What a database must provide.
+
+    @abstractmethod
+    def _transaction(self, *, write: bool) -> AbstractContextManager[Session]:
+        """All or nothing, for one thread at a time; durable when a writing one ends. Errors leave as ``JournalError``.
+
+        A writing one has locked out other writers, or does so with ``locking``. A reading one sees one instant.
+        """
+
+    @abstractmethod
+    def _found_version(self, session: Session) -> int | None:
+        """The version of the tables that are there; None when there are none of ours."""
+
+    @abstractmethod
+    def _size(self) -> int:
+        """Bytes on disk."""
+
+    @abstractmethod
+    def _integrity(self) -> tuple[str, ...]:
+        """What the database itself finds wrong."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def _database_time(self, session: Session) -> float:  # noqa: ARG002
+        raise ValueError(f"the journal {self.location} has no clock that all controllers share: pass now")
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Around the transaction that makes or migrates tables, where a writing one does not lock out all others."""
+        return nullcontext()
+
+    def _give_back_space(self) -> None:
+        """Called after a compaction, outside any transaction."""
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Tables.
+
+    @property
+    def schema_version(self) -> int:
+        return len(self._migrations)
+
+    def _bring_up_to_date(self, *, create: bool) -> None:
+        """Make or migrate the tables, all in one transaction; refuse newer ones."""
+        with self._transaction(write=False) as session:
+            found = self._found_version(session)
+        if found == self.schema_version:
+            return
+        if found is None and not create:
+            raise JournalError(
+                f"there is no journal at {self.location}. Check the address, or start a controller with it."
+            )
+        with self._alone(), self._transaction(write=True) as session:
+            # Another controller may have done it between the two looks.
+            found = self._found_version(session) or 0
+            self._refuse_newer(found)
+            for statements in self._migrations[found:]:
+                for statement in statements:
+                    session.rows(statement)
+            session.rows("UPDATE windlass_journal SET schema_version = ?", (self.schema_version,))
+
+    def _refuse_newer(self, found: int) -> None:
+        if found > self.schema_version:
+            raise JournalVersion(
+                f"the journal {self.location} has version {found} of the tables, and this Windlass knows version "
+                f"{self.schema_version}: a newer Windlass has written it. Install that one again, "
+                "or give this one a journal of its own."
+            )
+
+    # The head.
+
+    def _read_head(self, session: Session, *, lock: bool) -> Head:
+        rows = session.rows(
+            "SELECT schema_version, last_seq, compacted_to, epoch, holder, ttl, expires_at FROM windlass_journal"
+            + (self.locking if lock else "")
+        )
+        if len(rows) != 1:
+            raise JournalCorrupt(f"the journal {self.location} has lost its head. Restore it from a backup.")
+        return Head(*rows[0])
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Session, Head]]:
+        """A transaction that nobody else can write beside, in tables of our version."""
+        with self._transaction(write=True) as session:
+            head = self._read_head(session, lock=True)
+            self._refuse_newer(head.schema_version)  # migrated by another process while we had it open
+            yield session, head
+
+    def _fence(self, head: Head, epoch: int) -> None:
+        if epoch < head.epoch:
+            raise Fenced(
+                f"epoch {epoch} was overtaken: the journal {self.location} is at epoch {head.epoch}"
+                + (f", held by {head.holder}" if head.holder else "")
+                + ". This controller must stop; start it again to follow the leader."
+            )
+        if epoch > head.epoch:
+            raise Fenced(
+                f"epoch {epoch} was never granted by the journal {self.location}, which is at epoch {head.epoch}: "
+                "it is an older copy, or another journal, than the one that granted it. Acquire the lease again."
+            )

@@ -1,0 +1,304 @@
+"""What a user writes: functions that make lazy tasks, and the operators that send tasks to a pool.
+
+    @wl.compute
+    def trial(lr): ...
+
+    trial(0.1) >> pool        one task: wait for its value
+    trial(0.1) > pool         one task: a future
+    trial(0.1) @ pool         once on every node, by rank
+    (a() & b()) >> pool       different tasks at once: a tuple
+    wl.gather(*tasks) >> pool many tasks: a list, in their order
+
+Nothing runs before one of the operators is used, and nothing is pickled either.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+
+from windlass.pool.errors import BadPool, is_number, is_whole
+
+if TYPE_CHECKING:
+    from windlass.pool.pool import ComputePool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+"""One for all tasks that have none: there may be many, and each object more has the garbage collector look sooner."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a task may ask for."""
+
+    needs: Mapping[str, int | float | str] | None = None
+    """Resources, beside its slot; None: what the pool says."""
+    retries: int | None = None
+    """None: run again only when its node is lost. A number: that often, for lost nodes and its own exceptions."""
+    timeout: float | None = None
+    """Seconds that one run may take."""
+    queue_timeout: float | None = None
+    """Seconds that it may wait to begin."""
+    where: str | tuple[str, ...] = ()
+    """Conditions on the labels of its node, such as ``zone == us-1a``."""
+    name: str | None = None
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return (self.where,) if isinstance(self.where, str) else tuple(self.where)
+
+    def __post_init__(self) -> None:
+        if self.retries is not None and not is_whole(self.retries, 0, 10**6):
+            raise BadPool(f"retries must be a whole number, at least 0, is {self.retries!r}")
+        for name in ("timeout", "queue_timeout"):
+            value = getattr(self, name)
+            if value is not None and not is_number(value, 1e-6):
+                raise BadPool(f"{name} must be more than 0 seconds, is {value!r}")
+        if self.needs is not None and not isinstance(self.needs, Mapping):
+            raise BadPool(f"needs must name resources, such as {{'gpu': 1}}, is {self.needs!r}")
+
+
+class Compute(Generic[P, R]):
+    """A function whose calls are lazy tasks."""
+
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], options: Options) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.options_ = function, options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+        return Task(self, args, kwargs or _NO_KEYWORDS)
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here and now, as if there were no pool."""
+        return self.function(*args, **kwargs)
+
+    def options(self, **changes: Any) -> Compute[P, R]:
+        """The same function with other options: ``trial.options(retries=2)(0.1)``."""
+        return Compute(self.function, _options(changes, self.options_))
+
+    @property
+    def name(self) -> str:
+        return str(self.options_.name or getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is a generator function, whose values come one by one."""
+        return inspect.isgeneratorfunction(inspect.unwrap(self.function))
+
+    def __repr__(self) -> str:
+        return f"<compute {self.name}>"
+
+
+def _options(changes: Mapping[str, Any], base: Options | None = None) -> Options:
+    try:
+        return replace(base or Options(), **changes)
+    except TypeError:
+        unknown = sorted(set(changes) - set(Options.__dataclass_fields__))
+        known = ", ".join(Options.__dataclass_fields__)
+        raise BadPool(f"compute has no option {', '.join(unknown)}; there are {known}") from None
+
+
+@overload
+def compute(function: Callable[P, R], /) -> Compute[P, R]: ...
+@overload
+def compute(**options: Any) -> Callable[[Callable[P, R]], Compute[P, R]]: ...
+def compute(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function whose calls are lazy tasks: ``@compute``, or ``@compute(needs={"gpu": 1}, retries=2)``.
+
+    Options: ``needs``, ``retries``, ``timeout``, ``queue_timeout``, ``where``, ``name``.
+    """
+    made = _options(options)
+    if function is None:
+        return lambda given: compute_of(given, made)
+    return compute_of(function, made)
+
+
+def compute_of(function: Callable[..., Any], options: Options | None = None) -> Compute[..., Any]:
+    """A function as one whose calls are lazy tasks; one that is already stays as it is."""
+    if isinstance(function, Compute):
+        return function if options is None else Compute(function.function, options)
+    if not callable(function):
+        raise BadPool(f"compute takes a function, not {type(function).__name__}: {function!r}")
+    return Compute(function, options or Options())
+
+
+class Sendable(ABC):
+    """Something that can be sent to a pool."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _run(self, pool: ComputePool) -> Any: ...
+
+    @abstractmethod
+    def _start(self, pool: ComputePool) -> Future[Any]: ...
+
+    def __rshift__(self, pool: ComputePool) -> Any:
+        """Run it on the pool and wait for what comes of it."""
+        return self._run(pool) if _is_pool(pool) else NotImplemented
+
+    def __gt__(self, pool: ComputePool) -> Future[Any]:
+        """Start it on the pool; what comes of it is in the future."""
+        return self._start(pool) if _is_pool(pool) else NotImplemented
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self!r} has not run yet, so it is neither true nor false. Send it to a pool first: task >> pool. "
+            "(a > b > pool does not work either: start each with its own task > pool.)"
+        )
+
+
+def _is_pool(thing: object) -> bool:
+    from windlass.pool.pool import ComputePool
+
+    return isinstance(thing, ComputePool)
+
+
+class Task(Sendable):
+    """One call that has not been made yet."""
+
+    __slots__ = ("args", "compute", "kwargs")
+
+    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.compute, self.args, self.kwargs = compute, args, kwargs
+
+    def _run(self, pool: ComputePool) -> Any:
+        return pool.run(self)
+
+    def _start(self, pool: ComputePool) -> Future[Any]:
+        return pool.submit(self)
+
+    def __matmul__(self, pool: ComputePool) -> list[Any]:
+        """Run it once on every node; the values by rank."""
+        return pool.everywhere(self) if _is_pool(pool) else NotImplemented
+
+    def __and__(self, other: Sendable) -> Together:
+        return Together((self,)) & other
+
+    def __repr__(self) -> str:
+        return f"<task {self.compute.name}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GangTask(Sendable):
+    """Calls that start all at once or not at all, one for each rank."""
+
+    compute: Compute[..., Any]
+    size: int
+    spread: bool = False
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> GangTask:
+        """With these arguments, the same for every member."""
+        return replace(self, args=args, kwargs=kwargs)
+
+    def _run(self, pool: ComputePool) -> Any:
+        return pool.run(self)
+
+    def _start(self, pool: ComputePool) -> Future[Any]:
+        return pool.submit(self)
+
+    def __and__(self, other: Sendable) -> Together:
+        return Together((self,)) & other
+
+    def __repr__(self) -> str:
+        return f"<gang of {self.size} {self.compute.name}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Together(Sendable):
+    """Different tasks at once."""
+
+    tasks: tuple[Task | GangTask, ...]
+
+    def __and__(self, other: Sendable) -> Together:
+        if isinstance(other, Together):
+            return Together((*self.tasks, *other.tasks))
+        if isinstance(other, Task | GangTask):
+            return Together((*self.tasks, other))
+        return NotImplemented
+
+    def _run(self, pool: ComputePool) -> tuple[Any, ...]:
+        return tuple(pool.gather(self.tasks))
+
+    def _start(self, pool: ComputePool) -> Future[Any]:
+        return pool.submit_all(self.tasks, tuple)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.tasks)} tasks at once>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gathered(Sendable):
+    """Many tasks."""
+
+    tasks: tuple[Task | GangTask, ...]
+    stream: bool = False
+    ordered: bool = True
+    return_exceptions: bool = False
+
+    def _run(self, pool: ComputePool) -> Any:
+        if self.stream:
+            return pool.stream(self.tasks, ordered=self.ordered, return_exceptions=self.return_exceptions)
+        return pool.gather(self.tasks, return_exceptions=self.return_exceptions)
+
+    def _start(self, pool: ComputePool) -> Future[Any]:
+        if self.stream:
+            raise BadPool("a stream is no future: iterate over gather(..., stream=True) >> pool")
+        return pool.submit_all(self.tasks, list)
+
+    def __and__(self, other: Sendable) -> Together:
+        return Together(self.tasks) & other
+
+    def __repr__(self) -> str:
+        return f"<gather of {len(self.tasks)} tasks>"
+
+
+def gather(
+    *tasks: Task | GangTask, stream: bool = False, ordered: bool = True, return_exceptions: bool = False
+) -> Gathered:
+    """Many tasks as one: ``gather(*tasks) >> pool`` is the list of their values, in their order.
+
+    ``stream``: an iterator that gives each value as soon as it is there; in the order of the tasks, or with
+    ``ordered=False`` in the order in which they end. The first exception is raised and the tasks that are left are
+    cancelled; with ``return_exceptions`` exceptions stand where values would, and all tasks run.
+    """
+    if not {Task, GangTask}.issuperset(map(type, tasks)):
+        _complain(tasks)
+    return Gathered(tasks, stream, ordered, return_exceptions)
+
+
+def _complain(given: Iterable[Any]) -> None:
+    for number, one in enumerate(given):
+        if not isinstance(one, Task | GangTask):
+            hint = "; unpack it: gather(*tasks)" if isinstance(one, Iterable) and not isinstance(one, str) else ""
+            raise BadPool(
+                f"gather takes tasks, and its argument {number + 1} is {type(one).__name__}{hint}. A task is a call of "
+                "a function made with @compute, such as trial(0.1)"
+            )
+
+
+def gang_of(function: Callable[..., Any] | Task, size: int, *, spread: bool = False) -> GangTask:
+    """``size`` calls of a function that start together: ``gang(train, size=4)(lr=0.1) >> pool``, a list by rank.
+
+    Each member finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment. ``spread``: each on
+    a node of its own.
+    """
+    if not is_whole(size, 1, 10**5):
+        raise BadPool(f"gang: size must be a whole number, at least 1, is {size!r}")
+    if isinstance(function, Task):
+        return GangTask(function.compute, size, spread, function.args, function.kwargs)
+    made = compute_of(function)
+    if made.streams:
+        raise BadPool(f"gang: {made.name} is a generator; the members of a gang return their values at their end")
+    return GangTask(made, size, spread)

@@ -1,0 +1,241 @@
+"""How many nodes a pool may have: ``4``, ``(2, 16)`` or ``Nodes(2, 4, 16)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.builders import NamedGroup, Quantity, group
+from windlass.control.settings import BackOff, Interval, Policy, Settings, SoldGroup
+from windlass.core.model.quantities import BadQuantity, parse_money, parse_quantity
+from windlass.core.model.snapshot import Amounts, Cluster, Group, amounts
+from windlass.pool.errors import BadPool, is_number, is_whole
+from windlass.pool.local import Local
+from windlass.pool.scaling.rule import Limits
+from windlass.pool.scheduler.tasks import SLOTS
+from windlass.pool.transport.serialization import LIMIT
+from windlass.scenario import ScenarioError
+from windlass.scenario.reader import Doubled
+from windlass.scenario.scenario import read_plain
+
+MOST = 100_000
+"""Nodes. More is a typing error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """At least ``min`` nodes, at the most ``max``, and ``desired`` to begin with."""
+
+    min: int
+    desired: int
+    max: int
+
+    def __post_init__(self) -> None:
+        for name in ("min", "desired", "max"):
+            value = getattr(self, name)
+            if not is_whole(value, 0, MOST):
+                raise BadPool(f"nodes: {name} must be a whole number from 0 to {MOST}, is {value!r}")
+        if self.max < 1:
+            raise BadPool("nodes: max must be at least 1: a pool without nodes can run nothing")
+        if not self.min <= self.max:
+            raise BadPool(
+                f"nodes: min is {self.min} and max is {self.max}; the smaller number comes first: "
+                f"nodes=({self.max}, {self.min})?"
+            )
+        if not self.min <= self.desired <= self.max:
+            raise BadPool(f"nodes: desired must lie between {self.min} and {self.max}, is {self.desired}")
+
+    @classmethod
+    def of(cls, given: int | tuple[int, int] | Nodes) -> Nodes:
+        """From any of the ways to write it."""
+        if isinstance(given, Nodes):
+            return given
+        if isinstance(given, tuple | list):
+            if len(given) != 2:
+                raise BadPool(
+                    f"nodes: {given!r} has {len(given)} numbers; give (min, max), or Nodes(min, desired, max)"
+                )
+            return cls(given[0], given[0], given[1])
+        return cls(given, given, given)
+
+
+PROVIDER = "pool"
+"""The name under which a pool knows its provider."""
+GROUP = "pool"
+"""The group of a pool with one kind of machine."""
+
+Needs = Mapping[str, Quantity]
+
+HERE = Policy(
+    vanish_timeout=1.0,
+    initializing_timeout=60.0,
+    boot_timeout=120.0,
+    unhealthy_timeout=30.0,
+    retry_pause=1.0,
+    backoff=BackOff(pause=1.0, window=60.0, heal=300.0),
+)
+"""For processes on this computer: the list does not lag, and a node that is not up in a minute will not come."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a pool is to be."""
+
+    settings: Settings
+    limits: Mapping[str, Limits]
+    """Of the groups that the pool's rule steers, by name."""
+    desired: Mapping[str, int]
+    """Nodes to begin with, by group."""
+    needs: Amounts
+    """Of a task that says nothing itself; slots included."""
+    result_limit: int = LIMIT
+    """Bytes of the largest result of a task."""
+
+
+def shaped(
+    provider: object,
+    nodes: int | tuple[int, int] | Nodes | None = None,
+    *,
+    accelerator: str | Mapping[str, Quantity] | None = None,
+    needs: Needs | None = None,
+    slots: int | None = None,
+    autoscale_cooldown: float = 30.0,
+    autoscale_idle_timeout: float = 60.0,
+    reconcile_tick_interval: float = 15.0,
+    groups: Sequence[NamedGroup] | None = None,
+    budget: float | str | None = None,
+    result_limit: int | str = LIMIT,
+) -> Shape:
+    """The pool's groups, limits and policy; ``BadPool`` says what is wrong."""
+    for name, value in (
+        ("autoscale_cooldown", autoscale_cooldown),
+        ("autoscale_idle_timeout", autoscale_idle_timeout),
+        ("reconcile_tick_interval", reconcile_tick_interval),
+    ):
+        lowest = 0.1 if name == "reconcile_tick_interval" else 0
+        if not is_number(value, lowest):
+            raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
+    wanted = needs_of(needs or {})
+    if groups is not None:
+        kinds, size = _given_groups(groups, accelerator, slots), None if nodes is None else Nodes.of(nodes)
+        if size is not None and size.min:
+            raise BadPool("nodes: with groups, nodes=(0, max) bounds all of them; give each its own min: group(min=2)")
+    else:
+        size = Nodes.of(1 if nodes is None else nodes)
+        price = provider.price if isinstance(provider, Local) else None
+        kinds = (_only_group(size, accelerator, wanted, slots, price),)
+    cluster = Cluster(
+        max_nodes=size.max if groups is not None and size is not None else None, max_hourly_cost=_budget(budget, kinds)
+    )
+    policy = replace(
+        HERE if isinstance(provider, Local) else Policy(),
+        evaluation_interval=Interval(min(0.2, reconcile_tick_interval), reconcile_tick_interval),
+    )
+    steered = [one for one in kinds if one.scale_down is None]
+    return Shape(
+        Settings(tuple(SoldGroup(one, PROVIDER) for one in kinds), cluster, policy),
+        {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in steered},
+        {one.name: size.desired if size is not None and groups is None else one.min for one in steered},
+        wanted,
+        _bytes(result_limit),
+    )
+
+
+def _bytes(given: int | str) -> int:
+    try:
+        return parse_quantity(given, "memory")
+    except BadQuantity as error:
+        raise BadPool(f"result_limit {error}") from None
+
+
+def needs_of(needs: Needs) -> Amounts:
+    """What a task needs, one slot included."""
+    found = {SLOTS: 1000}
+    for name, value in needs.items():
+        try:
+            amount = parse_quantity(value, name)
+        except BadQuantity as error:
+            raise BadPool(f"needs: {name} {error}") from None
+        if name == SLOTS and (amount < 1000 or amount % 1000):
+            raise BadPool(f"needs: a task takes a whole number of slots, at least 1, not {value}")
+        found[name] = amount
+    return amounts(found)
+
+
+def _only_group(
+    size: Nodes,
+    accelerator: str | Mapping[str, Quantity] | None,
+    needs: Amounts,
+    slots: int | None,
+    price: float | str | None,
+) -> Group:
+    devices, labels = _accelerators(accelerator)
+    if slots is None:
+        # As many slots as tasks of the usual kind have devices for.
+        each = [
+            parse_quantity(value, name) // dict(needs)[name] for name, value in devices.items() if name in dict(needs)
+        ]
+        slots = max(1, min(each, default=1))
+    if not is_whole(slots, 1, 1024):
+        raise BadPool(f"slots must be a whole number from 1 to 1024, is {slots!r}")
+    price = price.removesuffix("/h") if isinstance(price, str) else price
+    return _read(
+        [group(GROUP, min=size.min, max=size.max, price=price, labels=labels, resources={SLOTS: slots, **devices})]
+    )[0]
+
+
+def _given_groups(groups: Sequence[NamedGroup], accelerator: object, slots: int | None) -> tuple[Group, ...]:
+    if accelerator is not None or slots is not None:
+        raise BadPool(
+            "accelerator and slots are for a pool with one kind of machine; with groups, say it in each: "
+            "group('gpu', slots=4, gpu=4, max=2)"
+        )
+    if not groups:
+        raise BadPool("groups is empty; give at least one, such as groups=[group('small', slots=4, max=8)]")
+    named = []
+    for one in groups:
+        match one:
+            case (str(name), dict(data)):
+                resources = {SLOTS: 1, **data.get("resources", {})}
+                named.append((name, {**data, "resources": resources}))
+            case _:
+                raise BadPool(f"groups: {one!r} is no group; make one with group('small', slots=4, max=8)")
+    return _read(named)
+
+
+def _read(named: Sequence[NamedGroup]) -> tuple[Group, ...]:
+    try:
+        return read_plain({"groups": Doubled.of(list(named))}).groups
+    except ScenarioError as error:
+        raise BadPool("; ".join(error.mistakes)) from None
+
+
+def _accelerators(given: str | Mapping[str, Quantity] | None) -> tuple[dict[str, Quantity], dict[str, str]]:
+    """``gpu``, ``gpu:4``, ``A100:4`` or ``{"gpu": 4}``: what nodes have, and how they are labelled."""
+    if given is None:
+        return {}, {}
+    if isinstance(given, Mapping):
+        return dict(given), {}
+    name, _, count = given.partition(":")
+    if not name or (count and not count.isdecimal()) or count == "0":
+        raise BadPool(f"accelerator must be such as 'gpu', 'gpu:4', 'A100:4' or {{'gpu': 4}}, is {given!r}")
+    if name in ("gpu", "tpu"):
+        return {name: int(count or 1)}, {}
+    return {"gpu": int(count or 1)}, {"accelerator": name}
+
+
+def _budget(given: float | str | None, groups: Sequence[Group]) -> int | None:
+    if given is None:
+        return None
+    text: Any = given.strip().removesuffix("/h").removesuffix("per hour") if isinstance(given, str) else given
+    try:
+        ceiling = parse_money(text)
+    except BadQuantity as error:
+        raise BadPool(f"budget {error}; write it as '$20/h'") from None
+    if all(one.price is None for one in groups):
+        raise BadPool("budget: nothing in this pool has a price; give one: Local(price='$0.50/h') or group(price=0.5)")
+    floor = sum((one.price or 0) * one.min for one in groups)
+    if floor > ceiling:
+        raise BadPool(f"budget: the nodes that are always there cost ${floor / 1e9:g}/h already, more than {given}")
+    return ceiling

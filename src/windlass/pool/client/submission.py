@@ -1,0 +1,206 @@
+"""From a user's tasks to those of the book: pickled, checked, and with large arguments taken out to travel once.
+
+On the user's own thread. What is wrong with a task is told here, before anything is sent: a function that cannot be
+pickled, a need that no group has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count, groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from windlass._gc_pause import uncollected
+from windlass.core.model.conditions import BadCondition, parse_condition
+from windlass.core.model.quantities import format_needs
+from windlass.core.model.reasons import IMPOSSIBLE
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
+from windlass.core.planner import plan
+from windlass.pool.errors import BadPool, NothingFits
+from windlass.pool.scheduler.tasks import SLOTS, Kind
+from windlass.pool.transport.serialization import Arguments, Shared, pack_arguments, pack_function, pack_value
+
+from .api import Compute, GangTask, Options, Task
+from .options import Shape, needs_of
+
+LARGE: Final = 1 << 20
+"""Bytes: an argument that is larger, and that several tasks of one gather have, is sent to each node once."""
+_SMALL: Final = frozenset({int, float, bool, type(None)})
+"""Types whose values are never large; most arguments are of one of them."""
+KINDS_KEPT: Final = 1000
+"""Kinds that are remembered: a program that makes a new function for each task must not fill its memory with them."""
+LONG_FUNCTION: Final = 1 << 14
+"""Bytes: a function whose closure is larger is sent to each node once, not with every batch."""
+
+
+class Piece(NamedTuple):
+    """Tasks that follow each other and have all in common but their arguments, ready to be sent."""
+
+    kind: Kind
+    arguments: list[Arguments]
+    """Of each."""
+    shared: tuple[str, ...] = ()
+    """Names of what each needs beside its arguments."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Tasks that are submitted together, and what they share."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    shares: dict[str, bytes] = field(default_factory=dict)
+    """By name; shared until the last of them is over."""
+
+
+class Preparer:
+    """Prepares tasks for one pool, and remembers the kinds that it has seen."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._numbers = count(1)
+        self.reshape(shape)
+
+    def reshape(self, shape: Shape) -> None:
+        self._shape = shape
+        self._kinds: dict[tuple[str, str, Any, bool], Kind] = {}
+
+    def prepare(self, tasks: Sequence[Task | GangTask]) -> Prepared:
+        """All of them, or the first thing that is wrong with one of them. A gang is prepared by itself."""
+        with uncollected(len(tasks)):
+            return self._prepared(tasks)
+
+    def _prepared(self, tasks: Sequence[Task | GangTask]) -> Prepared:
+        prepared = Prepared()
+        kinds: dict[Compute[..., Any], tuple[Kind, tuple[str, ...]]] = {}
+        repeated = _repeated(tasks)
+        names: dict[int, str] = {}
+        made: Compute[..., Any]
+        for made, some in groupby(tasks, attrgetter("compute")):
+            alike = list(some)
+            if made not in kinds:
+                kinds[made] = self._kind(alike[0], prepared)
+            kind, shared = kinds[made]
+            if repeated:
+                for task in alike:
+                    args, kwargs, also = self._lightened(task, repeated, names, prepared)
+                    prepared.pieces.append(Piece(kind, [pack_arguments(args, kwargs)], (*shared, *also)))
+            else:
+                packed = [pack_arguments(task.args, task.kwargs) for task in alike]
+                prepared.pieces.append(Piece(kind, packed, shared))
+        return prepared
+
+    def _kind(self, task: Task | GangTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
+        """What the task has in common with others of its function, and under which name that is shared, if it is."""
+        made = task.compute
+        blob = pack_function(made.function)
+        digest = hashlib.sha256(blob).hexdigest()[:24]
+        long = len(blob) > LONG_FUNCTION
+        if long:
+            prepared.shares[f"f-{digest}"] = blob
+        key = digest, made.name, _hashable(made.options_), isinstance(task, GangTask)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._new_kind(made, Shared(f"f-{digest}", keep=True) if long else blob)
+            self.check(kind, task)
+            self._kinds[key] = kind
+            if len(self._kinds) > KINDS_KEPT:
+                del self._kinds[next(iter(self._kinds))]
+        elif isinstance(task, GangTask):
+            self.check(kind, task)
+        return kind, (f"f-{digest}",) if long else ()
+
+    def _new_kind(self, made: Compute[..., Any], function: bytes | Shared) -> Kind:
+        options = made.options_
+        try:
+            where = tuple(parse_condition(text) for text in options.conditions)
+        except BadCondition as error:
+            raise BadPool(f"{made.name}: where {error}") from None
+        return Kind(
+            name=made.name,
+            function=function,
+            needs=self._shape.needs if options.needs is None else needs_of(options.needs),
+            retries=options.retries,
+            timeout=options.timeout,
+            queue_timeout=options.queue_timeout,
+            streams=made.streams,
+            where=where,
+        )
+
+    def check(self, kind: Kind, task: Task | GangTask) -> None:
+        """``NothingFits`` if no group could ever run it: the planner's own word, on an empty cluster."""
+        size = task.size if isinstance(task, GangTask) else 1
+        spread = isinstance(task, GangTask) and task.spread
+        gang = None if not isinstance(task, GangTask) else Gang.SPREAD if spread else Gang.ANY
+        demand = Demand(kind.name, (Bundle(kind.needs, size),), gang=gang, where=kind.where)
+        groups = tuple(sold.group for sold in self._shape.settings.groups)
+        limits = self._shape.settings.cluster
+        waiting = plan(Snapshot(groups, demands=(demand,), cluster=limits)).waiting
+        if not waiting:
+            return
+        (item,) = waiting
+        hindrances = sorted(item.groups.items(), key=lambda one: (one[1].code in IMPOSSIBLE, one[0]))
+        told = "; ".join(f"{reason.why}" for _, reason in hindrances)
+        what = f"a gang of {size} of {kind.name}" if gang else kind.name
+        raise NothingFits(
+            f"{what} can never run in this pool: it needs {_needs_text(kind.needs)}. {told}{self._nearest(kind)}"
+        )
+
+    def _nearest(self, kind: Kind) -> str:
+        """The group that misses the least of it."""
+        needs = dict(kind.needs)
+        scores = []
+        for sold in self._shape.settings.groups:
+            has = dict(sold.group.resources)
+            missing = {name: amount for name, amount in needs.items() if has.get(name, 0) < amount}
+            scores.append((len(missing), sum(missing.values()), sold.group.name, has))
+        missing_kinds, _, name, has = min(scores, key=lambda one: one[:3])
+        return f". The nearest group is {name}, which has {format_needs(has)} on a node" if missing_kinds else ""
+
+    def _lightened(
+        self, task: Task | GangTask, repeated: frozenset[int], names: dict[int, str], prepared: Prepared
+    ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]:
+        """The arguments with large ones taken out."""
+        used: list[str] = []
+
+        def light(value: Any) -> Any:
+            if id(value) not in repeated:
+                return value
+            name = names.get(id(value))
+            if name is None:
+                name = names[id(value)] = f"a-{next(self._numbers)}"
+                prepared.shares[name] = pack_value(value)
+            used.append(name)
+            return Shared(name)
+
+        args = tuple(light(one) for one in task.args)
+        kwargs = {key: light(one) for key, one in task.kwargs.items()}
+        return args, kwargs, tuple(used)
+
+
+def _repeated(tasks: Iterable[Task | GangTask]) -> frozenset[int]:
+    """Large objects that stand in the arguments of more than one task, by identity."""
+    seen: dict[int, int] = {}
+    for task in tasks:
+        for value in (*task.args, *task.kwargs.values()) if task.kwargs else task.args:
+            if type(value) not in _SMALL and _size(value) >= LARGE:
+                seen[id(value)] = seen.get(id(value), 0) + (task.size if isinstance(task, GangTask) else 1)
+    return frozenset(name for name, times in seen.items() if times > 1)
+
+
+def _size(value: Any) -> int:
+    size = getattr(value, "nbytes", None)  # of arrays, which do not always count their data in getsizeof
+    return size if isinstance(size, int) else sys.getsizeof(value)
+
+
+def _hashable(options: Options) -> Any:
+    needs = (
+        None if options.needs is None else tuple(sorted((name, str(value)) for name, value in options.needs.items()))
+    )
+    return needs, options.retries, options.timeout, options.queue_timeout, options.conditions, options.name
+
+
+def _needs_text(needs: Amounts) -> str:
+    return format_needs(tuple((name, amount) for name, amount in needs if (name, amount) != (SLOTS, 1000)) or needs)

@@ -1,0 +1,312 @@
+"""The hub's process: it starts Ray's head, drives the actors that are the slots, and holds the nodes' lines.
+
+    WINDLASS_RAY_HUB='{"pool": 123, ...}' python -m windlass.pool.engines.ray.driver
+
+A slot's next call leaves the hub when the one before it has ended, so nothing of it is on its way before: a call that
+waits is taken back here, and killing one never hits the next. It ends when the pool's process does, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from windlass.pool.transport.process_session import Session, told_to_end
+from windlass.pool.transport.tls import Credentials
+
+from .messages import HUB, encryption, frame, resource_of, watch_over, words_from
+from .node import ray_command, short_directory
+from .slot import Slot
+
+_LEAVING: Final = 10.0
+"""Seconds for nodes to leave."""
+_PATIENCE: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str
+    blob: bytes
+    environment: dict[str, str]
+    shared: tuple[str, ...]
+    began: bool = False
+
+
+@dataclass(slots=True)
+class _Slot:
+    number: int
+    actor: Any = None
+    ready: bool = False
+    running: _Call | None = None
+    killing: bool = False
+    waiting: deque[_Call] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Node:
+    name: str
+    facts: dict[str, Any]
+    line: asyncio.StreamWriter
+    slots: list[_Slot]
+    joined: bool = False
+    why: str = ""
+    tasks: set[asyncio.Future[Any]] = field(default_factory=set)
+
+
+class Hub:
+    """Between the pool and Ray."""
+
+    def __init__(self, pool: asyncio.StreamWriter, path: tuple[str, ...]) -> None:
+        self._pool, self._path = pool, path
+        self._nodes: dict[str, _Node] = {}
+        self._shared: dict[str, Any] = {}
+        self._dismissed: set[str] = set()
+        self._changed = asyncio.Event()
+
+    # -- what the pool wants ----------------------------------------------------------------------------------------
+
+    async def obey(self, reader: asyncio.StreamReader) -> None:
+        """Until the pool has no more to say."""
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                match await words_from(reader):
+                    case ("run", call, node, slot, blob, environment, shared):
+                        self._run(node, slot, _Call(call, blob, environment, shared))
+                    case ("revoke", call):
+                        self._revoke(call)
+                    case ("kill", call):
+                        self._kill(call)
+                    case ("dismiss", node):
+                        self._dismissed.add(node)
+                        self._leave(node)
+                    case ("share", name, blob):
+                        self._shared[name] = ray.put(blob)
+                    case ("unshare", name):
+                        self._unshare(name)
+                    case ("close",):
+                        return
+
+    def _run(self, name: str, number: int, call: _Call) -> None:
+        node = self._nodes.get(name)
+        if node is None or not node.joined:
+            self._end(call, "lost", f"there is no node {name}")
+        else:
+            node.slots[number].waiting.append(call)
+            self._next(node, node.slots[number])
+
+    def _revoke(self, call: str) -> None:
+        for _, slot in self._slots():
+            for one in [one for one in slot.waiting if one.id == call]:
+                slot.waiting.remove(one)
+                self._end(one, "revoked")
+
+    def _kill(self, call: str) -> None:
+        self._revoke(call)
+        for _, slot in self._slots():
+            if slot.running is not None and slot.running.id == call and not slot.killing:
+                slot.killing = True
+                ray.kill(slot.actor)
+
+    def _unshare(self, name: str) -> None:
+        self._shared.pop(name, None)
+        for _, slot in self._slots():
+            slot.actor.forget.remote(name)
+
+    def _leave(self, node: str) -> None:
+        if node in self._nodes:
+            self._nodes[node].line.write(b"leave\n")
+
+    async def close(self) -> None:
+        """Have all nodes leave."""
+        for node in self._nodes:
+            self._leave(node)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVING):
+                while self._nodes:
+                    self._changed.clear()
+                    await self._changed.wait()
+        await self._pool.drain()
+
+    # -- slots ------------------------------------------------------------------------------------------------------
+
+    def _slots(self) -> list[tuple[_Node, _Slot]]:
+        return [(node, slot) for node in self._nodes.values() for slot in node.slots]
+
+    async def _start(self, node: _Node, slot: _Slot) -> None:
+        """A process for a slot. Ray waits with it until the node's resource is there."""
+        pinned = {"num_cpus": 0, "resources": {resource_of(node.name): 0.001}, "max_restarts": 0}
+        slot.ready = False
+        slot.actor = ray.remote(Slot).options(max_task_retries=0, **pinned).remote(self._path)
+        try:
+            await slot.actor.ready.remote()
+        except RayError as error:
+            self._broken(node, slot, error)
+            return
+        slot.ready = True
+        if not node.joined and all(one.ready for one in node.slots):
+            node.joined = True
+            self._tell("joined", *(node.facts[name] for name in ("node", "slots", "python", "address")))
+        self._next(node, slot)
+
+    def _next(self, node: _Node, slot: _Slot) -> None:
+        if slot.ready and slot.running is None and slot.waiting:
+            slot.running = slot.waiting.popleft()
+            self._do(node, self._carry(node, slot, slot.running))
+
+    async def _carry(self, node: _Node, slot: _Slot, call: _Call) -> None:
+        try:
+            shared = {name: [self._shared[name]] for name in call.shared if name in self._shared}
+            told = slot.actor.carry.options(num_returns="streaming").remote(call.blob, call.environment, shared)
+            async for one in told:
+                what, *words = await one
+                call.began = True
+                if what == "done":
+                    self._end(call, "done", "", words[0])
+                    break  # at once: a kill that comes while the stream is brought to its end is too late
+                if what == "broken":
+                    self._end(call, "broken", words[0])
+                    break
+                self._tell("call", call.id, what, *words)
+        except RayActorError as error:
+            if not slot.killing:
+                self._broken(node, slot, error)
+                return
+            self._end(call, "killed")
+            for one in slot.waiting:
+                self._end(one, "revoked")
+            slot.waiting.clear()
+        except RayError as error:
+            self._end(call, "broken", f"Ray could not run it: {error}")
+        slot.running = None
+        if slot.killing:  # also when it had come to its end by then: the actor is dead
+            slot.killing = False
+            self._do(node, self._start(node, slot))
+        else:
+            self._next(node, slot)
+
+    def _broken(self, node: _Node, slot: _Slot, error: RayError) -> None:
+        """The node goes, and says so by the end of its line: only then is it certain that nothing runs there."""
+        node.why = node.why or f"the process of its slot {slot.number} died: {str(error).splitlines()[0]}"
+        self._leave(node.name)
+
+    def _do(self, node: _Node, what: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(what)
+        node.tasks.add(task)
+        task.add_done_callback(node.tasks.discard)
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    async def hold_line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A node's line, for as long as it holds."""
+        watch_over(writer.get_extra_info("socket"))
+        node = None
+        with suppress(OSError, ValueError, KeyError):
+            facts = json.loads(await reader.readline())
+            slots = [_Slot(number) for number in range(facts["slots"])]
+            node = self._nodes[facts["node"]] = _Node(facts["node"], facts, writer, slots)
+            if node.name in self._dismissed:
+                self._leave(node.name)
+            for slot in slots:
+                self._do(node, self._start(node, slot))
+            while word := await reader.readline():
+                node.why = node.why or json.loads(word)["why"]
+        if node is not None:
+            self._lost(node)
+        writer.close()
+
+    def _lost(self, node: _Node) -> None:
+        for task in node.tasks:
+            task.cancel()
+        del self._nodes[node.name]
+        why = node.why or "its host is gone, or was told to go"
+        for slot in node.slots:
+            for call in (slot.running, *slot.waiting):
+                if call is not None:
+                    self._end(call, "lost", why)
+            if slot.actor is not None:
+                ray.kill(slot.actor)
+        if node.joined:
+            self._tell("left", node.name, why)
+        self._changed.set()
+
+    def _end(self, call: _Call, ending: str, detail: str = "", result: bytes = b"") -> None:
+        self._tell("ended", call.id, ending, result, detail, call.began)
+
+    def _tell(self, *words: Any) -> None:
+        self._pool.write(frame(*words))
+
+
+async def serve(told: dict[str, Any]) -> None:
+    """Until the pool's process has ended, or wants it."""
+    over = told_to_end(told["pool"])
+    if over.is_set():
+        return
+    directory, port = short_directory(), _free_port(told["host"])
+    store = [] if told["object_store"] is None else [f"--object-store-memory={told['object_store']}"]
+    session = Session(
+        ray_command(
+            *("start", "--head", "--block", f"--port={port}", f"--node-ip-address={told['host']}", "--num-cpus=0"),
+            *("--num-gpus=0", "--include-dashboard=false", "--no-monitor", f"--temp-dir={directory}"),
+            *("--disable-usage-stats", *store),
+        ),
+        os.environ,
+        directory,
+    )
+    try:
+        await _until_it_listens(session, told["host"], port)
+        head = f"{told['host']}:{port}"
+        ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=told["host"])
+        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=told["pipe"]))
+        hub = Hub(writer, tuple(told["path"]))
+        security = encryption(Credentials(**told["credentials"]), server=True)
+        server = await asyncio.start_server(hub.hold_line, told["host"], 0, ssl=security)
+        writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
+        waits = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(hub.obey(reader))]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if not over.is_set():
+            await hub.close()
+    finally:
+        session.end()
+    os._exit(0)  # the driver's own threads have nothing left to do
+
+
+async def _until_it_listens(session: Session, host: str, port: int) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while True:
+            if session.ended:
+                raise RuntimeError(f"Ray's head did not start: {session.last_words()}")
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(host, port)
+                writer.close()
+                break
+            await asyncio.sleep(0.05)
+        # The head is there when its own node is: only then can a driver join.
+        while "--block" not in session.last_words():
+            if session.ended:
+                raise RuntimeError(f"Ray's head did not start: {session.last_words()}")
+            await asyncio.sleep(0.05)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    asyncio.run(serve(json.loads(os.environ.pop(HUB))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""The Ray engine: the pool's side of it, which hands on what it is told. `ray_words` has the picture.
+
+Between machines, Ray's own traffic is guarded by a token and is not encrypted: it belongs into a network of its own.
+The lines of the nodes are encrypted, with certificates made for the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict
+from typing import IO, Any, Final
+
+from windlass.pool.engines.protocol import Call, EngineError, Listener, NodeFacts, Outcome
+from windlass.pool.transport.process_session import program
+from windlass.pool.transport.tls import Credentials, make_credentials
+from windlass.workloads.protocol import Join
+
+from .messages import HUB, NODE, NodeOrder, frame, ray_environment, words_from
+
+log = logging.getLogger(__name__)
+
+_STARTING: Final = 120.0
+"""Seconds within which Ray's head must be there; it takes 6 on a machine that is not busy."""
+_LEAVING: Final = 20.0
+
+
+class RayEngine:
+    """Carries calls by Ray."""
+
+    def __init__(
+        self, *, host: str = "127.0.0.1", python: str = sys.executable, object_store: int | None = None
+    ) -> None:
+        """``host``: the address of this machine that nodes reach. ``python``: the interpreter on the nodes.
+        ``object_store``: bytes that each node keeps for shared data and large results; None: what Ray thinks right,
+        which is a third of the memory."""
+        self._host, self._python, self._object_store = host, python, object_store
+        self._listener: Listener | None = None
+        self._node_credentials: Credentials | None = None
+        self._head = ""
+        self._token = secrets.token_hex(32)
+        self._line = ("", 0)
+        self._process: asyncio.subprocess.Process | None = None
+        self._errors: IO[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._hearing: asyncio.Future[None] | None = None
+        self._nodes: set[str] = set()
+        self._calls: dict[str, bool] = {}
+        """Whether each call that has not ended has begun."""
+
+    async def start(self, listener: Listener) -> None:
+        self._listener = listener
+        mine, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
+        ours, theirs = socket.socketpair()
+        told = {
+            "pool": os.getpid(),
+            "host": self._host,
+            "pipe": theirs.fileno(),
+            "path": sys.path,
+            "object_store": self._object_store,
+            "credentials": asdict(mine),
+        }
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the engine
+        self._process = await asyncio.create_subprocess_exec(
+            *program(sys.executable, "windlass.pool.engines.ray.driver"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=self._errors,
+            stderr=self._errors,
+            env={**ray_environment(self._token, tuple(sys.path)), HUB: json.dumps(told)},
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
+        )
+        theirs.close()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        try:
+            async with asyncio.timeout(_STARTING):
+                _, self._head, line = await words_from(reader)
+                self._line = (line[0], line[1])
+        except (asyncio.IncompleteReadError, TimeoutError) as error:
+            words = self._last_words()
+            await self.close()
+            raise EngineError(f"Ray did not start: {words}") from error
+        self._hearing = asyncio.ensure_future(self._hear(reader))
+
+    async def close(self) -> None:
+        with suppress(EngineError, OSError):
+            self._say("close")
+        if self._process is not None:
+            try:
+                async with asyncio.timeout(_LEAVING):
+                    await self._process.wait()
+            except TimeoutError:
+                self._process.kill()  # its guard ends the rest
+                await self._process.wait()
+        if self._hearing is not None:
+            await self._hearing
+        if self._writer is not None:
+            self._writer.close()
+        if self._errors is not None:
+            self._errors.close()
+
+    # -- the contract -----------------------------------------------------------------------------------------------
+
+    def join(self, node: str, slots: int) -> Join:
+        if self._node_credentials is None or not self._head:
+            raise EngineError("the engine has not been started; call start() first")
+        order = NodeOrder(
+            node,
+            slots,
+            self._head,
+            self._line,
+            self._token,
+            tuple(sys.path),
+            self._object_store,
+            self._node_credentials,
+        )
+        return Join(program(self._python, "windlass.pool.engines.ray.node"), {NODE: order.text()})
+
+    def share(self, name: str, blob: bytes) -> None:
+        self._say("share", name, blob)
+
+    def unshare(self, name: str) -> None:
+        self._say("unshare", name)
+
+    def run(self, call: Call) -> None:
+        if self._hearing is None or self._hearing.done():
+            ended = Outcome("lost", detail="the engine is closed")
+            asyncio.get_running_loop().call_soon(self._told.ended, call.id, ended)
+            return
+        self._calls[call.id] = False
+        self._say("run", call.id, call.node, call.slot, call.blob, dict(call.environment), call.shared)
+
+    def revoke(self, call: str) -> None:
+        if call in self._calls:
+            self._say("revoke", call)
+
+    def kill(self, call: str) -> None:
+        if call in self._calls:
+            self._say("kill", call)
+
+    def dismiss(self, node: str) -> None:
+        self._say("dismiss", node)
+
+    # -- how it goes ------------------------------------------------------------------------------------------------
+
+    @property
+    def _told(self) -> Listener:
+        if self._listener is None:
+            raise EngineError("the engine has not been started; call start() first")
+        return self._listener
+
+    def _say(self, *words: Any) -> None:
+        if self._writer is None:
+            raise EngineError("the engine has not been started; call start() first")
+        if not self._writer.is_closing():
+            self._writer.write(frame(*words))
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        """What the hub says, until it is gone; then everything is lost."""
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                words = await words_from(reader)
+                try:
+                    self._heard(*words)
+                except Exception:  # a listener that fails must not make us deaf
+                    log.exception("what the Ray engine had to tell was not taken well")
+        why = "the engine's hub has ended"
+        for call in list(self._calls):
+            self._told.ended(call, Outcome("lost", detail=why, began=self._calls.pop(call)))
+        for node in sorted(self._nodes):
+            self._told.left(node, why)
+        self._nodes.clear()
+
+    def _heard(self, kind: str, *words: Any) -> None:
+        match kind:
+            case "joined":
+                self._nodes.add(words[0])
+                self._told.joined(NodeFacts(*words))
+            case "left":
+                self._nodes.discard(words[0])
+                self._told.left(*words)
+            case "ended":
+                call, ending, result, detail, began = words
+                if self._calls.pop(call, None) is not None:
+                    self._told.ended(call, Outcome(ending, result, detail, began))
+            case "call":
+                self._heard_of(*words)
+
+    def _heard_of(self, call: str, what: str, *words: Any) -> None:
+        match what:
+            case "began":
+                self._calls[call] = True
+                self._told.began(call)
+            case "said":
+                self._told.said(call, *words)
+            case "yielded":
+                self._told.yielded(call, *words)
+
+    def _last_words(self) -> str:
+        if self._errors is None or self._errors.closed:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read().decode("utf-8", "replace").strip()[-2000:]

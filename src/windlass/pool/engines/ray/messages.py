@@ -1,0 +1,111 @@
+"""What the processes of the Ray engine say to each other.
+
+    pool ── pipe ──► hub: Ray's head, and the driver of its actors ──► an actor for each slot
+                      ▲
+                      └──────── line ◄── node      the sign that it lives, and the order to leave
+
+The pool's own process does not load Ray, so its program may have a Ray of its own, and several pools do not meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from windlass.pool.transport.shared_memory import memory_file
+from windlass.pool.transport.tls import Credentials
+
+NODE: Final = "WINDLASS_RAY_NODE"
+"""In the environment of a node: which node it is, and how it gets to the hub, as JSON."""
+HUB: Final = "WINDLASS_RAY_HUB"
+"""In the environment of the hub: where to listen, and for whom, as JSON."""
+_SIZE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrder:
+    """What a node is told by its environment."""
+
+    node: str
+    slots: int
+    head: str
+    """Address of Ray's head."""
+    line: tuple[str, int]
+    token: str
+    path: tuple[str, ...]
+    """Where the pool's program finds its modules; a node on the same machine finds them there too."""
+    object_store: int | None
+    credentials: Credentials
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> NodeOrder:
+        data = json.loads(text)
+        data |= {"path": tuple(data["path"]), "line": tuple(data["line"])}
+        data["credentials"] = Credentials(**data["credentials"])
+        return cls(**data)
+
+
+def resource_of(node: str) -> str:
+    """What only this node has: an actor that needs some of it runs there."""
+    return f"windlass-{node}"
+
+
+def ray_environment(token: str, path: tuple[str, ...]) -> Mapping[str, str]:
+    """For every process of the cluster. Without a token, whoever reaches a port of Ray's could run code."""
+    return {
+        **os.environ,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "PYTHONPATH": os.pathsep.join((*path, os.environ.get("PYTHONPATH", ""))).strip(os.pathsep),
+    }
+
+
+def encryption(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
+    """Both sides show a certificate of the pool's own authority. Names are not looked at: machines have many."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=credentials.authority)
+    handle = memory_file(((credentials.certificate + credentials.key).encode(),))
+    try:
+        context.load_cert_chain(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
+    return context
+
+
+def watch_over(connection: socket.socket) -> None:
+    """Have the kernel notice within half a minute that the other machine has gone silent."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 10),
+        (socket.TCP_KEEPINTVL, 5),
+        (socket.TCP_KEEPCNT, 4),
+        (socket.TCP_USER_TIMEOUT, 30_000),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def frame(*words: Any) -> bytes:
+    """Words between the pool and its hub: plain values and bytes, nothing of the user's but as bytes."""
+    text = pickle.dumps(words, protocol=pickle.HIGHEST_PROTOCOL)
+    return len(text).to_bytes(_SIZE, "little") + text
+
+
+async def words_from(reader: asyncio.StreamReader) -> tuple[Any, ...]:
+    """``asyncio.IncompleteReadError`` when the other side is gone."""
+    size = int.from_bytes(await reader.readexactly(_SIZE), "little")
+    words: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))
+    return words

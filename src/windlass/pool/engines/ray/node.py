@@ -1,0 +1,92 @@
+"""The program that a host runs to become a node of a pool on Ray: Ray's own processes, and a line to the pool.
+
+    WINDLASS_RAY_NODE='{"node": ..., ...}' python -m windlass.pool.engines.ray.node
+
+It leaves when it is told to (SIGTERM, or by the line), when the line breaks, and when Ray ends: with all of Ray's
+processes on this host. Killed, its guard sees to that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import select
+import signal
+import socket
+import ssl
+import sys
+import sysconfig
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from windlass.pool.transport.process_session import Session
+
+from .messages import NODE, NodeOrder, encryption, ray_environment, resource_of, watch_over
+
+_PATIENCE: Final = 60.0
+_LOOK: Final = 0.5
+"""Seconds between two looks whether Ray still runs."""
+
+
+def ray_command(*arguments: str) -> list[str]:
+    """Ray's own program, of this very Python."""
+    return [sys.executable, str(Path(sysconfig.get_path("scripts"), "ray")), *arguments]
+
+
+def short_directory() -> str:
+    """Where Ray makes its sockets, whose names must be short."""
+    return tempfile.mkdtemp(prefix="wl-", dir="/tmp")
+
+
+def stay(order: NodeOrder, line: ssl.SSLSocket, session: Session) -> None:
+    """Until it is time to leave."""
+    hello = {"node": order.node, "slots": order.slots, "python": platform.python_version()}
+    line.sendall(json.dumps({**hello, "address": line.getsockname()[0]}).encode() + b"\n")
+    line.setblocking(False)
+    while not session.ended:
+        if select.select([line], [], [], _LOOK)[0]:
+            with suppress(ssl.SSLWantReadError):  # it was about the encryption
+                line.recv(1)
+                return  # the one thing the pool ever says is that we shall leave; and it is gone if it says nothing
+    line.setblocking(True)
+    line.sendall(json.dumps({"why": f"Ray has ended on it: {session.last_words()}"}).encode() + b"\n")
+
+
+def main() -> int:
+    text = os.environ.pop(NODE, None)
+    if text is None:
+        sys.stderr.write(f"windlass: {NODE} is not set; a node is started by what a pool's engine gives as its join\n")
+        return 2
+    order = NodeOrder.of(text)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    directory = short_directory()
+    store = [] if order.object_store is None else [f"--object-store-memory={order.object_store}"]
+    with socket.create_connection(order.line, timeout=_PATIENCE) as plain:
+        watch_over(plain)
+        address = plain.getsockname()[0]
+        session = Session(
+            ray_command(
+                *("start", "--block", f"--address={order.head}", f"--node-ip-address={address}", "--num-cpus=0"),
+                *("--num-gpus=0", f"--resources={json.dumps({resource_of(order.node): 1})}"),
+                *(f"--temp-dir={directory}", "--disable-usage-stats", *store),
+            ),
+            ray_environment(order.token, order.path),
+            directory,
+        )
+        try:
+            with encryption(order.credentials, server=False).wrap_socket(plain) as line:
+                line.settimeout(_PATIENCE)
+                stay(order, line, session)
+        except OSError:
+            return 1  # the pool is gone
+        finally:
+            session.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

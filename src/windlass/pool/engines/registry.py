@@ -1,0 +1,48 @@
+"""Engines by name."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+from windlass.pool.errors import BadPool, PoolError
+
+from .protocol import Engine
+
+
+class MissingExtra(PoolError, ImportError):
+    """Something must be installed first; the text has the command."""
+
+
+def need(module: str, extra: str) -> None:
+    """``MissingExtra`` unless a module is installed."""
+    if importlib.util.find_spec(module) is None:
+        raise MissingExtra(f"{module} is not installed, and this pool needs it: pip install windlass[{extra}]")
+
+
+def engine_of(given: str | Engine) -> Callable[[], Engine]:
+    """What makes the engine; a name that cannot be had is told at once."""
+    if not isinstance(given, str):
+        if not isinstance(given, Engine):
+            raise BadPool(f"engine must be 'dask' or 'ray', is {type(given).__name__}")
+        return lambda: given
+    need("cloudpickle", "pool")
+    if given == "dask":
+        need("distributed", "pool")
+        return _dask
+    if given == "ray":
+        need("ray", "pool-ray")
+        return _ray
+    raise BadPool(f"engine must be 'dask' or 'ray', is {given!r}")
+
+
+def _dask() -> Engine:
+    from windlass.pool.engines.dask.engine import DaskEngine
+
+    return DaskEngine()
+
+
+def _ray() -> Engine:
+    from windlass.pool.engines.ray.engine import RayEngine
+
+    return RayEngine()

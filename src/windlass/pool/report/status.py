@@ -1,0 +1,229 @@
+"""What a pool tells about itself: its status, and why a node, a task or a group is as it is.
+
+Made of the controller's own chronicle and journal, like ``windlass status`` and ``windlass why``, so the words are the
+same. On the pool's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windlass.control.record.costs import charged
+from windlass.control.report.current import Picture, pictured
+from windlass.control.report.history import Life, launches_for, life_of, wait_of
+from windlass.core.model.lifecycle import COSTLY, State
+from windlass.core.model.reasons import Code, nearest_names, plural, seconds
+from windlass.core.model.snapshot import Demand
+from windlass.pool.errors import PoolError
+from windlass.pool.runtime import Hub
+from windlass.pool.scheduler.nodes import PoolNode
+
+LOOKED_BACK = 1000
+"""Records that are looked through for names like the one that is not known."""
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """One node, or one on its way."""
+
+    name: str
+    number: int | None
+    """In the order in which nodes joined; None: it has not."""
+    group: str
+    state: str
+    since: float
+    """Seconds."""
+    slots: int
+    tasks: int
+    done: int
+    why: str
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """All of a pool at one instant. Prints as a page; ``to_dict`` is plain data."""
+
+    nodes: tuple[NodeStatus, ...]
+    waiting: int
+    running: int
+    done: int
+    slots: int
+    """Of nodes that take work."""
+    rule: tuple[str, ...]
+    """What the rule says, one line for each group that it steers."""
+    last_change: str
+    dollars_per_hour: float
+    dollars: float
+    """Spent so far."""
+    troubles: tuple[str, ...] = ()
+
+    def count(self, *states: str) -> int:
+        """Nodes in these states."""
+        return sum(node.state in states for node in self.nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(_page(self))
+
+
+def _page(status: PoolStatus) -> Iterator[str]:
+    yield f"{summary(status)}"
+    yield from (f"  rule: {line}" for line in status.rule)
+    if status.last_change:
+        yield f"  last change: {status.last_change}"
+    yield from (f"  ! {trouble}" for trouble in status.troubles)
+    for node in status.nodes:
+        number = "  -" if node.number is None else f"{node.number:>3}"
+        yield f"{number}  {node.name}  {node.state}, {plural(node.tasks, 'task')} now, {node.done} done: {node.why}"
+
+
+def summary(status: PoolStatus) -> str:
+    """One line: nodes by state, tasks by state, money if there is any in it."""
+    states = [f"{status.count(state)} {state}" for state in State if status.count(state)]
+    cost = f", ${status.dollars_per_hour:.2f}/h, ${status.dollars:.4f} so far" if status.dollars_per_hour else ""
+    nodes = ", ".join(states) or "none"
+    tasks = f"{status.waiting} waiting, {status.running} running, {status.done} done"
+    return f"nodes: {nodes}; tasks: {tasks}{cost}"
+
+
+def status_of(hub: Hub) -> PoolStatus:
+    """The status of now."""
+    picture = _picture(hub)
+    chronicle, now = picture.chronicle, picture.now
+    joined: dict[str, list[PoolNode]] = {}
+    for node in hub.book.nodes.values():
+        joined.setdefault(node.slice_id, []).append(node)
+    nodes = []
+    for record in sorted(chronicle.book.slices.values(), key=lambda one: _order(one.id)):
+        mine = joined.get(record.id, [])
+        code, why = picture.stay(record)
+        tasks = sum(node.tasks() for node in mine)
+        if code == Code.BUSY:  # the last plan's word; the book knows what runs at this very moment
+            why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
+        nodes.append(
+            NodeStatus(
+                record.id,
+                min((node.number for node in mine), default=None),
+                record.group,
+                str(record.state),
+                max(0.0, now - record.since),
+                sum(len(node.slots) for node in mine),
+                tasks,
+                sum(node.done for node in mine),
+                why,
+            )
+        )
+    accounts = charged(chronicle.account, chronicle.book, chronicle.stay, now)
+    return PoolStatus(
+        nodes=tuple(nodes),
+        waiting=len(hub.book.waiting) + sum(len(c.tasks) for n in hub.book.nodes.values() for c in n.behind()),
+        running=sum(node.tasks() for node in hub.book.nodes.values()),
+        done=hub.book.done,
+        slots=sum(len(node.slots) for node in hub.book.open_nodes),
+        rule=tuple(f"{name}: {one.action}: {one.reason}" for name, one in sorted(hub.decisions.items())),
+        last_change=hub.last_change,
+        dollars_per_hour=sum(r.price for r in chronicle.book.slices.values() if r.state in COSTLY) / 1e9,
+        dollars=sum(account.dollars() for account in accounts.values()),
+        troubles=tuple(
+            [f"{name}: {text}" for name, text in sorted(chronicle.sighted.trouble.items())]
+            + list(hub.book.refused.values())
+        ),
+    )
+
+
+def _order(name: str) -> tuple[str, int]:
+    group, _, number = name.rpartition("-")
+    return group, int(number) if number.isdecimal() else 0
+
+
+def _picture(hub: Hub) -> Picture:
+    controller = hub.service.controller
+    return pictured(controller.chronicle, hub.shape.settings, hub.now())
+
+
+def why(hub: Hub, name: str | int | None = None) -> str:
+    """Why something is as it is."""
+    if name is None:
+        return "\n".join(_why_pool(hub))
+    picture = _picture(hub)
+    wanted = _slice_named(hub, name)
+    life = life_of(hub.journal, wanted)
+    if life is not None:
+        return "\n".join(_why_node(hub, picture, wanted, life))
+    if str(name) in hub.decisions:
+        return "\n".join(_why_pool(hub, str(name)))
+    demand = picture.chronicle.sighted.demand.get(str(name))
+    tasks = hub.book.waiting.names()
+    if demand is None and str(name) not in tasks and wait_of(hub.journal, str(name)) is None:
+        known = {*picture.chronicle.book.slices, *tasks, *hub.decisions}
+        past = hub.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
+        near = nearest_names(str(name), known | {one.subject for one in past})
+        hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
+        raise PoolError(f"there is no node, task or group {name}{hint}")
+    return "\n".join(_why_task(hub, picture, str(name), demand))
+
+
+def _slice_named(hub: Hub, name: str | int) -> str:
+    """The slice of a node, by its number, its own name or that of its slice."""
+    for node in hub.book.nodes.values():
+        if str(name) in (str(node.number), node.id):
+            return node.slice_id
+    return str(name)
+
+
+def _why_pool(hub: Hub, only: str | None = None) -> Iterator[str]:
+    for name, decision in sorted(hub.decisions.items()):
+        if only in (None, name):
+            limits = hub.shape.limits[name]
+            yield f"{name}: {decision.action}, {plural(decision.nodes, 'node')} wanted: {decision.reason}"
+            yield f"  min {limits.min}, max {limits.max}"
+    if hub.last_change:
+        yield f"last change: {hub.last_change}"
+
+
+def _why_node(hub: Hub, picture: Picture, name: str, life: Life) -> Iterator[str]:
+    now = picture.now
+    yield f"{name}: {life.last.state}"
+    yield f"  started for {life.last.started_for.code}: {life.last.started_for.why}"
+    for step in life.steps:
+        yield f"  {_clock(step.at)}  {step.state}: {step.reason.why}"
+    record = picture.chronicle.book.slices.get(name)
+    if record is not None:
+        code, text = picture.stay(record)
+        yield f"  now: {f'{code}: ' if code else ''}{text}"
+        decision = hub.decisions.get(record.group)
+        if decision is not None and record.state == State.READY:
+            yield f"  the pool: {decision.action}: {decision.reason}"
+    if life.certified is not None:
+        at, fence = life.certified
+        yield f"  {_clock(at)}  acknowledged empty under fence {fence}"
+    if life.forgotten is not None:
+        yield f"  confirmed gone {seconds(max(0, now - life.forgotten))} ago"
+
+
+def _why_task(hub: Hub, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
+    running = [task for node in hub.book.nodes.values() for call in node.running() for task in call.tasks]
+    mine = [task for task in running if hub.book.waiting.name_of(task.kind) == name]
+    waiting = 0 if demand is None else demand.count
+    yield f"{name}: {waiting} waiting, {len(mine)} running"
+    if demand is not None:
+        for part in picture.parts(demand):
+            yield f"  {plural(part.count, 'task')}{f' {part.code}' if part.code else ''}: {part.why}"
+            for group, reason in sorted(part.waiting.groups.items()) if part.waiting is not None else ():
+                yield f"    {group}: {reason.code}: {reason.why}"
+    wait = wait_of(hub.journal, name)
+    if wait is None:
+        yield "  none of them ever waited for a node"
+    else:
+        for record in launches_for(hub.journal, name, wait):
+            data: Any = record.data
+            yield f"  {_clock(record.at)}  launched {plural(data['count'], 'slice')} of {record.subject}: {data['why']}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

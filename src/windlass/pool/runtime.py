@@ -1,0 +1,284 @@
+"""The hub of a pool: engine, workload, controller and journal on one event loop.
+
+Everything that is asked of it is asked on that loop. `pool` gives it a thread of its own; tests run it on virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, count
+from operator import attrgetter
+
+from windlass._gc_pause import uncollected
+from windlass.control.controller import Pass
+from windlass.control.reconcile.operator_orders import Order, give
+from windlass.control.report.events import lines
+from windlass.control.service import Service
+from windlass.control.settings import Leadership
+from windlass.control.state.fleet import Luck
+from windlass.core.model.lifecycle import IN_FLIGHT, State
+from windlass.core.model.reasons import plural
+from windlass.journal import Journal
+from windlass.pool.client.options import PROVIDER, Shape
+from windlass.pool.client.submission import Piece, Prepared
+from windlass.pool.engines.protocol import Engine
+from windlass.pool.scaling.policy import PoolSteering
+from windlass.pool.scaling.rule import Decision
+from windlass.pool.scaling.workload import PoolWorkload
+from windlass.pool.scheduler.gangs import Gang
+from windlass.pool.scheduler.task_book import Book
+from windlass.pool.scheduler.tasks import Said, Task, Ticket
+from windlass.providers.protocol import Provider, ProviderError
+
+from .errors import NoNodes, PoolClosed
+
+RETENTION = 86400.0
+"""Seconds for which the journal keeps what happened: a busy pool writes several times a second."""
+GIVE_UP = 3
+"""Launches in a row that came to nothing, with no node at work, after which what waits is told so."""
+ON_RECORD = 15.0
+"""Seconds for the controller to see every node gone when the pool is closed."""
+LEASE = 30.0
+"""Seconds: nobody else leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
+
+
+class Hub:
+    """Runs one pool."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        engine: Engine,
+        provider: Provider,
+        journal: Journal,
+        *,
+        now: Callable[[], float],
+        steady: Callable[[], float],
+        environment: Mapping[str, str] | None = None,
+        said: Said = lambda _task, _stream, _line: None,
+        passed: Callable[[Pass], None] = lambda _: None,
+        told: Callable[[str], None] = lambda _: None,
+        holder: str = "pool",
+        last_words: Callable[[str], str] = lambda _slice: "",
+    ) -> None:
+        """``last_words`` gives what a slice that is lost said last, where somebody knows."""
+        self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
+        self.now = now
+        self.steering = PoolSteering(shape)
+        self._passed, self._last_words = passed, last_words
+        self._words = ""
+        self._numbers, self._gangs = count(1), count(1)
+        self.workload = PoolWorkload(
+            engine,
+            [sold.group for sold in shape.settings.groups],
+            environment=environment,
+            now=now,
+            said=said,
+            limit=shape.result_limit,
+            over=self._over,
+        )
+        self.service = Service(
+            shape.settings,
+            {PROVIDER: provider},
+            self.workload,
+            journal,
+            leadership=Leadership(holder, LEASE),
+            retention=RETENTION,
+            now=now,
+            steady=steady,
+            passed=self._watch,
+            told=lambda text: None if text.startswith("leading as") else told(text),  # it always does
+            steer=self.steering,
+        )
+        self._running: asyncio.Task[None] | None = None
+        self._outstanding: set[Task] = set()
+        self.last_change = ""
+        """What was last started, drained or lost, and why."""
+        self._shares: dict[str, int] = {}
+
+    @property
+    def book(self) -> Book:
+        return self.workload.book
+
+    async def start(self) -> None:
+        """Bring up the engine and the controller; nodes come by and by."""
+        await self.workload.start()
+        self._running = asyncio.create_task(self.service.run())
+
+    async def close(self, *, on_record: bool = False) -> None:
+        """End everything: what is not over fails, nodes end, the engine ends. ``on_record``: nodes are drained and
+        ended by the controller, so that its journal tells their end; else they are just ended, which is quicker."""
+        self.book.close()
+        self.book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
+        if on_record:
+            await self._let_go()
+        self.service.stop()
+        if self._running is not None:
+            await self._running
+        await self.engine.close()
+        await self._end_nodes()
+        await self.provider.close()
+
+    async def _let_go(self) -> None:
+        """Have the controller end every node, and wait until it has seen them gone."""
+        closed = tuple(replace(sold, group=replace(sold.group, min=0)) for sold in self.shape.settings.groups)
+        shape = replace(self.shape, settings=replace(self.shape.settings, groups=closed), limits={}, desired={})
+        for name in self.service.controller.chronicle.book.slices:
+            give(self.journal, Order("drain", name, "the program, which closes the pool,"), self.now())
+        await self.reshape(shape)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ON_RECORD):
+                while self.service.leading and self.service.controller.chronicle.book.slices:
+                    await asyncio.sleep(0.05)
+
+    async def _end_nodes(self) -> None:
+        """Nothing runs on them any more: the engine has ended."""
+        epoch = self.service.controller.leading.epoch
+        with suppress(ProviderError):
+            for _ in range(3):
+                left = await self.provider.list()
+                if not left:
+                    return
+                ending = (self.provider.terminate(one.slice_id, epoch) for one in left)
+                await asyncio.gather(*ending, return_exceptions=True)
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[Task]:
+        """Tasks that run once, in any order."""
+        self._share(prepared)
+        now, each = self.now(), iter(tickets)
+        with uncollected(len(tickets)):
+            tasks = [
+                Task(number, piece.kind, arguments, ticket, now, piece.shared)
+                for piece in prepared.pieces
+                # The arguments first: they end, and so take no ticket and no number that is for the next piece.
+                for arguments, ticket, number in zip(piece.arguments, each, self._numbers, strict=False)
+            ]
+            self._outstanding.update(tasks)
+            self.book.submit(tasks)
+        return tasks
+
+    def submit_gang(self, prepared: Prepared, tickets: Sequence[Ticket], *, spread: bool) -> list[Task]:
+        """One piece, run by as many members as there are tickets."""
+        (piece,) = prepared.pieces
+        self._share(prepared, len(tickets))
+        gang = Gang(f"{piece.kind.name}-gang-{next(self._gangs)}", spread, self.now())
+        for rank, ticket in enumerate(tickets):
+            member = self._task(piece, ticket)
+            member.gang, member.rank = gang, rank
+            gang.members.append(member)
+        self.book.submit_gang(gang)
+        return gang.members
+
+    def submit_everywhere(self, prepared: Prepared, tickets: Callable[[int], Sequence[Ticket]]) -> list[Task]:
+        """One piece, run once on every node that takes work; ``tickets`` is given their number."""
+        (piece,) = prepared.pieces
+        nodes = sorted(self.book.open_nodes, key=lambda node: node.number)
+        tasks = []
+        self._share(prepared, len(nodes))
+        for rank, (node, ticket) in enumerate(zip(nodes, tickets(len(nodes)), strict=True)):
+            task = self._task(piece, ticket)
+            task.node, task.rank = node.id, rank
+            tasks.append(task)
+        self.book.submit_pinned(tasks)
+        return tasks
+
+    def _task(self, piece: Piece, ticket: Ticket) -> Task:
+        (arguments,) = piece.arguments
+        task = Task(next(self._numbers), piece.kind, arguments, ticket, self.now(), piece.shared)
+        self._outstanding.add(task)
+        return task
+
+    def cancel(self, tasks: Sequence[Task]) -> int:
+        return self.book.cancel(tasks)
+
+    def all_tasks(self) -> list[Task]:
+        """Every task that is not over."""
+        return sorted(self._outstanding, key=lambda task: task.number)
+
+    @property
+    def outstanding(self) -> int:
+        """Tasks that are not over."""
+        return len(self._outstanding)
+
+    def _over(self, tasks: Collection[Task]) -> None:
+        """Tasks are over: what only they needed is shared no more."""
+        self._outstanding.difference_update(tasks)
+        for name in chain.from_iterable(map(attrgetter("shared"), tasks)):
+            self._shares[name] -= 1
+            if not self._shares[name]:
+                del self._shares[name]
+                self.engine.unshare(name)
+
+    def _share(self, prepared: Prepared, times: int = 1) -> None:
+        """``times``: how often each of its tasks is run."""
+        for name, blob in prepared.shares.items():
+            if name not in self._shares:
+                self.engine.share(name, blob)
+        for piece in prepared.pieces:
+            for name in piece.shared:
+                self._shares[name] = self._shares.get(name, 0) + len(piece.arguments) * times
+
+    # -- size ---------------------------------------------------------------------------------------------------------
+
+    async def reshape(self, shape: Shape) -> None:
+        """Other limits from now on."""
+        self.shape = shape
+        self.steering.reshape(shape)
+        self.workload.regroup([sold.group for sold in shape.settings.groups])
+        await self.service.reconfigure(shape.settings, {PROVIDER: self.provider}, self.workload)
+
+    @property
+    def coming(self) -> int:
+        """Nodes that are on their way."""
+        records = self.service.controller.chronicle.book.slices.values()
+        return sum(record.state in IN_FLIGHT for record in records)
+
+    @property
+    def decisions(self) -> Mapping[str, Decision]:
+        return self.steering.decisions
+
+    # -- trouble ------------------------------------------------------------------------------------------------------
+
+    def _watch(self, done: Pass) -> None:
+        self._passed(done)
+        for text in changes_of(done):
+            self.last_change = text
+        for move in done.fold.moves:
+            if move.target in (State.LOST, State.INIT_FAILED):
+                self._words = self._last_words(move.slice_id) or self._words
+        if not self.book.nodes and len(self.book.waiting) and (why := self._hopeless()):
+            self.book.cancel(list(self.book.waiting.tasks()), lambda _: NoNodes(why))
+
+    def _hopeless(self) -> str:
+        """Why no node will come, if that is so."""
+        book = self.service.controller.chronicle.book
+        bad: list[Luck] = []
+        for sold in self.shape.settings.groups:
+            luck = book.luck.get(sold.group.name, Luck())
+            after = [one for one in luck.failures if luck.succeeded_at is None or one.at > luck.succeeded_at]
+            if len(after) < GIVE_UP:
+                return ""
+            bad.append(luck)
+        refusals = list(self.book.refused.values())
+        last = refusals[-1] if refusals else bad[-1].last_error
+        words = f". Its last words: {self._words}" if self._words and not refusals else ""
+        return f"{plural(GIVE_UP, 'node')} in a row came to nothing, and none is at work: {last}{words}"
+
+
+TOLD = frozenset({"launch", "slice", "trouble", "refused"})
+"""Kinds of journal entries that have a line; the first steps of a life have none, they are told by the launch."""
+QUIET_STATES = (" requesting: ", " booting: ", " initializing: ", " terminating: ")
+
+
+def changes_of(done: Pass) -> list[str]:
+    """What a pass changed, in lines for people."""
+    return [
+        line.text
+        for line in lines(done.entries)
+        if line.kind in TOLD and (line.alarm or not any(state in line.text for state in QUIET_STATES))
+    ]

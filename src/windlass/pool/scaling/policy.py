@@ -1,0 +1,109 @@
+"""The pool's rule as steering of the controller: when it says that nodes should go, the groups' own rules let them go.
+
+Growing needs no steering: what waits is demand, and the planner buys for it in the same pass, calls back what is on its
+way out first, and counts what boots. Shrinking does: the planner would release by its rules at any time, the pool's
+rule says when, and down to how many. So the release rules of a group are in force only while the rule says so, with its
+number as the floor; and the head, the node that has been there longest, is protected while others live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from windlass.control.observe.validation import Viewed
+from windlass.control.reconcile.pool_settings import Steered
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import Book
+from windlass.core.capacity.node_room import fits_empty
+from windlass.core.model.lifecycle import ENDING, OFFERING
+from windlass.core.model.snapshot import Demand, Group, LowUtilization, ScaleDown
+from windlass.pool.client.options import Shape
+from windlass.pool.scheduler.tasks import SLOTS
+from windlass.workloads.protocol import WorkloadView
+
+from .rule import LITTLE, SPARE, Decision, Limits, Memory, Pressure, decide
+
+
+class PoolSteering:
+    """Steers the groups of one pool, and remembers what the rule must remember."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._memories: dict[str, Memory] = {}
+        self.decisions: dict[str, Decision] = {}
+        """What the rule said last, by group."""
+        self.reshape(shape)
+        self._last: Steered | None = None
+
+    def reshape(self, shape: Shape) -> None:
+        """Other limits from now on; the size to begin with is wanted again."""
+        self._limits: Mapping[str, Limits] = shape.limits
+        self._floors = dict(shape.desired)
+
+    def __call__(self, settings: Settings, work: Viewed | None, book: Book, now: float) -> Steered:
+        """As the controller calls it, once a pass."""
+        if work is None:
+            return self._last or Steered(settings)
+        view = work.view
+        head = head_of(view, book)
+        groups = [
+            replace(sold, group=self._steered(sold.group, view, book, head, now))
+            if sold.group.name in self._limits
+            else sold
+            for sold in settings.groups
+        ]
+        dues = [one.due for one in self.decisions.values() if one.due is not None]
+        steered = Settings(tuple(groups), settings.cluster, settings.policy)
+        self._last = Steered(settings if steered == settings else steered, min(dues, default=None))
+        return self._last
+
+    def _steered(self, group: Group, view: WorkloadView, book: Book, head: str | None, now: float) -> Group:
+        limits = self._limits[group.name]
+        pressure = pressure_of(group, view, book)
+        decision = decide(pressure, self._memories.get(group.name, Memory()), now, limits)
+        self._memories[group.name], self.decisions[group.name] = decision.memory, decision
+        if decision.action in ("shrink", "idle"):
+            self._floors[group.name] = limits.min
+        floor = self._floors[group.name]
+        protected = group.protected | ({head} if head is not None else frozenset())
+        match decision.action:
+            case "idle":
+                return replace(
+                    group, min=floor, scale_down=ScaleDown(idle_timeout=limits.idle_timeout), protected=protected
+                )
+            case "shrink":
+                rule = LowUtilization(Fraction(LITTLE, 100), SPARE)
+                return replace(
+                    group, min=decision.nodes, scale_down=ScaleDown(low_utilization=rule), protected=protected
+                )
+            case _:
+                return replace(group, min=floor, scale_down=ScaleDown(), protected=protected)
+
+
+def pressure_of(group: Group, view: WorkloadView, book: Book) -> Pressure:
+    """The pressure on one group: what waits that it could hold, and what its nodes do."""
+    slices = {name for name, record in book.slices.items() if record.group == group.name}
+    offering = sum(book.slices[name].state in OFFERING for name in slices)
+    running = sum(dict(node.used).get(SLOTS, 0) for node in view.nodes if node.slice_id in slices)
+    return Pressure(
+        queued=sum(demand.count for demand in view.demands if could_hold(group, demand)),
+        running=-(-running // 1000),
+        slots=max(1, dict(group.resources).get(SLOTS, 0) // 1000) * group.hosts,
+        nodes=offering,
+    )
+
+
+def could_hold(group: Group, demand: Demand) -> bool:
+    """Whether tasks of a demand could run on nodes of a group."""
+    labels = group.node_labels()
+    return all(condition.holds(labels) for condition in demand.where) and all(
+        fits_empty(group.resources, bundle.needs) for bundle in demand.bundles
+    )
+
+
+def head_of(view: WorkloadView, book: Book) -> str | None:
+    """The slice of the node that joined first of those that are there, while others live: it goes after them. A pool
+    shows its nodes in the order in which they joined."""
+    living = [record for record in book.slices.values() if record.state not in ENDING]
+    return view.nodes[0].slice_id if view.nodes and len(living) > 1 else None

@@ -1,0 +1,100 @@
+"""The elastic pool as a workload: its book in the words of the contract.
+
+What waits, runs and is fenced is in the book, on the same event loop as the controller, so every look and every
+acknowledgement is true at its very instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from windlass.core.model.snapshot import Group
+from windlass.pool.engines.protocol import Engine
+from windlass.pool.scheduler.task_book import PYTHON, Book
+from windlass.pool.scheduler.tasks import SLOTS, Over, Said
+from windlass.pool.transport.serialization import LIMIT
+from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
+
+
+class PoolWorkload:
+    """Runs the tasks of one pool. Made on its event loop; ``start`` first."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        groups: Iterable[Group] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.time,
+        said: Said = lambda _task, _stream, _line: None,
+        python: str = PYTHON,
+        limit: int = LIMIT,
+        over: Over = lambda _tasks: None,
+    ) -> None:
+        """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
+        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are told."""
+        self._engine, self._environment = engine, dict(environment or {})
+        self._news = asyncio.Event()
+        self._group_of: dict[str, str] = {}
+        self.regroup(groups)
+        self.book = Book(
+            engine,
+            lambda slice_id: self._groups.get(self._group_of.get(slice_id, "")),
+            now=now,
+            later=asyncio.get_running_loop().call_later,
+            changed=self._news.set,
+            said=said,
+            python=python,
+            limit=limit,
+            over=over,
+        )
+
+    async def start(self) -> None:
+        await self._engine.start(self.book)
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """From now on nodes join as members of these groups; nodes that have joined stay as they are."""
+        self._groups = {group.name: group for group in groups}
+
+    # -- the contract -------------------------------------------------------------------------------------------------
+
+    async def observe(self) -> WorkloadView:
+        self._news.clear()
+        return self.book.view()
+
+    async def changed(self) -> None:
+        await self._news.wait()
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:
+        known = self._groups.get(group)
+        if known is None:
+            raise WorkloadError(f"host {host} of slice {slice_id} cannot join: the pool has no group {group}")
+        self._group_of[slice_id] = group
+        join = self._engine.join(f"{slice_id}/{host}", slots_of(known))
+        return Join(join.command, {**self._environment, **join.environment})
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        self.book.cordon(slice_id, epoch)
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        self.book.uncordon(slice_id, epoch)
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:  # noqa: ARG002
+        if evict:
+            self.book.evict(slice_id)
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        self.book.forget(slice_ids)
+        for slice_id in slice_ids:
+            self._group_of.pop(slice_id, None)
+
+    async def close(self) -> None:
+        """Place nothing any more; the engine is closed by whoever made it."""
+        self.book.close()
+
+
+def slots_of(group: Group) -> int:
+    """Calls that a node of a group runs at once."""
+    return dict(group.resources).get(SLOTS, 0) // 1000

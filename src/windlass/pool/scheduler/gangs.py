@@ -1,0 +1,159 @@
+"""Gangs: tasks that start all at once or not at all, know their rank and their head, and end as one.
+
+Members are placed together on free slots, ranks in the order of the nodes, so that neighbours in rank are neighbours in
+place. A gang that loses a member starts again as a whole, within one budget of retries: its members wait for each
+other, so those that are left could only hang. One whose member raises is ended as a whole for the same reason.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from windlass.core.capacity.node_room import Taken
+from windlass.pool.transport.serialization import ItemResult
+
+from .nodes import PoolNode, Slot
+from .tasks import Kind, NodeLost, Over, Placed, Task, TaskError
+
+FIRST_PORT: Final = 29500
+"""Where torch puts its meeting point by default; a gang on another machine takes one of the thousand from there on."""
+
+
+class GangFailed(TaskError):
+    """Another member of the gang came to nothing, and so this one was ended."""
+
+
+@dataclass(eq=False, slots=True)
+class Gang:
+    """One of them. Member number 0 is on the head."""
+
+    name: str
+    spread: bool
+    """Whether each must be on a node of its own."""
+    since: float
+    members: list[Task] = field(default_factory=list)
+    used: int = 0
+    """Of its retries."""
+    calls: dict[str, Placed] = field(default_factory=dict)
+    """Of the members, as long as they have not ended."""
+    results: dict[int, ItemResult] = field(default_factory=dict)
+    """Of the members that have come to an end, by rank."""
+    trouble: str = ""
+    """What went wrong first."""
+
+    @property
+    def kind(self) -> Kind:
+        return self.members[0].kind
+
+    @property
+    def number(self) -> int:
+        return self.members[0].number
+
+    def forget_run(self) -> None:
+        """As if it had never started."""
+        self.results, self.trouble = {}, ""
+
+
+Place = tuple[PoolNode, Slot, Taken]
+
+
+def places_for(gang: Gang, nodes: Iterable[PoolNode]) -> list[Place] | None:
+    """A free slot with room for each member, in rank order, and the room taken; None, and nothing is taken."""
+    found: list[Place] = []
+    for node in nodes:
+        if not node.accepts(gang.kind) or any(node.id in member.lost_on for member in gang.members):
+            continue
+        for slot in node.free_slots():
+            if len(found) == len(gang.members) or (taken := node.room.take(gang.kind.needs)) is None:
+                break
+            found.append((node, slot, taken))
+            if gang.spread:
+                break
+    if len(found) == len(gang.members):
+        return found
+    for node, _, taken in found:
+        node.room.give(taken)
+    return None
+
+
+def fits_when_empty(gang: Gang, nodes: Iterable[PoolNode]) -> bool:
+    """Whether the nodes that are there could hold it if nothing ran on them: then it is worth waiting for them."""
+    places = 0
+    for node in nodes:
+        if node.accepts(gang.kind):
+            total = dict(node.group.resources)
+            by_room = min(total[name] // amount for name, amount in gang.kind.needs if amount)
+            places += min(1 if gang.spread else by_room, len(node.slots))
+    return places >= len(gang.members)
+
+
+def environments(gang: Gang, places: list[Place]) -> list[dict[str, str]]:
+    """What each member is told, in the names that torch and its kin read, and in ours."""
+    head = places[0][0].facts.address
+    size, port = str(len(places)), str(_port(head, gang.number))
+    on_node: dict[str, int] = {}
+    for node, _, _ in places:
+        on_node[node.id] = on_node.get(node.id, 0) + 1
+    order = list(on_node)
+    local: dict[str, int] = {}
+    told = []
+    for rank, (node, _, _) in enumerate(places):
+        local_rank = local.get(node.id, 0)
+        local[node.id] = local_rank + 1
+        told.append(
+            {
+                "RANK": str(rank),
+                "WORLD_SIZE": size,
+                "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": str(on_node[node.id]),
+                "NODE_RANK": str(order.index(node.id)),
+                "MASTER_ADDR": head,
+                "MASTER_PORT": port,
+                "WINDLASS_RANK": str(rank),
+                "WINDLASS_WORLD_SIZE": size,
+                "WINDLASS_HEAD": head,
+                "WINDLASS_GANG": gang.name,
+            }
+        )
+    return told
+
+
+def _port(address: str, number: int) -> int:
+    """A port on the head: one that is free, where the head is this machine."""
+    with suppress(OSError), socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+    return FIRST_PORT + number % 1000
+
+
+def ended(gang: Gang, over: Over) -> list[Task]:
+    """Every member has come to an end: tell all of them, or give them back to be started again."""
+    kind, results = gang.kind, gang.results
+    doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)
+    if doomed is None and gang.trouble:
+        raised = any(not result.good for result in results.values())
+        budget = (kind.retries or 0) if raised else kind.budget
+        if gang.used < budget:
+            gang.used += 1
+            gang.forget_run()
+            return gang.members
+        if not raised:
+            tries = f"after {gang.used + 1} starts" if gang.used else "and may not be started again"
+            doomed = NodeLost(f"gang {gang.name} lost a member {tries}: {gang.trouble}")
+    for member in gang.members:
+        member.state = "over"
+    over(gang.members)
+    for member in gang.members:
+        result = results.get(member.rank)
+        if doomed is not None:
+            member.ticket.failed(doomed)
+        elif result is not None:
+            member.ticket.ended(result)
+        else:
+            member.ticket.failed(GangFailed(f"rank {member.rank} of {gang.name} was ended: {gang.trouble}"))
+    return []

@@ -1,0 +1,89 @@
+"""The nodes of the pool: which calls each slot has, and what room is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from windlass.core.capacity.node_room import NodeRoom, fits_empty
+from windlass.core.model.conditions import untolerated
+from windlass.core.model.snapshot import Amounts, Group
+from windlass.pool.engines.protocol import NodeFacts
+from windlass.workloads.protocol import WorkNode
+
+from .tasks import Kind, Placed, Task
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One process. ``calls[0]`` has it; one more may wait behind it."""
+
+    number: int
+    calls: list[Placed] = field(default_factory=list)
+
+
+def accepts(group: Group, kind: Kind) -> bool:
+    """Whether an empty node of a group could run a task: the very checks by which the planner buys it."""
+    labels = group.node_labels()
+    return (
+        fits_empty(group.resources, kind.needs)
+        and all(condition.holds(labels) for condition in kind.where)
+        and not any(taint.effect != "PreferNoSchedule" for taint in untolerated(group.taints, ()))
+    )
+
+
+class PoolNode:
+    """One host of the pool that has joined."""
+
+    def __init__(self, number: int, slice_id: str, group: Group, facts: NodeFacts, now: float) -> None:
+        self.number, self.slice_id, self.group, self.facts = number, slice_id, group, facts
+        self.room = NodeRoom(group.resources)
+        self.slots = [Slot(one) for one in range(facts.slots)]
+        self.idle_since: float | None = now
+        self.joined_at = now
+        self.leaving = False
+        """Whether a call was lost with it: it is as good as gone."""
+        self.done = 0
+        """Tasks that came to an end here."""
+        self.pinned: list[Task] = []
+        """Tasks that may run nowhere else."""
+        self._accepts: dict[Kind, bool] = {}
+
+    @property
+    def id(self) -> str:
+        return self.facts.node
+
+    @property
+    def accelerated(self) -> int:
+        """Accelerators that it has: what needs none goes elsewhere first."""
+        return sum(amount for name, amount in self.group.resources if name in ("gpu", "tpu"))
+
+    def accepts(self, kind: Kind) -> bool:
+        if kind not in self._accepts:
+            self._accepts[kind] = accepts(self.group, kind)
+        return self._accepts[kind]
+
+    def free_slots(self) -> Iterator[Slot]:
+        return (slot for slot in self.slots if not slot.calls)
+
+    def calls(self) -> list[Placed]:
+        return [call for slot in self.slots for call in slot.calls]
+
+    def running(self) -> list[Placed]:
+        """The calls that have a slot, begun or about to."""
+        return [slot.calls[0] for slot in self.slots if slot.calls]
+
+    def behind(self) -> list[Placed]:
+        """The calls that wait behind another."""
+        return [call for slot in self.slots for call in slot.calls[1:]]
+
+    def tasks(self) -> int:
+        return sum(len(call.tasks) for call in self.running())
+
+    def used(self) -> Amounts:
+        return self.room.used()
+
+    def shown(self) -> WorkNode:
+        return WorkNode(
+            self.id, self.slice_id, self.used(), self.tasks(), self.idle_since, self.group.node_labels(), healthy=True
+        )

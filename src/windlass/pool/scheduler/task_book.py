@@ -1,0 +1,428 @@
+"""The task book: every task, every node and slot, and what is placed where.
+
+The book itself chooses: a task goes to a free slot of a node with room for it (`rooms`), in the order in which tasks
+came, on the node with the lowest number, so that the others can become empty and go. Short tasks travel in batches
+(`pace`), and one batch may wait behind another on a slot. So what runs where is known exactly, and a fence is exact: on
+a cordoned node nothing is placed, what has not begun there is taken back, and what the engine still has is counted.
+
+All of it happens on the pool's event loop: submissions, what the engine tells (it is a `Listener`), and the fences.
+Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+from windlass._gc_pause import uncollected
+from windlass.core.capacity.node_room import Taken
+from windlass.core.model.snapshot import Group
+from windlass.pool.engines.protocol import Call, Engine, NodeFacts, Outcome
+from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, unpack_results
+from windlass.workloads.protocol import Acknowledgement, WorkloadView
+
+from .drain_fences import Fence
+from .gangs import Gang, ended
+from .nodes import PoolNode, Slot
+from .placement import Placer
+from .tasks import NodeLost, Over, Placed, QueueTimeout, Said, Task, TaskBroken, TaskCancelled, TaskError, TaskTimeout
+from .waiting import Waiting
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Do something after so many seconds, such as ``loop.call_later``."""
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _cancelled(task: Task) -> TaskError:
+    return TaskCancelled(f"{task.label} was cancelled")
+
+
+class Book:
+    """Knows every task and places it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        groups: Callable[[str], Group | None],
+        *,
+        now: Callable[[], float],
+        later: Later,
+        changed: Callable[[], None] = lambda: None,
+        said: Said = lambda _task, _stream, _line: None,
+        python: str = PYTHON,
+        limit: int = LIMIT,
+        over: Over = lambda _tasks: None,
+    ) -> None:
+        """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
+        ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over."""
+        self.engine, self._groups, self._now, self._later = engine, groups, now, later
+        self._changed, self._said, self._python, self._limit = changed, said, python, limit
+        self._over = over
+        self.nodes: dict[str, PoolNode] = {}
+        self.waiting = Waiting()
+        self.refused: dict[str, str] = {}
+        """Nodes that were sent away, and why."""
+        self.done = 0
+        """Runs that came to an end."""
+        self._fences: dict[str, Fence] = {}
+        self._forgotten: set[str] = set()
+        self._calls: dict[str, Placed] = {}
+        self._placer = Placer(self.waiting, self._send, self._revoke)
+        self._joined = self._called = 0
+        self._closed = False
+
+    # -- what is asked of it ------------------------------------------------------------------------------------------
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """New tasks, all to be run once and in any order."""
+        self.waiting.extend(tasks)
+        self._expire_later(tasks)
+        self._move_on()
+
+    def submit_gang(self, gang: Gang) -> None:
+        """Tasks that start together."""
+        self.waiting.add_gang(gang)
+        self._expire_later(gang.members)
+        self._move_on()
+
+    def submit_pinned(self, tasks: Sequence[Task]) -> None:
+        """Tasks that each name their node, which must be there."""
+        for task in tasks:
+            assert task.node is not None
+            self.nodes[task.node].pinned.append(task)
+        self._move_on()
+
+    def cancel(self, tasks: Iterable[Task], error: Callable[[Task], TaskError] = _cancelled) -> int:
+        """End tasks wherever they are; how many there were to end. Running ones are killed with their slot's process;
+        others that travelled with them are run again, and it does not count against them."""
+        doomed = {task for task in tasks if task.state != "over" and task.doomed is None}
+        for task in doomed:
+            task.doomed = error(task)
+        gangs: set[Gang] = {task.gang for task in doomed if task.gang is not None}
+        waiting = [task for task in doomed if task.state == "waiting" and task.gang is None]
+        self.waiting.remove(waiting)
+        for task in waiting:
+            if task.node is not None:
+                self.nodes[task.node].pinned.remove(task)
+            self._doomed(task)
+        for gang in gangs:
+            self._doom_gang(gang)
+        for call in list(self._calls.values()):
+            if call.tasks[0].gang is None and not doomed.isdisjoint(call.tasks):
+                self._kill(call)
+        self._move_on()
+        return len(doomed)
+
+    def close(self) -> None:
+        """Place nothing any more."""
+        self._closed = True
+
+    # -- fences -------------------------------------------------------------------------------------------------------
+
+    def cordon(self, slice_id: str, epoch: int) -> None:
+        fence = self._fences.setdefault(slice_id, Fence())
+        fence.raise_to(epoch)
+        if fence.up:
+            for node in self._nodes_of(slice_id):
+                for call in node.calls():
+                    if call.began_at is None:
+                        self._revoke(call)
+        self._move_on()
+
+    def uncordon(self, slice_id: str, epoch: int) -> None:
+        self._fences.setdefault(slice_id, Fence()).lift(epoch)
+        self._move_on()
+
+    def evict(self, slice_id: str) -> None:
+        """End what runs behind a fence; it waits again, and it does not count against it."""
+        if self._is_cordoned(slice_id):
+            for node in self._nodes_of(slice_id):
+                for call in node.calls():
+                    self._kill(call)
+
+    def forget(self, slice_ids: Sequence[str]) -> None:
+        """Nodes of these slices are dead, also those that still show."""
+        for slice_id in slice_ids:
+            self._forgotten.add(slice_id)
+            self._fences.pop(slice_id, None)
+            for node in self._nodes_of(slice_id):
+                self.engine.dismiss(node.id)
+        self._move_on()
+
+    def _is_cordoned(self, slice_id: str) -> bool:
+        fence = self._fences.get(slice_id)
+        return fence is not None and fence.up
+
+    def _nodes_of(self, slice_id: str) -> list[PoolNode]:
+        return [node for node in self.nodes.values() if node.slice_id == slice_id]
+
+    def view(self) -> WorkloadView:
+        """All of it at this instant."""
+        behind = [task for node in self.nodes.values() for call in node.behind() for task in call.tasks]
+        shown = [node.shown() for node in self.nodes.values() if node.slice_id not in self._forgotten]
+        words = [
+            Acknowledgement(
+                name, fence.cordon, sum(len(call.tasks) for node in self._nodes_of(name) for call in node.calls())
+            )
+            for name, fence in self._fences.items()
+            if fence.up
+        ]
+        return WorkloadView(self.waiting.demands(behind), (), tuple(shown), tuple(words))
+
+    @property
+    def open_nodes(self) -> list[PoolNode]:
+        """Nodes that take work, those without accelerators first, then by number."""
+        found = [node for node in self.nodes.values() if self._takes_work(node)]
+        return sorted(found, key=lambda node: (node.accelerated, node.number))
+
+    def _takes_work(self, node: PoolNode) -> bool:
+        return not (node.leaving or node.slice_id in self._forgotten or self._is_cordoned(node.slice_id))
+
+    # -- what the engine tells ----------------------------------------------------------------------------------------
+
+    def joined(self, facts: NodeFacts) -> None:
+        slice_id = facts.node.rpartition("/")[0]
+        group = self._groups(slice_id)
+        refusal = self._refusal(facts, group)
+        if slice_id in self._forgotten or group is None or refusal:
+            if refusal:
+                self.refused[facts.node] = refusal
+            self.engine.dismiss(facts.node)
+        else:
+            self.nodes[facts.node] = PoolNode(self._joined, slice_id, group, facts, self._now())
+            self._joined += 1
+        self._move_on()
+
+    def _refusal(self, facts: NodeFacts, group: Group | None) -> str:
+        minor = ".".join(facts.python.split(".")[:2])
+        if minor != self._python:
+            return (
+                f"node {facts.node} runs Python {minor} and this program Python {self._python}: functions cannot be "
+                f"sent between the two. Start its nodes with Python {self._python}"
+            )
+        return f"node {facts.node} belongs to no group of the pool" if group is None else ""
+
+    def left(self, node: str, why: str) -> None:
+        gone = self.nodes.pop(node, None)
+        for task in gone.pinned if gone is not None else ():
+            self._fail(task, NodeLost(f"{task.label} was to run on {node} alone, and it left: {why}"))
+        self._move_on()
+
+    def began(self, call: str) -> None:
+        placed = self._calls[call]
+        placed.began_at = self._now()
+        for task in placed.tasks:
+            if not task.begun:
+                task.begun = True
+                task.ticket.began()
+        if placed.kind.timeout is not None:
+            self._later(placed.kind.timeout, lambda: self._overrun(placed))
+
+    def said(self, call: str, item: int, stream: Literal["stdout", "stderr"], line: str) -> None:
+        self._said(self._calls[call].tasks[item], stream, line)
+
+    def yielded(self, call: str, item: int, blob: bytes) -> None:
+        self._calls[call].tasks[item].ticket.yielded(blob)
+
+    def ended(self, call: str, outcome: Outcome) -> None:
+        placed = self._calls.pop(call)
+        self._leave_slot(placed)
+        if outcome.ending == "lost" and placed.node in self.nodes:
+            self.nodes[placed.node].leaving = True  # its ``left`` follows: nothing goes there meanwhile
+        gang: Gang | None = placed.tasks[0].gang
+        if gang is not None:
+            self._gang_member_ended(gang, placed, outcome)
+        elif outcome.ending == "done":
+            with uncollected(len(placed.tasks)):
+                self._done(placed, outcome)
+        else:
+            for task in reversed(placed.tasks):
+                self._undone(task, placed, outcome)
+        self._move_on()
+
+    def _leave_slot(self, placed: Placed) -> None:
+        node = self.nodes.get(placed.node)
+        if node is None:
+            return
+        slot = node.slots[placed.slot]
+        slot.calls.remove(placed)
+        if placed.taken is None:
+            return  # it waited behind another
+        following = slot.calls[0] if slot.calls else None
+        if following is not None:
+            following.taken = placed.taken
+        else:
+            node.room.give(placed.taken)
+        if not node.running():
+            node.idle_since = self._now()
+
+    # -- what becomes of tasks ----------------------------------------------------------------------------------------
+
+    def _done(self, placed: Placed, outcome: Outcome) -> None:
+        results = unpack_results(outcome.result)
+        self._placer.pace(placed.kind).learn(results.seconds, len(results))
+        self._count_done(placed, len(results))
+        over: list[tuple[Task, Told]] = []
+        for task, told in zip(placed.tasks, results.told, strict=True):
+            if task.doomed is not None:
+                self._fail(task, task.doomed)
+            elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
+                task.used += 1
+                self._wait_again(task)
+            else:
+                task.state = "over"
+                over.append((task, told))
+        self._over([task for task, _ in over])
+        for task, told in over:
+            task.ticket.ended(told)
+
+    def _count_done(self, placed: Placed, count: int) -> None:
+        self.done += count
+        if placed.node in self.nodes:
+            self.nodes[placed.node].done += count
+
+    def _undone(self, task: Task, placed: Placed, outcome: Outcome) -> None:
+        """A run that gave no result: again, or that was it."""
+        if task.doomed is not None:
+            self._fail(task, task.doomed)
+        elif outcome.ending == "broken" and len(placed.tasks) == 1:
+            self._fail(task, TaskBroken(f"{task.label} on {placed.node}: {outcome.detail}"))
+        elif outcome.ending == "broken":
+            task.alone = True
+            self._wait_again(task)
+        elif outcome.ending == "lost" and outcome.began:
+            task.lost_on |= {placed.node}
+            task.alone = True
+            task.used += 1
+            if task.used > task.kind.budget:
+                self._fail(
+                    task,
+                    NodeLost(
+                        f"{task.label} was started {task.used} times and lost its node each time, the last time "
+                        f"{placed.node}: {outcome.detail}"
+                    ),
+                )
+            else:
+                self._wait_again(task)
+        else:
+            self._wait_again(task)
+
+    def _wait_again(self, task: Task) -> None:
+        task.state = "waiting"
+        if task.node is not None:
+            if task.node in self.nodes:
+                self.nodes[task.node].pinned.append(task)
+            else:
+                self._fail(task, NodeLost(f"{task.label} was to run on {task.node} alone, and it left"))
+        else:
+            self.waiting.add(task, first=True)
+
+    def _fail(self, task: Task, error: TaskError) -> None:
+        task.state = "over"
+        self._over((task,))
+        task.ticket.failed(error)
+
+    def _gang_member_ended(self, gang: Gang, placed: Placed, outcome: Outcome) -> None:
+        member = placed.tasks[0]
+        del gang.calls[placed.id]
+        if outcome.ending == "done":
+            (result,) = unpack_results(outcome.result)
+            gang.results[member.rank] = result
+            self._count_done(placed, 1)
+            trouble = "" if result.good else f"rank {member.rank} on {placed.node} failed"
+        else:
+            member.lost_on |= {placed.node} if outcome.ending == "lost" else frozenset()
+            trouble = f"rank {member.rank} on {placed.node}: {outcome.detail or outcome.ending}"
+        if trouble and not gang.trouble:
+            gang.trouble = trouble
+            for other in gang.calls.values():
+                self._kill(other)
+        if not gang.calls:
+            again = ended(gang, self._over)
+            if again:
+                for task in again:
+                    task.state = "waiting"
+                self.waiting.add_gang(gang, first=True)
+
+    def _doomed(self, task: Task) -> None:
+        assert task.doomed is not None
+        self._fail(task, task.doomed)
+
+    def _doom_gang(self, gang: Gang) -> None:
+        """All of it, for one of its members is to end."""
+        error = next(member.doomed for member in gang.members if member.doomed is not None)
+        waited = self.waiting.remove_gang(gang)
+        for member in gang.members:
+            member.doomed = error
+            if waited:
+                self._fail(member, error)
+        for call in list(gang.calls.values()):
+            self._kill(call)
+
+    def _revoke(self, call: Placed) -> None:
+        if not call.ending:
+            call.ending = True
+            self.engine.revoke(call.id)
+
+    def _kill(self, call: Placed) -> None:
+        call.ending = True
+        self.engine.kill(call.id)
+
+    def _overrun(self, call: Placed) -> None:
+        if call.id in self._calls:
+            limit = call.kind.timeout
+            self.cancel(
+                call.tasks, lambda task: TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s")
+            )
+
+    def _expire_later(self, tasks: Sequence[Task]) -> None:
+        timed: dict[float, list[Task]] = {}
+        for task in tasks:
+            if task.kind.queue_timeout is not None:
+                timed.setdefault(task.kind.queue_timeout, []).append(task)
+        for limit, some in timed.items():
+            self._later(limit, lambda some=some, limit=limit: self._expire(some, limit))  # type: ignore[misc]
+
+    def _expire(self, tasks: Sequence[Task], limit: float) -> None:
+        late = [task for task in tasks if not task.begun]
+        self.cancel(
+            late, lambda task: QueueTimeout(f"{task.label} had not begun after its queue_timeout of {limit:g} s")
+        )
+
+    # -- placing ------------------------------------------------------------------------------------------------------
+
+    def _move_on(self) -> None:
+        if not self._closed:
+            self._placer.place(self.open_nodes)
+        self._changed()
+
+    def _send(
+        self,
+        tasks: tuple[Task, ...],
+        node: PoolNode,
+        slot: Slot,
+        taken: Taken | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Placed:
+        self._called += 1
+        kind = tasks[0].kind
+        placed = Placed(f"c{self._called}", node.id, slot.number, tasks, taken=taken)
+        for task in tasks:
+            task.state = "placed"
+        slot.calls.append(placed)
+        self._calls[placed.id] = placed
+        node.idle_since = None
+        told = {
+            "WINDLASS_NODE": node.id,
+            "WINDLASS_NODE_RANK": str(node.number),
+            "WINDLASS_TASK": tasks[0].label,
+            **dict(kind.environment),
+            **(taken.environment() if taken is not None else {}),
+            **(environment or {}),
+        }
+        shared = {name: None for task in tasks for name in task.shared}
+        blob = pack_batch(kind.function, [task.arguments for task in tasks], limit=self._limit)
+        self.engine.run(Call(placed.id, node.id, slot.number, blob, told, tuple(shared)))
+        return placed

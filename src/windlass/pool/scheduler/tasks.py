@@ -1,0 +1,146 @@
+"""A task of the pool: what is to be run, what it may cost, and who wants to know what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from windlass.core.capacity.node_room import Taken
+from windlass.core.model.conditions import Condition
+from windlass.core.model.snapshot import Amounts
+from windlass.pool.transport.serialization import Arguments, Shared, Told
+
+SLOTS: Final = "slots"
+"""The resource of which every task takes one, and a node has as many as it runs at once."""
+
+LOST_RETRIES: Final = 3
+"""How often a task is run again that asked for no retries: for nodes that were lost only, never for its own errors."""
+
+
+class TaskError(Exception):
+    """The task came to nothing, and not by an exception of its own."""
+
+
+class NodeLost(TaskError):
+    """Its node went away under it, and its retries are used up."""
+
+
+class TaskTimeout(TaskError, TimeoutError):
+    """It ran for longer than its ``timeout``."""
+
+
+class QueueTimeout(TaskError, TimeoutError):
+    """It had not begun when its ``queue_timeout`` was over."""
+
+
+class TaskBroken(TaskError):
+    """It could not be run, or its result could not be brought back."""
+
+
+class TaskCancelled(TaskError):
+    """Somebody cancelled it."""
+
+
+class Ticket(Protocol):
+    """Whoever waits for a task. Told on the pool's own thread; exactly one of ``ended`` and ``failed`` comes."""
+
+    def began(self) -> None: ...
+
+    def ended(self, told: Told) -> None: ...
+
+    def failed(self, error: TaskError) -> None: ...
+
+    def yielded(self, blob: bytes) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What tasks have in common that may travel together. Compared by identity."""
+
+    name: str
+    """Of the function, for people; what waits is told under it."""
+    function: bytes | Shared
+    needs: Amounts
+    """Slots included."""
+    retries: int | None = None
+    """None: run again for lost nodes only, a few times."""
+    timeout: float | None = None
+    """Seconds that one run may take."""
+    queue_timeout: float | None = None
+    """Seconds that it may wait for its first run."""
+    streams: bool = False
+    """A generator: its values are told as they come."""
+    environment: tuple[tuple[str, str], ...] = ()
+    where: tuple[Condition, ...] = ()
+    """On the labels of the nodes that may run it."""
+
+    @property
+    def budget(self) -> int:
+        return LOST_RETRIES if self.retries is None else self.retries
+
+    @property
+    def batched(self) -> bool:
+        """Whether several may share a call: not those that are timed or streamed one by one."""
+        return self.timeout is None and not self.streams
+
+
+State = Literal["waiting", "placed", "over"]
+
+
+class Task:
+    """One of them. There may be many, so what most never have is kept on the class."""
+
+    state: State = "waiting"
+    used: int = 0
+    """Of its retries."""
+    lost_on: frozenset[str] = frozenset()
+    alone: bool = False
+    """It went down with others: from now on it runs by itself."""
+    begun: bool = False
+    doomed: TaskError | None = None
+    """It is to end with this, whatever comes of its run."""
+    gang: Any = None
+    """The `gangs.Gang` that it is a member of."""
+    rank: int = 0
+    """In its gang, or among the nodes."""
+    node: str | None = None
+    """The only node that may run it."""
+
+    def __init__(
+        self, number: int, kind: Kind, arguments: Arguments, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
+    ) -> None:
+        """``since``: when it was submitted. ``shared``: names of what it needs beside its arguments."""
+        self.number, self.kind, self.arguments = number, kind, arguments
+        self.ticket, self.since, self.shared = ticket, since, shared
+
+    @property
+    def label(self) -> str:
+        """Which one, for people."""
+        return f"{self.kind.name}#{self.number}"
+
+
+Over = Callable[[Collection[Task]], None]
+"""Told of tasks that are over."""
+
+Said = Callable[[Task, str, str], None]
+"""Told every line: the task, ``stdout`` or ``stderr``, the line."""
+
+
+@dataclass(eq=False, slots=True)
+class Placed:
+    """A call that was given to the engine and has not ended."""
+
+    id: str
+    node: str
+    slot: int
+    tasks: tuple[Task, ...]
+    began_at: float | None = None
+    taken: Taken | None = None
+    """Its room on the node; None: it waits there behind another call, whose room it will have."""
+    ending: bool = False
+    """Whether the engine was asked to take it back or to end it."""
+
+    @property
+    def kind(self) -> Kind:
+        return self.tasks[0].kind

@@ -1,0 +1,127 @@
+"""What waits: tasks kind by kind and gangs one by one, in the order in which they came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from windlass.core.model.conditions import Condition
+from windlass.core.model.snapshot import Amounts, Bundle, Demand
+from windlass.core.model.snapshot import Gang as GangShape
+from windlass.pool.transport.serialization import length_of
+
+from .gangs import Gang
+from .tasks import Kind, Task
+
+
+class Waiting:
+    """The tasks with no place to run yet."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Kind, deque[Task]] = {}
+        self.gangs: list[Gang] = []
+        self._names: dict[tuple[str, Amounts, tuple[Condition, ...]], str] = {}
+
+    def add(self, task: Task, *, first: bool = False) -> None:
+        """At the end of its line; ``first`` for one that has waited before."""
+        line = self._kinds.setdefault(task.kind, deque())
+        self.name_of(task.kind)
+        if first:
+            line.appendleft(task)
+        else:
+            line.append(task)
+
+    def extend(self, tasks: Iterable[Task]) -> None:
+        """Many, each at the end of its line."""
+        kind: Kind | None = None
+        line: deque[Task] = deque()
+        for task in tasks:
+            if task.kind is not kind:
+                kind = task.kind
+                line = self._kinds.setdefault(kind, deque())
+                self.name_of(kind)
+            line.append(task)
+
+    def add_gang(self, gang: Gang, *, first: bool = False) -> None:
+        self.gangs.insert(0 if first else len(self.gangs), gang)
+
+    def remove(self, tasks: Iterable[Task]) -> None:
+        """Take tasks out of their lines, wherever they stand."""
+        by_kind: dict[Kind, set[Task]] = {}
+        for task in tasks:
+            by_kind.setdefault(task.kind, set()).add(task)
+        for kind, some in by_kind.items():
+            left = deque(task for task in self._kinds.get(kind, ()) if task not in some)
+            if left:
+                self._kinds[kind] = left
+            else:
+                self._kinds.pop(kind, None)
+
+    def remove_gang(self, gang: Gang) -> bool:
+        if gang not in self.gangs:
+            return False
+        self.gangs.remove(gang)
+        return True
+
+    def lines(self) -> list[tuple[Kind, deque[Task]]]:
+        """Every line that is not empty, the one that formed first before the others."""
+        return list(self._kinds.items())
+
+    def take_batch(self, kind: Kind, most: int, bytes_: int) -> list[Task]:
+        """The first of a line, as many as may travel together: one that is to run alone does so."""
+        line = self._kinds[kind]
+        taken = [line.popleft()]
+        left = bytes_ - length_of(taken[0].arguments)
+        while line and len(taken) < most and not (taken[0].alone or line[0].alone):
+            left -= length_of(line[0].arguments)
+            if left < 0:
+                break
+            taken.append(line.popleft())
+        if not line:
+            del self._kinds[kind]
+        return taken
+
+    def count(self, kind: Kind) -> int:
+        return len(self._kinds.get(kind, ()))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values())) + sum(len(gang.members) for gang in self.gangs)
+
+    def tasks(self) -> Iterator[Task]:
+        for line in self._kinds.values():
+            yield from line
+        for gang in self.gangs:
+            yield from gang.members
+
+    def name_of(self, kind: Kind) -> str:
+        """The name of the demand that tasks of this kind are: that of the function, numbered where one function is
+        asked for with different needs."""
+        key = kind.name, kind.needs, kind.where
+        if key not in self._names:
+            alike = sum(name == kind.name for name, _, _ in self._names)
+            self._names[key] = f"{kind.name}/{alike + 1}" if alike else kind.name
+        return self._names[key]
+
+    def names(self) -> list[str]:
+        """The names of all demands that there have been."""
+        return sorted(self._names.values())
+
+    def demands(self, behind: Iterable[Task]) -> tuple[Demand, ...]:
+        """What waits in the words of the planner; ``behind``: tasks that wait on a slot behind others."""
+        found: dict[str, tuple[Kind, int, float]] = {}
+        lines = ((kind, len(line), line[0].since) for kind, line in self._kinds.items())
+        for kind, count, since in (*lines, *((task.kind, 1, task.since) for task in behind)):
+            name = self.name_of(kind)
+            _, before, earliest = found.get(name, (kind, 0, since))
+            found[name] = kind, before + count, min(earliest, since)
+        singles = [
+            Demand(name, (Bundle(kind.needs, count),), where=kind.where, since=since)
+            for name, (kind, count, since) in found.items()
+        ]
+        return (*singles, *map(_gang_demand, self.gangs))
+
+
+def _gang_demand(gang: Gang) -> Demand:
+    shape = GangShape.SPREAD if gang.spread else GangShape.ANY
+    bundle = Bundle(gang.kind.needs, len(gang.members))
+    return Demand(gang.name, (bundle,), gang=shape, where=gang.kind.where, since=gang.since)

@@ -1,0 +1,61 @@
+"""The temporary directory of a pool, and those that programs which were killed have left behind.
+
+A pool that is closed removes its own. One whose program was killed cannot: the next pool of the same user does it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from windlass.core.model.snapshot import Snapshot
+from windlass.pool.client.options import PROVIDER, Shape
+from windlass.providers.local.supervisor import Process
+from windlass.scenario.writer import write_scenario
+
+PREFIX = "windlass-pool-"
+OWNER = "owner.json"
+
+
+def own_directory(base: Path | None = None) -> Path:
+    """A new directory that says whose it is, after those of dead programs are gone."""
+    base = base or Path(tempfile.gettempdir())
+    sweep(base)
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    owner = Process.of(os.getpid())
+    if owner is not None:
+        (directory / OWNER).write_text(json.dumps(list(owner)), encoding="utf-8")
+    return directory
+
+
+def sweep(base: Path) -> list[Path]:
+    """Remove directories of this user's pools whose programs are gone; those that were removed."""
+    gone = []
+    for directory in base.glob(f"{PREFIX}*"):
+        with suppress(OSError, ValueError, TypeError):
+            mine = not directory.is_symlink() and directory.stat().st_uid == os.getuid()
+            if mine and not Process(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
+                shutil.rmtree(directory, ignore_errors=True)
+                gone.append(directory)
+    return gone
+
+
+FILE = "windlass.yaml"
+JOURNAL = "journal.db"
+
+
+def write_config(shape: Shape, directory: Path, nodes: Path) -> None:
+    """A configuration that names the pool's groups and its journal. JSON is YAML too."""
+    groups = tuple(sold.group for sold in shape.settings.groups)
+    written = write_scenario(Snapshot(groups, cluster=shape.settings.cluster))
+    config = {
+        **written,
+        "providers": {PROVIDER: {"type": "local", "directory": str(nodes)}},
+        "workload": {"type": "pool"},
+        "journal": {"location": str(directory / JOURNAL)},
+    }
+    (directory / FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

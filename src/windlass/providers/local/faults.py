@@ -1,0 +1,59 @@
+"""What a local provider does wrong on purpose: for demos, and for trying out what a refusal looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from windlass.providers.protocol import InsufficientCapacity, ProviderError, QuotaExceeded
+
+LocalFaultKind = Literal["stock-out", "quota", "fail", "hang", "slow-boot"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFault:
+    """One thing that goes wrong, for whom, how often and until when."""
+
+    kind: LocalFaultKind
+    groups: frozenset[str] | None = None
+    """None: every group."""
+    launches: int | None = None
+    """The first so many launches that it meets; None: all of them."""
+    until: float | None = None
+    """Seconds since the epoch, by the provider's clock; None: for good."""
+    seconds: float = 30.0
+    """``slow-boot``: so much later. The others do not read it."""
+
+
+class LocalFaults:
+    """The faults that are on, and how often each has struck."""
+
+    def __init__(self, faults: Sequence[LocalFault], now: Callable[[], float]) -> None:
+        self._faults = tuple(faults)
+        self._met = [0] * len(self._faults)
+        self._now = now
+
+    def strike(self, group: str) -> LocalFault | None:
+        """The fault that the next launch of a group meets, if any; counted as met."""
+        for index, fault in enumerate(self._faults):
+            meant = fault.groups is None or group in fault.groups
+            spent = fault.launches is not None and self._met[index] >= fault.launches
+            over = fault.until is not None and self._now() >= fault.until
+            if meant and not spent and not over:
+                self._met[index] += 1
+                return fault
+        return None
+
+
+def refusal_of(fault: LocalFault, group: str) -> ProviderError | None:
+    """The error that a fault is told with; None when it is not a refusal."""
+    match fault.kind:
+        case "stock-out":
+            return InsufficientCapacity(f"{group} is out of stock (a fault that was set)")
+        case "quota":
+            return QuotaExceeded(f"the quota for {group} is used up (a fault that was set)")
+        case "fail":
+            return ProviderError(f"the launch of {group} failed (a fault that was set)")
+        case "hang" | "slow-boot":
+            return None

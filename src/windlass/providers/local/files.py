@@ -1,0 +1,233 @@
+"""What a local provider keeps on disk: the record of each slice, the ids that have ended, and the highest epoch seen.
+
+    DIRECTORY/.lock                   held for the moment of a change
+    DIRECTORY/.epoch                  the highest fencing epoch seen
+    DIRECTORY/.ended/DAY/SLICE        empty: a slice of this name has ended on that day
+    DIRECTORY/SLICE/record.json       the order, as it was taken
+    DIRECTORY/SLICE/host-N/           where host N runs: stdout.log, stderr.log, lock, process.json
+
+A slice appears whole: its directory is made under another name and renamed. It vanishes whole in the same way. So
+there is no instant at which a crash leaves half a record. Names that begin with a dot are never slices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from windlass.providers.protocol import InvalidRequest, ProviderError, StaleEpoch
+
+from .supervisor import ENDED, LOCK, PROCESS, RECORD, Process, day_of, remember_end, take_lock, write_json
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+REMEMBERED: Final = 30 * 86400.0
+"""Seconds for which the id of an ended slice is kept. An order is repeated within minutes, while its answer is missing;
+or by a controller that was down and still has it in its journal, at the worst after a month of holidays. A thousand
+slices a day are then 30,000 empty files, and a day of them is forgotten at once."""
+
+
+class Garbage(Exception):
+    """A file that is there and says nothing; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A slice as its order was taken."""
+
+    slice_id: str
+    group: str
+    hosts: tuple[HostRecord, ...]
+    boot_delay: float
+    grace: float
+    tie_to: Process | None
+    ending: bool = False
+
+    @classmethod
+    def read(cls, directory: Path) -> Record:
+        """The record of a slice's directory. FileNotFoundError: it is not a slice; ``Garbage``: it says nothing."""
+        path = directory / RECORD
+        try:
+            data = json.loads(path.read_bytes())
+            record = cls(
+                slice_id=_text(data["slice_id"]),
+                group=_text(data["group"]),
+                hosts=tuple(_host(host) for host in data["hosts"]),
+                boot_delay=float(data["boot_delay"]),
+                grace=float(data["grace"]),
+                tie_to=_process(data["tie_to"]),
+                ending=bool(data["ending"]),
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Garbage(f"{path} is not a record of a slice ({type(error).__name__}: {error})") from error
+        if record.slice_id != directory.name or not record.hosts:
+            raise Garbage(f"{path} does not belong to this slice: it speaks of {record.slice_id!r}")
+        return record
+
+    def write(self, directory: Path) -> None:
+        write_json(directory / RECORD, asdict(self))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _host(value: Any) -> HostRecord:
+    environment = {_text(key): _text(one) for key, one in dict(value["environment"]).items()}
+    return HostRecord(tuple(_text(part) for part in value["command"]), environment)
+
+
+def _process(value: Any) -> Process | None:
+    return None if value is None else Process(int(value[0]), _text(value[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is known of one host's processes."""
+
+    supervisor: Process | None = None
+    command: Process | None = None
+    taken: bool = False
+    """A supervisor has taken the host; it will never be started again."""
+
+    @classmethod
+    def read(cls, directory: Path) -> Life:
+        try:
+            data = json.loads((directory / PROCESS).read_bytes())
+            return cls(_process(data.get("supervisor")), _process(data.get("command")), taken=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return cls()
+        except (OSError, ValueError, TypeError, AttributeError, LookupError):
+            return cls(taken=True)
+
+    @property
+    def supervised(self) -> bool:
+        return self.supervisor is not None and self.supervisor.alive
+
+    @property
+    def running(self) -> bool:
+        return self.command is not None and self.command.alive
+
+    @property
+    def pending(self) -> bool:
+        """Its command has yet to start: waiting for a supervisor, or for the boot delay to pass."""
+        return not self.taken or (self.command is None and self.supervised)
+
+
+class Files:
+    """The directory of one local provider. Everything here blocks, for moments."""
+
+    def __init__(self, root: Path, *, make: bool = True) -> None:
+        """Without ``make`` the directory is made by the first change, and until then may be missing."""
+        self.root = root.resolve()
+        self._made = False
+        if make:
+            self._make()
+
+    def _make(self) -> None:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.root / ".lock").touch(mode=0o600)
+        self._made = True
+
+    def home(self, slice_id: str) -> Path:
+        if not _NAME.fullmatch(slice_id):
+            raise InvalidRequest(
+                f"{slice_id!r} cannot be the name of a directory: use letters, digits, '.', '_' and '-', "
+                "a letter or digit first, at most 200"
+            )
+        return self.root / slice_id
+
+    def homes(self) -> list[Path]:
+        """Every directory that may be a slice's. One that was made and has vanished is an error, not an empty list."""
+        try:
+            found = list(self.root.iterdir())
+        except FileNotFoundError:
+            if self._made:
+                raise
+            return []
+        return sorted(path for path in found if _NAME.fullmatch(path.name) and path.is_dir())
+
+    @contextmanager
+    def changing(self, epoch: int | None) -> Iterator[None]:
+        """One change at a time, over all processes on this directory, and none for a controller of the past."""
+        if not self._made:
+            self._make()
+        handle = take_lock(self.root / ".lock", wait=True)
+        assert handle is not None
+        try:
+            if epoch is not None:
+                self._see(epoch)
+            yield
+        finally:
+            os.close(handle)
+
+    def _see(self, epoch: int) -> None:
+        path = self.root / ".epoch"
+        try:
+            seen = int(path.read_text(encoding="ascii")) if path.exists() else epoch
+        except ValueError as error:
+            raise ProviderError(f"{path} is not a number; if no other controller runs here, delete it") from error
+        if epoch < seen:
+            raise StaleEpoch(f"a controller with epoch {seen} has taken over; this one has epoch {epoch}")
+        if epoch > seen or not path.exists():
+            write_json(path, epoch)
+
+    def add(self, record: Record) -> Path:
+        """Make the slice's directory, whole, at one instant. Under ``changing``."""
+        self.sweep()
+        fresh = self.root / f".new-{uuid.uuid4().hex}"
+        for number in range(len(record.hosts)):
+            host = fresh / f"host-{number}"
+            host.mkdir(mode=0o700, parents=True)
+            for name in (LOCK, "stdout.log", "stderr.log"):
+                (host / name).touch(mode=0o600)
+        record.write(fresh)
+        return fresh.rename(self.root / record.slice_id)
+
+    def remove(self, home: Path) -> None:
+        """Take a directory away, at one instant for everyone who looks. Under ``changing``."""
+        gone = self.root / f".gone-{uuid.uuid4().hex}"
+        try:
+            home.rename(gone)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def remember(self, slice_id: str, at: float) -> None:
+        """Keep the id of a slice that ends, and forget those of long ago. Under ``changing``."""
+        remember_end(self.root, slice_id, at)
+        oldest = day_of(at - REMEMBERED)
+        for day in (self.root / ENDED).iterdir():
+            if day.name < oldest:
+                shutil.rmtree(day, ignore_errors=True)
+
+    def has_ended(self, slice_id: str) -> bool:
+        try:
+            days = list((self.root / ENDED).iterdir())
+        except FileNotFoundError:
+            return False
+        return any((day / slice_id).exists() for day in days)
+
+    def sweep(self) -> None:
+        """Remove what a crash in the middle of ``add`` or ``remove`` has left. Under ``changing``."""
+        for pattern in (".new-*", ".gone-*"):
+            for path in self.root.glob(pattern):
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,387 @@
+"""Slices of real processes on this machine: for the elastic pool on one computer, for demos and for tests.
+
+A slice is a group of hosts, a host is one command in a session of its own with a directory of its own. A supervisor
+(`local_host`) stands over each. Slices outlive the controller: the next one finds them in the directory and adopts
+them, told apart from foreign processes by number and start time. With ``tie_to`` they end when that process does,
+however it ends.
+
+The record comes first (`local_files`). An order whose record is there has been taken, and whoever looks next carries
+it out: ``launch`` and ``list`` start every host that no supervisor has taken yet, and finish every end that was begun.
+So a controller may be killed between any two lines, and what follows is the same: all hosts, or none. Two that do so at
+once do no harm, for a host lets itself be taken only once. One that was made with ``repair=False`` only looks: its list
+changes nothing, and shows what was left undone as it is.
+
+An id buys once. The ids of slices that have ended are kept for a month, so that an order that comes late, or comes
+again, does not bring back what was ended.
+
+Needs Linux: processes are told apart by /proc and signalled by handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from windlass.core.model.snapshot import amounts
+from windlass.providers.protocol import (
+    Host,
+    Instance,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    Offering,
+    ProviderError,
+)
+
+from . import supervisor as local_host
+from .faults import LocalFault, LocalFaults, refusal_of
+from .files import Files, Garbage, HostRecord, Life, Record
+from .supervisor import Process
+
+log = logging.getLogger(__name__)
+
+MARK: Final = "WINDLASS_DIRECTORY"
+"""In the environment of everything that runs on a host: by it the last orphan is found."""
+
+_PAUSE: Final = 0.02
+_PATIENCE: Final = 5.0
+"""Seconds beyond the grace period after which a supervisor that does not end its host is ended itself."""
+
+
+class LocalProvider:
+    """Sells groups of processes on this machine. ``directory`` is its account: one per cluster, kept over restarts."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        boot_delay: float = 0.0,
+        faults: Sequence[LocalFault] | None = None,
+        now: Callable[[], float] = time.time,
+        tie_to: int | None = None,
+        grace: float = 5.0,
+        repair: bool = True,
+    ) -> None:
+        """``tie_to``: the number of a process with which all slices launched here end; None: they live on.
+
+        ``grace``: seconds between SIGTERM and SIGKILL.
+
+        ``repair``: whether ``list`` does what a controller that died has left undone. With False it only reads: it
+        starts, ends, makes and removes nothing, and a directory that is not there is an empty list.
+        """
+        self._files = Files(Path(directory), make=repair)
+        self._repair = repair
+        self._boot_delay = boot_delay
+        self._faults = LocalFaults(faults or (), now)
+        self._now = now
+        self._grace = grace
+        self._tie_to = None if tie_to is None else Process.of(tie_to)
+        if tie_to is not None and self._tie_to is None:
+            raise InvalidRequest(f"there is no process {tie_to} to tie slices to; give one that runs, such as your own")
+        self._starting: set[str] = set()
+        self.mistakes: tuple[str, ...] = ()
+        """What the last list could not read, for people."""
+
+    # -- the contract -----------------------------------------------------------------------------------------------
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        with _told():
+            home = self._files.home(order.slice_id)
+            known = await asyncio.to_thread(self._known, home, epoch)
+            if not known:
+                record = self._record(order)
+                fault = self._faults.strike(order.group)
+                if fault is not None:
+                    record = await _suffer(fault, record)
+                await asyncio.to_thread(self._buy, home, record, epoch)
+            else:
+                await asyncio.to_thread(self._carry_out, home)
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:
+        with _told():
+            home = self._files.home(slice_id)
+            await asyncio.to_thread(self._begin_end, home, epoch)
+            began = time.monotonic()
+            while not await asyncio.to_thread(self._finish_end, home, self._forced(began)):
+                if time.monotonic() - began > self._grace + 2 * _PATIENCE:
+                    return  # not even SIGKILL helped yet: it stays listed as ending, and is asked for again
+                await asyncio.sleep(_PAUSE)
+
+    async def list(self) -> Sequence[Instance]:
+        with _told():
+            return await asyncio.to_thread(self._list)
+
+    async def offerings(self) -> Sequence[Offering]:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return (Offering("local", amounts({"cpu": 1000 * (os.cpu_count() or 1), "memory": memory}), zones=("local",)),)
+
+    async def close(self) -> None:
+        """Nothing is open; slices live on."""
+
+    # -- launching --------------------------------------------------------------------------------------------------
+
+    def _record(self, order: LaunchOrder) -> Record:
+        if not order.hosts:
+            raise InvalidRequest(f"slice {order.slice_id} has no hosts; order at least one")
+        for number, host in enumerate(order.hosts):
+            where = f"host {number} of slice {order.slice_id}"
+            if not host.command or not host.command[0]:
+                raise InvalidRequest(f"{where} has no command; give the program to run and its arguments")
+            path = {**os.environ, **host.environment}.get("PATH", os.defpath)
+            if shutil.which(host.command[0], path=path) is None:
+                raise InvalidRequest(
+                    f"{where}: there is no program {host.command[0]!r} on PATH; install it, or give its full path"
+                )
+            texts = (*host.command, *host.environment, *host.environment.values())
+            if any("\0" in text for text in texts) or any("=" in name or not name for name in host.environment):
+                raise InvalidRequest(f"{where}: a name or a value that no process can be given; leave out NUL and '='")
+        return Record(
+            slice_id=order.slice_id,
+            group=order.group,
+            hosts=tuple(HostRecord(tuple(host.command), dict(host.environment)) for host in order.hosts),
+            boot_delay=self._boot_delay,
+            grace=self._grace,
+            tie_to=self._tie_to,
+        )
+
+    def _known(self, home: Path, epoch: int) -> bool:
+        with self._files.changing(epoch):
+            spent = self._is_spent(home)
+        if spent and not _is_slice(home):
+            log.warning("%s starts nothing: a slice of that id has ended already, and an id buys once", home.name)
+        return spent
+
+    def _is_spent(self, home: Path) -> bool:
+        """Whether this id has bought already, be it here or gone. Under ``changing``."""
+        return _is_slice(home) or self._files.has_ended(home.name)
+
+    def _buy(self, home: Path, record: Record, epoch: int) -> None:
+        """Take the order and carry it out, in one piece: a caller that goes away meanwhile leaves nothing half done."""
+        self._starting.add(home.name)
+        try:
+            with self._files.changing(epoch):  # asked again: a fault may have held us up
+                taken = not self._is_spent(home)
+                if taken:
+                    self._files.add(record)
+            try:
+                self._carry_out(home)
+            except ProviderError:
+                if taken:
+                    # Refused: the same order may come again, unless some of its hosts have run.
+                    ran = any(life.taken for life in _lives(home))
+                    self._begin_end(home, None)
+                    self._finish_end(home, force=True, spent=ran)
+                raise
+        finally:
+            self._starting.discard(home.name)
+
+    def _carry_out(self, home: Path) -> None:
+        """Start every host that nobody has taken yet."""
+        try:
+            self._start_missing(home)
+        except OSError as error:
+            raise InsufficientCapacity(f"this machine cannot start {home.name}: {error}") from error
+
+    def _start_missing(self, home: Path) -> None:
+        try:
+            record = Record.read(home)
+        except FileNotFoundError:
+            return
+        except Garbage as error:
+            raise InvalidRequest(f"{error}; terminate {home.name}, or remove its directory, and order anew") from error
+        if record.ending:
+            return
+        missing = [number for number in range(len(record.hosts)) if not Life.read(home / f"host-{number}").taken]
+        begun: list[subprocess.Popen[bytes]] = []
+        try:
+            begun.extend(_begin(home, record, number) for number in missing)
+        finally:
+            # Each goes as soon as its host is taken, in a fraction of a second.
+            codes = [process.wait() for process in begun]
+        if any(codes) and home.exists():
+            raise OSError(f"a supervisor did not come up; {home.name}/host-*/stderr.log has its words")
+
+    # -- ending -----------------------------------------------------------------------------------------------------
+
+    def _begin_end(self, home: Path, epoch: int | None) -> None:
+        with self._files.changing(epoch):
+            try:
+                record = Record.read(home)
+                if not record.ending:
+                    replace(record, ending=True).write(home)
+            except (FileNotFoundError, Garbage):
+                pass  # nothing to mark; what runs there all the same is found by its mark
+            for life in _lives(home):
+                if life.supervisor is not None:
+                    life.supervisor.signal(signal.SIGTERM)
+
+    def _forced(self, began: float) -> bool:
+        return time.monotonic() - began > self._grace + _PATIENCE
+
+    def _finish_end(self, home: Path, force: bool, *, spent: bool = True) -> bool:
+        """Remove the slice once nothing of it runs; True when it is gone. ``spent``: its id never buys again."""
+        if not home.exists():
+            return True
+        supervisors = [life.supervisor for life in _lives(home) if life.supervisor is not None]
+        if any(process.alive for process in supervisors) and not force:
+            return False
+        for process in supervisors:
+            process.signal(signal.SIGKILL)
+        with self._files.changing(None):
+            if not _is_slice(home):
+                return True
+            if _kill_marked(home):
+                return False
+            if spent:
+                self._files.remember(home.name, self._now())
+            self._files.remove(home)
+        return True
+
+    # -- listing ----------------------------------------------------------------------------------------------------
+
+    def _list(self) -> Sequence[Instance]:
+        found, mistakes = [], []
+        for home in self._files.homes():
+            try:
+                record = self._looked_after(home) if self._repair else _looked_at(home)
+                if record is not None:
+                    found.append(_instance(home, record))
+            except FileNotFoundError:
+                continue  # no record: not ours, or gone while we looked
+            except Garbage as error:
+                mistakes.append(f"{error}; terminate {home.name} or remove its directory")
+        for mistake in mistakes:
+            if mistake not in self.mistakes:
+                log.warning("%s", mistake)
+        self.mistakes = tuple(mistakes)
+        return found
+
+    def _looked_after(self, home: Path) -> Record | None:
+        """The record of a slice, after what a controller that died has left undone is done."""
+        record, lives = Record.read(home), _lives(home)
+        if record.ending or _is_abandoned(record, lives):
+            if not any(life.supervised for life in lives) and self._finish_end(home, force=False):
+                return None
+        elif home.name not in self._starting and any(not life.taken for life in lives) and not _is_orphaned(record):
+            try:
+                self._start_missing(home)
+            except OSError as error:
+                log.warning("%s waits to be started: %s", home.name, error)
+        return Record.read(home)
+
+
+def _looked_at(home: Path) -> Record:
+    """The record of a slice as it is; one that the next controller will end counts as ending."""
+    record = Record.read(home)
+    return replace(record, ending=True) if _is_abandoned(record, _lives(home)) else record
+
+
+def _is_orphaned(record: Record) -> bool:
+    return record.tie_to is not None and not record.tie_to.alive
+
+
+def _is_abandoned(record: Record, lives: Sequence[Life]) -> bool:
+    """Tied to a process that died before any host was taken: there is no supervisor that could end it."""
+    return _is_orphaned(record) and not any(life.taken for life in lives)
+
+
+def _is_slice(home: Path) -> bool:
+    return (home / local_host.RECORD).exists()
+
+
+def _lives(home: Path) -> list[Life]:
+    hosts = sorted(home.glob("host-*"), key=lambda path: (len(path.name), path.name))
+    return [Life.read(host) for host in hosts]
+
+
+def _instance(home: Path, record: Record) -> Instance:
+    lives = [Life.read(home / f"host-{number}") for number in range(len(record.hosts))]
+    dead = any(not life.running and not life.pending for life in lives)
+    pending = any(life.pending for life in lives) and not dead
+    return Instance(
+        slice_id=record.slice_id,
+        group=record.group,
+        state="ending" if record.ending else "pending" if pending else "running",
+        hosts=tuple(
+            Host(f"{record.slice_id}/{number}", running=life.running, address="127.0.0.1")
+            for number, life in enumerate(lives)
+        ),
+        zone="local",
+    )
+
+
+def _begin(home: Path, record: Record, number: int) -> subprocess.Popen[bytes]:
+    """A supervisor for one host. It detaches itself, and the process that is started here ends at once."""
+    directory = home / f"host-{number}"
+    environment = {
+        **os.environ,
+        **record.hosts[number].environment,
+        "WINDLASS_SLICE": record.slice_id,
+        "WINDLASS_GROUP": record.group,
+        "WINDLASS_HOST": str(number),
+        "WINDLASS_NODE": f"{record.slice_id}/{number}",
+        MARK: str(directory),
+    }
+    program = [sys.executable, "-I", "-S", str(Path(local_host.__file__)), str(home), str(number)]
+    with (directory / "stdout.log").open("ab") as out, (directory / "stderr.log").open("ab") as err:
+        return subprocess.Popen(
+            program,
+            env=environment,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+
+
+def _kill_marked(home: Path) -> int:
+    """Kill whatever carries the mark of a host of this slice; how many there were."""
+    mark = f"{MARK}={home}/host-".encode()
+    killed = 0
+    for pid in local_host.all_pids():
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # Read with the handle open, so that it is this very process that is signalled.
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and any(word.startswith(mark) for word in words):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                killed += 1
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+    return killed
+
+
+async def _suffer(fault: LocalFault, record: Record) -> Record:
+    """Meet a fault: a refusal, a call that never returns, or a slower boot."""
+    refusal = refusal_of(fault, record.group)
+    if refusal is not None:
+        raise refusal
+    if fault.kind == "hang":
+        await asyncio.Event().wait()
+    return replace(record, boot_delay=record.boot_delay + fault.seconds)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Nothing but a ``ProviderError`` leaves the provider."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ProviderError(f"the local provider cannot do this: {error}") from error

@@ -1,0 +1,310 @@
+"""Reads plain data with a path, and collects every mistake instead of stopping at the first.
+
+A ``Reader`` gives back a usable value even for a wrong one, so that reading goes on and the next mistake is found too;
+``finish`` raises if there was any. Each message is one line: the path, what is wrong, what would be right. A key whose
+value is null is the same as a key that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Final, NamedTuple, TypeVar
+
+from windlass.core.model.reasons import nearest_name
+
+T = TypeVar("T")
+
+Path = tuple[str | int, ...]
+"""Where in the data: names of keys (or ids), and numbers for places in a list."""
+
+
+class FileError(ValueError):
+    """A file is wrong; ``mistakes`` has one message each, with its path."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+class ScenarioError(FileError):
+    """The scenario is wrong."""
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file is called in messages about the whole of it, and which error tells that it is wrong."""
+
+    noun: str
+    error: type[FileError]
+    least: str
+    """What even the smallest one holds, for a file that is empty."""
+
+
+SCENARIO_FILE: Final = FileKind("scenario", ScenarioError, "a scenario has at least groups, such as: groups: {}")
+
+
+class Doubled(dict[str, Any]):
+    """A mapping in whose text some keys stood more than once."""
+
+    keys_twice: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, Any]]) -> Doubled:
+        found = cls(pairs)
+        seen: set[str] = set()
+        twice: dict[str, None] = {}
+        for key, _ in pairs:
+            if key in seen:
+                twice[key] = None
+            seen.add(key)
+        found.keys_twice = tuple(twice)
+        return found
+
+
+REQUIRED: Final = "required"
+
+
+class Key(NamedTuple):
+    """What a key is when it is left out (``REQUIRED``: it must not be), and what it means."""
+
+    default: str
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What a mapping may hold, and what it must."""
+
+    noun: str
+    keys: Mapping[str, Key]
+    known: tuple[str, ...] = field(init=False)
+    required: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "known", tuple(self.keys))
+        object.__setattr__(self, "required", tuple(key for key, one in self.keys.items() if one.default == REQUIRED))
+
+    def but(self, noun: str, *, without: Iterable[str] = (), more: Mapping[str, Key] | None = None) -> Form:
+        """The same with fewer or more keys."""
+        left = {key: one for key, one in self.keys.items() if key not in without}
+        return Form(noun, left | dict(more or {}))
+
+
+def plainly(text: str) -> str:
+    """The text in one line, with everything that would not print made visible."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(value: object) -> str:
+    """A wrong value in a message: short, in one line, and never a structure."""
+    match value:
+        case None:
+            return "nothing"
+        case True | False:
+            return "true" if value else "false"
+        case str():
+            text = repr(value)
+        case int():
+            text = str(value) if value.bit_length() < 200 else "a number with many digits"
+        case float():
+            text = repr(value)
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return f"a {plainly(type(value).__name__)}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def path_text(at: Path) -> str:
+    """``demands.train.needs.gpu``, ``demands[3].needs``."""
+    text = ""
+    for part in at:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += "." * bool(text) + (plainly(part) if len(part) <= 80 else plainly(part[:77]) + "...")
+    return text
+
+
+def is_name(value: str) -> bool:
+    """Whether text can serve as an id: something to see, in one line, without blanks around it."""
+    return value != "" and value.isprintable() and value[0] != " " != value[-1]
+
+
+class Reader:
+    """Collects the mistakes of one file."""
+
+    def __init__(self, kind: FileKind = SCENARIO_FILE) -> None:
+        self.kind = kind
+        self.mistakes: list[str] = []
+        self._good_keys: set[tuple[Form, tuple[Any, ...]]] = set()
+
+    def wrong(self, at: Path, text: str) -> None:
+        self.mistakes.append(f"{path_text(at) or self.kind.noun}: {plainly(text)}")
+
+    def finish(self) -> None:
+        if self.mistakes:
+            raise self.kind.error(self.mistakes)
+
+    # -- structure ---------------------------------------------------------------------------------------------------
+
+    def mapping(self, at: Path, value: object, noun: str = "a mapping") -> Mapping[str, Any]:
+        """Its entries; an empty mapping if it is none."""
+        if isinstance(value, Doubled):
+            for key in value.keys_twice:
+                self.wrong((*at, key), "stands twice; keep one of them")
+        elif not isinstance(value, Mapping):
+            self.wrong(at, f"must be {noun}, is {shown(value)}")
+            return {}
+        strange = [key for key in value if not isinstance(key, str)]
+        for key in strange:
+            self.wrong(at, f"has the key {shown(key)}, which is not text; put it in quotes")
+        return {key: value[key] for key in value if isinstance(key, str)} if strange else value
+
+    def fields(self, at: Path, value: object, form: Form) -> Mapping[str, Any]:
+        """The entries of a mapping with known keys; tells unknown and missing ones."""
+        if type(value) is dict and (form, tuple(value)) in self._good_keys:
+            return value
+        if not isinstance(value, Mapping):
+            keys = ", ".join(form.required or form.known[:4])
+            self.wrong(at, f"must be {form.noun} with {keys}, is {shown(value)}")
+            return {}
+        before = len(self.mistakes)
+        entries = self.mapping(at, value)
+        for key in entries:
+            if key not in form.known:
+                meant = nearest_name(key[:80], form.known)
+                remedy = f"did you mean {meant}?" if meant else f"known here: {', '.join(form.known)}"
+                self.wrong((*at, key), f"unknown key; {remedy}")
+        for key in form.required:
+            if entries.get(key) is None:
+                self.wrong((*at, key), f"is required in {form.noun}, and is missing")
+        if len(self.mistakes) == before and type(value) is dict and None not in value.values():
+            self._good_keys.add((form, tuple(value)))
+        return entries
+
+    def items(self, at: Path, value: object, noun: str) -> Sequence[Any]:
+        """The entries of a list; none if the key is not there."""
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            self.wrong(at, f"must be a list of {noun}, is {shown(value)}")
+            return ()
+        return value
+
+    # -- single values -----------------------------------------------------------------------------------------------
+
+    def name(self, at: Path, value: object) -> str:
+        """An id or a name. Whole numbers are taken as the text that they are."""
+        if type(value) is int and value.bit_length() < 200:
+            return str(value)
+        if not isinstance(value, str):
+            self.wrong(at, f"must be text, is {shown(value)}" + "; put it in quotes" * isinstance(value, float | bool))
+        elif not is_name(value):
+            self.wrong(at, f"must be visible text in one line without blanks around it, is {shown(value)}")
+        else:
+            return value
+        return ""
+
+    def text(self, at: Path, value: object, default: str = "") -> str:
+        """Text for people or for comparing; true, false and numbers are taken as text."""
+        match value:
+            case None:
+                return default
+            case True | False:
+                return "true" if value else "false"
+            case int() if value.bit_length() < 200:
+                return str(value)
+            case float() if isfinite(value):
+                return repr(value)
+            case str():
+                if value.isprintable():
+                    return value
+                self.wrong(at, f"must be text in one line without control characters, is {shown(value)}")
+            case _:
+                self.wrong(at, f"must be text, is {shown(value)}")
+        return default
+
+    def labels(self, at: Path, value: object) -> dict[str, str]:
+        """Keys and values as text."""
+        if value is None:
+            return {}
+        found = {}
+        for key, one in self.mapping(at, value, "a mapping of labels, such as {zone: us-1a}").items():
+            here = (*at, key)
+            if not is_name(key):
+                self.wrong(at, f"has the label key {shown(key)}, which must be visible text")
+            elif one is None:
+                self.wrong(here, "must have a value; write '' for an empty one")
+            else:
+                found[key] = self.text(here, one)
+        return found
+
+    def boolean(self, at: Path, value: object, default: bool) -> bool:
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.wrong(at, f"must be true or false, is {shown(value)}")
+        return default
+
+    def integer(self, at: Path, value: object, default: T, *, low: int = 0, high: int) -> int | T:
+        """A whole number between the bounds; 3.0 is one, '3' and true are not."""
+        if value is None:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if type(value) is not int:
+            remedy = "; write it without quotes" if isinstance(value, str) and value.strip().isdigit() else ""
+            self.wrong(at, f"must be a whole number, is {shown(value)}{remedy}")
+        elif value < low:
+            self.wrong(at, f"must be at least {low}, is {shown(value)}")
+        elif value > high:
+            self.wrong(at, f"must be at most {high}, is {shown(value)}")
+        else:
+            return value
+        return default
+
+    def number(self, at: Path, value: object, default: T, *, low: float = -1e15, high: float = 1e15) -> int | float | T:
+        """Seconds, mostly: a finite number between the bounds."""
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            self.wrong(at, f"must be a number of seconds, is {shown(value)}")
+        elif value < low:
+            self.wrong(at, f"must be at least {low:g}, is {shown(value)}")
+        elif value > high:
+            self.wrong(at, f"must be at most {high:g}, is {shown(value)}")
+        else:
+            return value
+        return default
+
+    def choice(self, at: Path, value: object, options: Sequence[str], default: T) -> str | T:
+        """One of a few words."""
+        if value is None:
+            return default
+        if isinstance(value, str):
+            if value in options:
+                return value
+            meant = nearest_name(value[:80], options)
+            hint = f"; did you mean {meant}?" if meant else ""
+        else:
+            hint = ""
+        self.wrong(at, f"must be one of {', '.join(options)}, is {shown(value)}{hint}")
+        return default
+
+    def parsed(self, at: Path, value: object, parse: Callable[[Any], T], wanted: str) -> T | None:
+        """An amount or a price: a number or text that ``parse`` understands."""
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            self.wrong(at, f"must be {wanted}, is {shown(value)}")
+        elif isinstance(value, int) and value.bit_length() > 100:
+            self.wrong(at, f"is too large: {shown(value)}")
+        else:
+            try:
+                return parse(value)
+            except ValueError as error:
+                self.wrong(at, plainly(str(error)))
+        return None

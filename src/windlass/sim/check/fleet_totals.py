@@ -1,0 +1,112 @@
+"""Following the book: what its records add up to, kept up with what has changed since the last look.
+
+Records are replaced, never changed: a record that is the very same object says what it said before. So one comparison
+by identity finds what is new, and everything else costs by that, not by how many slices there are. It is a comparison
+of its own: what the controller notes of its tables is not believed by who checks the controller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from windlass.control.record.costs import UNBILLED
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.state.diff import NONE, Difference, compared
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import OFFERING, State
+
+
+class Idle(NamedTuple):
+    """A ready slice on which nothing runs, as its record has it."""
+
+    since: float
+    nodes: tuple[str, ...]
+
+
+class _Bill(NamedTuple):
+    """What a slice costs from an instant on, in whole microseconds."""
+
+    group: str
+    price: int
+    since: int
+
+
+@dataclass
+class Followed:
+    """The records of the slices that a controller remembers, and what follows from them."""
+
+    slices: Mapping[str, SliceRecord] = field(default_factory=dict)
+    idle: dict[str, Idle] = field(default_factory=dict)
+    """Ready slices all of whose nodes are told to be idle."""
+    unproven: dict[str, Idle] = field(default_factory=dict)
+    """Those of them that nobody has found to be true yet."""
+    offering: Counter[str] = field(default_factory=Counter)
+    """Slices from QUEUED to READY, by group."""
+    _before: Mapping[str, SliceRecord] = field(default_factory=dict)
+    _differing: Difference = NONE
+    """What was new when they were last followed, and from what on."""
+    _billing: dict[str, _Bill] = field(default_factory=dict)
+    _billed: Counter[str] = field(default_factory=Counter)
+    """What slices have cost whose time is over, by group."""
+    _rate: Counter[str] = field(default_factory=Counter)
+    """The prices of the slices that are billed, by group."""
+    _since: Counter[str] = field(default_factory=Counter)
+    """The same, each times the instant from which on it is billed."""
+
+    def follow(self, chronicle: Chronicle, differing: Difference | None = None) -> Collection[str]:
+        """Come up to what is remembered now; the names that are gone. ``differing``: the differences, if they are
+        known."""
+        before, after = self.slices, chronicle.book.slices
+        self._differing = changed, gone = compared(before, after) if differing is None else differing
+        instant = round(chronicle.at * 10**6)
+        for name in changed:
+            self._take(name, before.get(name), after[name], instant)
+        for name in gone:
+            self._take(name, before[name], None, instant)
+        self._before, self.slices = before, after
+        return gone
+
+    def since(self, slices: Mapping[str, SliceRecord]) -> Difference:
+        """The differences between these slices and the ones that are followed now."""
+        return self._differing if slices is self._before else compared(slices, self.slices)
+
+    def cost(self, at: float) -> dict[str, int]:
+        """What the slices of each group have cost up to an instant, each by its own life: price times the time that it
+        was billed."""
+        instant, billed, since = round(at * 10**6), self._billed, self._since
+        return {group: billed[group] + instant * rate - since[group] for group, rate in self._rate.items()}
+
+    def _take(self, name: str, old: SliceRecord | None, new: SliceRecord | None, instant: int) -> None:
+        if old is not None and old.state in OFFERING:
+            self.offering[old.group] -= 1
+        if new is not None and new.state in OFFERING:
+            self.offering[new.group] += 1
+        idle = None if new is None else _idle(new)
+        if idle is not None:
+            self.idle[name] = self.unproven[name] = idle
+        elif self.idle.pop(name, None) is not None:
+            self.unproven.pop(name, None)
+        self._bill(name, None if new is None or new.state in UNBILLED else new, instant)
+
+    def _bill(self, name: str, record: SliceRecord | None, instant: int) -> None:
+        """A slice has the price at which it was bought for as long as it costs anything."""
+        bill = self._billing.get(name)
+        if bill is None and record is not None:
+            self._billing[name] = _Bill(record.group, record.price, instant)
+            self._rate[record.group] += record.price
+            self._since[record.group] += record.price * instant
+        elif bill is not None and record is None:
+            del self._billing[name]
+            self._rate[bill.group] -= bill.price
+            self._since[bill.group] -= bill.price * bill.since
+            self._billed[bill.group] += bill.price * (instant - bill.since)
+
+
+def _idle(record: SliceRecord) -> Idle | None:
+    if record.state is not State.READY or not record.nodes or record.busy_nodes:
+        return None
+    told = [float(node.idle_since) for node in record.nodes if node.idle_since is not None]
+    return Idle(max(told), tuple([node.id for node in record.nodes])) if len(told) == len(record.nodes) else None

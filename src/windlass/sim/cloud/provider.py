@@ -1,0 +1,431 @@
+"""The simulated cloud: keeps the contract of a provider, and does every wrong that a real one does.
+
+It never sleeps. What has happened by now follows from the given clock alone: a machine's future is settled when it is
+made (`machines`) and put on an agenda; ``step`` works through what is due. So a call costs by what has changed, not by
+what exists, and what has not changed is given back as the very same object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import chain
+from math import inf
+from typing import Any
+
+from windlass.control.observe.completed import Answered
+from windlass.providers.protocol import (
+    Instance,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    Offering,
+    ProviderError,
+    QuotaExceeded,
+    StaleEpoch,
+    Throttled,
+)
+from windlass.sim.faults.catalogue import Fault, FaultKind, Storm
+from windlass.sim.random_source import Chance
+
+from .machines import Ending, LiveHost, Machine, MachineKind, made
+
+PAGE_CYCLE = 60.0
+"""A lost page comes back within so many seconds, and is then there for the rest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A terminate that the cloud has heeded."""
+
+    slice_id: str
+    at: float
+    epoch: int
+
+
+class SimulatedProvider:
+    """Sells machines that do not exist."""
+
+    def __init__(
+        self,
+        kinds: Iterable[MachineKind],
+        *,
+        now: Callable[[], float],
+        seed: int | str = 0,
+        faults: Iterable[Fault] = (),
+        quota: int | None = None,
+        terminate_seconds: float = 5.0,
+        struck: dict[str, int] | None = None,
+    ) -> None:
+        """``quota``: slices that the account may have at once. A group orders the kind of its own name, or the one in
+        its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults."""
+        self._kinds = {kind.offering.name: kind for kind in kinds}
+        self._now = now
+        self._storm = Storm.of(faults, Chance(seed), struck)
+        self._quota = quota
+        self._terminate_seconds = terminate_seconds
+        self._machines: dict[str, Machine] = {}
+        self._agenda: list[tuple[float, str]] = []
+        self._alive: Counter[tuple[str, str]] = Counter()
+        """Living machines by kind and zone."""
+        self._counted: set[str] = set()
+        """Machines that are in these counts."""
+        self._living: dict[str, Machine] | None = None
+        self._held = 0
+        self._epoch = 0
+        self._occasion: dict[tuple[str, str], int] = {}
+        self._shown: dict[str, Instance] = {}
+        self._joined: dict[str, list[LiveHost]] = {}
+        self._shown_in_order = self._joined_in_order = True
+        """Whether both are by name: what goes or changes leaves the others where they are."""
+        self._whole_list: tuple[Instance, ...] | None = ()
+        self._hosts: tuple[LiveHost, ...] | None = ()
+        self._last_list: tuple[Instance, ...] = ()
+        self._handed_out: tuple[Instance, ...] = ()
+        self._ending: list[Ended] = []
+        self._came: list[str] = []
+        self._showed: list[str] = []
+        self._rehosted: dict[str, None] = {}
+        self.twins: dict[str, Machine] = {}
+        """Second machines under the tag of a first."""
+        self.listed_at = -inf
+        """When a list was had last."""
+        self.living_slices: Counter[str] = Counter()
+        """How many machines with our tag are alive, by group."""
+        self.living_hosts = 0
+        self.history: dict[str, Ending] = {}
+        """How each machine that is gone came to its end."""
+
+    def sell(self, kinds: Iterable[MachineKind]) -> None:
+        """From now on it sells these kinds; machines that are there stay."""
+        self._kinds = {kind.offering.name: kind for kind in kinds}
+
+    # -- the contract -----------------------------------------------------------------------------------------------
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        self._see(epoch)
+        self.step()
+        kind, name, group = self._kind(order), order.slice_id, order.group
+        if name in self._machines or name in self.history:
+            return  # an id buys once, ever: also when what it bought is gone already
+        if fault := self._met("throttled", name, group=group):
+            raise Throttled(f"too many calls; again in {fault.seconds:g} s", fault.seconds)
+        zone = self._zone(order, kind)
+        if self._met("quota", name, group=group, zone=zone):
+            raise QuotaExceeded(f"the account may have no more {group}")
+        if self._quota is not None and self._held >= self._quota:
+            raise QuotaExceeded(f"the account may have {self._quota} slices and has {self._held}")
+        self._add(made(order, kind, zone, self._now(), self._storm))
+        if self._met("created-twice", name, group=group, zone=zone):
+            self.twins[name] = made(order, kind, zone, self._now(), self._storm)
+        if self._met("launch-hangs", name, group=group, zone=zone):
+            await asyncio.Event().wait()
+        if self._met("launch-lost", name, group=group, zone=zone):
+            raise ProviderError(f"no answer to the order of {name}; it may come or not")
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:
+        self._see(epoch)
+        self.step()
+        machine = self._machines.get(slice_id)
+        if machine is None or not machine.ours or not machine.alive(self._now()):
+            return
+        where = {"group": machine.order.group, "zone": machine.zone}
+        if self._met("terminate-fails", slice_id, **where):
+            raise ProviderError(f"{slice_id} could not be ended just now")
+        if self._met("terminate-hangs", slice_id, **where):
+            await asyncio.Event().wait()
+        if machine.ending_since is None:
+            slow = self._met("terminate-slow", slice_id, **where)
+            machine.ending_since = self._now()
+            machine.gone = self._now() + (slow.seconds if slow else self._terminate_seconds)
+            self._ending.append(Ended(slice_id, self._now(), epoch))
+            self._changed(machine)
+
+    def list(self) -> Coroutine[Any, Any, Sequence[Instance]]:
+        return self._listed_in_a_storm() if self._storm.faults else Answered(self._listed())
+
+    async def _listed_in_a_storm(self) -> Sequence[Instance]:
+        self.step()
+        if self._met("list-fails", ""):
+            raise ProviderError("the list cannot be had just now")
+        if self._met("list-hangs", ""):
+            await asyncio.Event().wait()
+        return self._listed()
+
+    def _listed(self) -> Sequence[Instance]:
+        self.step()
+        self.listed_at = self._now()
+        self._end_twins()
+        if self._met("list-stale", ""):
+            self._handed_out = self._last_list
+            return self._handed_out
+        if self._whole_list is None:
+            self._shown = self._shown if self._shown_in_order else dict(sorted(self._shown.items()))
+            self._whole_list, self._shown_in_order = tuple(self._shown.values()), True
+        self._last_list = self._handed_out = self._whole_list
+        if "page-lost" in self._storm.by_kind:
+            self._handed_out = tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
+        return self._handed_out
+
+    async def offerings(self) -> Sequence[Offering]:
+        return tuple(kind.offering for _, kind in sorted(self._kinds.items()))
+
+    async def close(self) -> None:
+        """Nothing is open; machines live on."""
+
+    # -- the world --------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Make happen what is due by now: ended machines go into the history, and out of the list when it notices."""
+        now = self._now()
+        while self._agenda and self._agenda[0][0] <= now:
+            machine = self._machines.get(heappop(self._agenda)[1])
+            if machine is not None:
+                self._look_at(machine, now)
+
+    def next_event(self) -> float | None:
+        """The next instant at which something changes by itself; None: never again."""
+        self.step()
+        while self._agenda and (self._agenda[0][1] not in self._machines or not self._is_due()):
+            heappop(self._agenda)
+        return self._agenda[0][0] if self._agenda else None
+
+    def live_hosts(self) -> Sequence[LiveHost]:
+        """Every host that has joined and is alive: the truth, whatever the list says. The very same while nothing
+        about it has changed."""
+        self.step()
+        if self._hosts is None:
+            self._joined = self._joined if self._joined_in_order else dict(sorted(self._joined.items()))
+            self._hosts, self._joined_in_order = tuple(chain.from_iterable(self._joined.values())), True
+        return self._hosts
+
+    def hosts_changed_lately(self) -> Sequence[str]:
+        """The slices, by name, whose hosts have joined or left since this was last asked."""
+        if self._agenda and self._agenda[0][0] <= self._now():
+            self.step()
+        if not self._rehosted:
+            return ()
+        lately, self._rehosted = sorted(self._rehosted), {}
+        return lately
+
+    def hosts_of(self, slice_id: str) -> Sequence[LiveHost]:
+        """The hosts of one slice that have joined and are alive."""
+        return self._joined.get(slice_id, ())
+
+    def living(self) -> dict[str, Machine]:
+        """Every machine with our tag that is alive, ending ones included, by its slice: the truth. The very same while
+        none comes or goes."""
+        self.step()
+        if self._living is None:
+            self._living = {name: self._machines[name] for name in sorted(self._counted) if self._machines[name].ours}
+        return self._living
+
+    def living_one(self, slice_id: str) -> Machine | None:
+        """One of them; None: it is not alive, or not ours."""
+        machine = self._machines.get(slice_id) if slice_id in self._counted else None
+        return machine if machine is not None and machine.ours else None
+
+    def is_listed(self, slice_id: str) -> bool:
+        """Whether a list that is neither stale nor short shows it now."""
+        return slice_id in self._shown
+
+    def was_shown(self, slice_id: str) -> bool:
+        """Whether the last list that was handed out showed it; one that was stale or short may not have."""
+        return any(one.slice_id == slice_id for one in self._handed_out)
+
+    def ended_lately(self) -> Sequence[Ended]:
+        """The terminates that were heeded since this was last asked."""
+        lately, self._ending = self._ending, []
+        return lately
+
+    def came_lately(self) -> Sequence[str]:
+        """The machines with our tag that were made since this was last asked."""
+        lately, self._came = self._came, []
+        return lately
+
+    def shown_lately(self) -> Sequence[str]:
+        """The machines that a list shows for the first time since this was last asked."""
+        lately, self._showed = self._showed, []
+        return lately
+
+    def calm(self) -> None:
+        """No more faults from now on; what they have done to machines stays."""
+        self._storm = Storm.of((), self._storm.chance, self._storm.struck)
+
+    def preempt(self, slice_id: str, notice: float = 0.0) -> None:
+        """The cloud takes a machine back, so many seconds from now."""
+        machine = self._machines[slice_id]
+        machine.notice, machine.taken = notice, min(machine.taken, self._now() + notice)
+        self._changed(machine)
+
+    def preempt_zone(self, zone: str, notice: float = 0.0) -> None:
+        for slice_id, machine in list(self._machines.items()):
+            if machine.zone == zone:
+                self.preempt(slice_id, notice)
+
+    def restock(self, zone: str, machines: int) -> None:
+        """From now on so many machines of each kind with a stock can be had in a zone; of what is there beyond that,
+        the cloud takes back some by chance."""
+        for name, kind in self._kinds.items():
+            if kind.stock is None or zone not in kind.stock:
+                continue
+            self._kinds[name] = replace(kind, stock={**kind.stock, zone: machines})
+            here = [one for one in self._counted if self._machines[one].kind == name]
+            here = sorted(one for one in here if self._machines[one].zone == zone)
+            here.sort(key=lambda one: self._storm.chance.wait(1.0, "restock", one))
+            for one in here[machines:]:
+                self.preempt(one)
+
+    def delete_by_hand(self, slice_id: str) -> None:
+        """Somebody ends a machine in the cloud's console."""
+        self._uncount(self._machines.pop(slice_id))
+        self._hide(slice_id)
+        self.history[slice_id] = Ending(self._now(), "hand")
+
+    def create_by_hand(self, order: LaunchOrder, *, tagged: bool) -> None:
+        """Somebody makes a machine in the cloud's console, with our tag or without."""
+        kind = self._kind(order)
+        self._add(made(order, kind, self._zone(order, kind), self._now(), self._storm, ours=tagged))
+
+    def set_price(self, offering: str, price: int | None) -> None:
+        """For machines that are bought from now on."""
+        kind = self._kinds[offering]
+        self._kinds[offering] = replace(kind, offering=replace(kind.offering, price=price))
+
+    @property
+    def kinds(self) -> dict[str, MachineKind]:
+        """What it sells, by name."""
+        return self._kinds
+
+    # -- keeping what shows -----------------------------------------------------------------------------------------
+
+    def _add(self, machine: Machine) -> None:
+        self._machines[machine.order.slice_id] = machine
+        self._counted.add(machine.order.slice_id)
+        self._alive[machine.kind, machine.zone] += 1
+        if machine.ours:
+            self._came.append(machine.order.slice_id)
+            self._count(machine, 1)
+        self._changed(machine)
+
+    def _uncount(self, machine: Machine) -> None:
+        if machine.order.slice_id in self._counted:
+            self._counted.discard(machine.order.slice_id)
+            self._alive[machine.kind, machine.zone] -= 1
+            if machine.ours:
+                self._count(machine, -1)
+
+    def _count(self, machine: Machine, more: int) -> None:
+        """One more or less of ours is alive."""
+        self._living = None
+        self._held += more
+        self.living_slices[machine.order.group] += more
+        self.living_hosts += more * machine.shown_hosts
+
+    def _changed(self, machine: Machine) -> None:
+        """Its future is another one, and perhaps its present."""
+        now, name = self._now(), machine.order.slice_id
+        for at in {at for at in machine.instants() if now < at < inf}:
+            heappush(self._agenda, (at, name))
+        self._look_at(machine, now)
+
+    def _is_due(self) -> bool:
+        """Whether the first of the agenda still stands: what was put off or never comes has left its old date there."""
+        at, name = self._agenda[0]
+        return at in self._machines[name].instants()
+
+    def _look_at(self, machine: Machine, now: float) -> None:
+        """Show a machine as it is now."""
+        name, end = machine.order.slice_id, machine.end
+        if end is not None and end.at <= now:
+            if name not in self.history:
+                self.history[name] = end
+                where = {"group": machine.order.group, "zone": machine.zone}
+                shown = self._storm.strikes("ended-shown", now, name, **where)
+                machine.listed_until = end.at + (shown.seconds if shown else 0)
+                self._uncount(machine)
+                if machine.listed_until > now:
+                    heappush(self._agenda, (machine.listed_until, name))
+            if machine.listed_until <= now:
+                del self._machines[name]
+                self._hide(name)
+                return
+        if machine.ours and machine.listed_from <= now:
+            instance = machine.instance(now)
+            if name not in self._shown:
+                self._showed.append(name)
+                self._shown_in_order = False
+            if self._shown.get(name) != instance:
+                self._shown[name] = instance
+                self._whole_list = None
+        hosts = machine.live_hosts(now)
+        before = self._joined.get(name)
+        if (before or []) != hosts:
+            self._joined_in_order = self._joined_in_order and before is not None
+            self._joined[name] = hosts
+            self._hosts = None
+            self._rehosted[name] = None
+
+    def _hide(self, name: str) -> None:
+        if self._shown.pop(name, None) is not None:
+            self._whole_list = None
+        if self._joined.pop(name, None):
+            self._hosts = None
+            self._rehosted[name] = None
+
+    # -- rules of the house -----------------------------------------------------------------------------------------
+
+    def _see(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise StaleEpoch(f"a controller with epoch {self._epoch} has taken over; this one has epoch {epoch}")
+        self._epoch = epoch
+
+    def _met(self, kind: FaultKind, name: str, *, group: str = "", zone: str = "") -> Fault | None:
+        """Whether a fault strikes on this occasion: the n-th call about this name."""
+        if kind not in self._storm.by_kind:
+            return None
+        number = self._occasion[kind, name] = self._occasion.get((kind, name), 0) + 1
+        return self._storm.strikes(kind, self._now(), name, number, group=group, zone=zone)
+
+    def _page_lost(self, slice_id: str) -> bool:
+        cycle, into = divmod(self._now(), PAGE_CYCLE)
+        lost = self._storm.strikes("page-lost", self._now(), slice_id, cycle)
+        return lost is not None and into < lost.seconds
+
+    def _end_twins(self) -> None:
+        """A tag stands for one machine. Only the provider can tell two of them apart, for the slice's id is all that a
+        controller has: so it is the provider who ends the younger, as soon as it sees it."""
+        if not self.twins:
+            return
+        now = self._now()
+        for name, twin in list(self.twins.items()):
+            if twin.listed_from <= now:
+                del self.twins[name]
+
+    def _kind(self, order: LaunchOrder) -> MachineKind:
+        name = order.settings.get("offering", order.group)
+        kind = self._kinds.get(name)
+        if kind is None:
+            raise InvalidRequest(f"there is no offering {name!r}; this cloud sells {', '.join(sorted(self._kinds))}")
+        if len(order.hosts) != kind.offering.hosts:
+            hosts = kind.offering.hosts
+            raise InvalidRequest(f"{name} is sold with {hosts} hosts, {len(order.hosts)} were ordered; order {hosts}")
+        return kind
+
+    def _zone(self, order: LaunchOrder, kind: MachineKind) -> str:
+        """The zone of the order, or the first with stock; ``InsufficientCapacity`` when there is none."""
+        asked = order.settings.get("zone")
+        zones = kind.offering.zones or ("",)
+        if asked is not None and asked not in zones:
+            raise InvalidRequest(f"{kind.offering.name} is not sold in {asked!r}; choose from {', '.join(zones)}")
+        for zone in (asked,) if asked is not None else zones:
+            refused = self._met("stock-out", f"{order.slice_id}@{zone}", group=order.group, zone=zone)
+            if refused is None and self._left(kind, zone) > 0:
+                return zone
+        raise InsufficientCapacity(f"{kind.offering.name} is out of stock in {asked or ', '.join(zones)}")
+
+    def _left(self, kind: MachineKind, zone: str) -> float:
+        return inf if kind.stock is None else kind.stock.get(zone, 0) - self._alive[kind.offering.name, zone]

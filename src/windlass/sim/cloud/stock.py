@@ -1,0 +1,110 @@
+"""Stock over time: how many spot machines could be had in a zone, as somebody recorded it.
+
+A recording is a row of stretches, each with the number of machines that could be had at once. In a simulation the
+stock of a zone follows it: a launch beyond it is refused for want of capacity, and when it falls, what is there beyond
+it is taken back. When a recording is over it begins anew, so it serves a trace of any length.
+
+Files have the columns ``zone, start_s, length_s, available``. All other columns tell recordings apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from windlass.sim.csv_files import csv_rows
+
+from .machines import MachineKind
+
+COLUMNS = ("zone", "start_s", "length_s", "available")
+
+
+class StockError(ValueError):
+    """The file has no such recordings; the text names what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """How many machines could be had in a zone, from each start on."""
+
+    zone: str
+    starts: tuple[float, ...]
+    """Seconds, the first 0, in order."""
+    available: tuple[int, ...]
+    span: float
+    """Seconds until it begins anew."""
+
+    def at(self, seconds: float) -> int:
+        """Machines that can be had so many seconds after the beginning."""
+        return self.available[bisect_right(self.starts, seconds % self.span) - 1]
+
+    def next_change(self, seconds: float) -> float:
+        """The first instant after this one at which a stretch begins."""
+        round_began = seconds - seconds % self.span
+        index = bisect_right(self.starts, seconds - round_began)
+        return round_began + (self.starts[index] if index < len(self.starts) else self.span)
+
+
+def stocked(kind: MachineKind, recordings: Iterable[Recording], zone: str | None = None) -> MachineKind:
+    """A kind as it is sold in a zone, or wherever there is stock; what can be preempted, where there are recordings."""
+    if not kind.offering.preemptible or not (stock := {one.zone: one.at(0) for one in recordings}):
+        return kind if zone is None else replace(kind, offering=replace(kind.offering, zones=(zone,)))
+    if zone is not None and zone not in stock:
+        recorded = ", ".join(sorted(stock))
+        raise StockError(
+            f"{kind.offering.name} is bought in {zone}, of which there is no recording; there is {recorded}"
+        )
+    zones = tuple(sorted(stock)) if zone is None else (zone,)
+    return replace(kind, offering=replace(kind.offering, zones=zones), stock={name: stock[name] for name in zones})
+
+
+def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[Recording, ...]:
+    """The recordings of a file (``.csv`` or ``.csv.gz``), one a zone; of those rows whose columns have these values."""
+    reader = csv_rows(file, StockError)
+    names, only = tuple(reader.fieldnames or ()), dict(only or {})
+    if missing := [name for name in (*COLUMNS, *only) if name not in names]:
+        raise StockError(f"{file}: has no column {', '.join(missing)}; it has {', '.join(names) or 'none'}")
+    apart = [name for name in names if name not in COLUMNS[1:]]
+    rows: dict[tuple[str, ...], list[tuple[float, float, int]]] = {}
+    for row in reader:
+        if all(row[name] == value for name, value in only.items()):
+            try:
+                stretch = (float(row["start_s"]), float(row["length_s"]), int(row["available"]))
+            except (TypeError, ValueError) as error:
+                raise StockError(f"{file}, line {reader.line_num}: {error}") from None
+            if stretch[1] <= 0 or stretch[2] < 0:
+                raise StockError(f"{file}, line {reader.line_num}: a stretch must last, and nothing is below 0")
+            rows.setdefault(tuple(row[name] for name in apart), []).append(stretch)
+    if not rows:
+        raise StockError(f"{file}: no row has {', '.join(f'{name}={value}' for name, value in only.items()) or 'it'}")
+    _one_a_zone(file, apart, list(rows))
+    if not any(available for stretches in rows.values() for _, _, available in stretches):
+        raise StockError(f"{file}: nothing could ever be had")
+    return tuple(_recording(file, one[apart.index("zone")], sorted(rows[one])) for one in sorted(rows))
+
+
+def _one_a_zone(file: Path, apart: list[str], found: list[tuple[str, ...]]) -> None:
+    """A zone has one stock: where a file has several for it, they must be told apart by a column."""
+    by_zone: dict[str, list[tuple[str, ...]]] = {}
+    for one in found:
+        by_zone.setdefault(one[apart.index("zone")], []).append(one)
+    for zone, several in sorted(by_zone.items()):
+        if len(several) > 1:
+            differ = [index for index in range(len(apart)) if len({one[index] for one in several}) > 1]
+            column, values = apart[differ[0]], sorted({one[differ[0]] for one in several})
+            raise StockError(
+                f"{file}: {len(several)} recordings of {zone}; choose one, as with {column}={values[0]} "
+                f"(there is {', '.join(values)})"
+            )
+
+
+def _recording(file: Path, zone: str, stretches: list[tuple[float, float, int]]) -> Recording:
+    first, end = stretches[0][0], stretches[0][0]
+    for start, length, _ in stretches:
+        if abs(start - end) > 1:
+            raise StockError(f"{file}: {zone} has a gap or an overlap at {min(start, end):g} s")
+        end = start + length
+    starts = tuple(start - first for start, _, _ in stretches)
+    return Recording(zone, starts, tuple(available for _, _, available in stretches), end - first)

@@ -1,0 +1,164 @@
+"""What can go wrong in the simulation, each with a rate, a window, and whom it meets.
+
+A fault is plain data; a storm is a list of them. ``rate`` is per occasion: per launch, per list, per machine, per
+cordon; for what comes out of the blue (``HOURLY``), how often in an hour. What happens to a machine for good (its boot,
+its hosts) is settled when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, Literal, get_args
+
+from windlass.sim.random_source import Chance
+
+FaultKind = Literal[
+    # launch
+    "stock-out",  # refused: InsufficientCapacity, in the zones named
+    "quota",  # refused: QuotaExceeded
+    "throttled",  # refused: Throttled, retry after ``seconds``
+    "launch-lost",  # the answer is lost: an error is raised, and the machine comes all the same
+    "launch-hangs",  # the machine comes, the call never returns
+    "created-fewer",  # a slice of several hosts comes without one of them
+    "created-twice",  # two machines under one tag: the provider ends the younger when it sees it
+    "wrong-type",  # it comes with half of what was ordered
+    "price-changed",  # machines bought from now on cost up to twice as much or half (hourly)
+    # list
+    "list-fails",  # raises
+    "list-hangs",  # never answers
+    "list-stale",  # what it said last, once more
+    "page-lost",  # some machines are not listed for ``seconds`` at a time
+    "new-missing",  # a new machine is not listed for ``seconds``
+    "ended-shown",  # an ended machine is listed as ending for ``seconds`` more
+    # boot
+    "boot-never",  # stays pending
+    "boot-slow",  # takes ten times as long
+    "never-joins",  # up, but no host joins the workload
+    "host-missing",  # one host does not join
+    "no-accelerator",  # joins without its accelerators
+    "joins-twice",  # a host shows twice in the workload
+    "restarts",  # is away for ``seconds``, and back under the same id without its work
+    # run
+    "preempted",  # taken after ``seconds`` of running on average, told ``notice`` seconds before
+    "zone-preempted",  # everything that can be preempted in a zone, at once (hourly)
+    "heartbeat-lost",  # a node does not show for ``seconds``; its work goes on
+    "unwell",  # a node shows as unhealthy for ``seconds``; its work goes on
+    "slow-node",  # work takes five times as long there
+    # drain
+    "work-lands",  # a task starts between cordon and acknowledgement
+    "ack-late",  # the acknowledgement comes ``seconds`` later
+    "ack-lost",  # it never comes
+    "ack-doubled",  # it shows twice
+    "drain-hangs",  # the call for it never returns
+    "cordon-hangs",  # the cordon counts, and the call never returns
+    "work-never-ends",  # a task runs for ``seconds`` more than it should
+    # terminate
+    "terminate-fails",  # raises
+    "terminate-slow",  # takes ``seconds``
+    "terminate-hangs",  # the call never returns, and nothing is ended by it
+    "hand-deleted",  # somebody ends a machine in the console (hourly)
+    "hand-created",  # somebody makes a machine with our tag (hourly)
+    # controller
+    "killed",  # before or after a journal write or an outside call, and started again
+    "two-leaders",  # a second controller believes that the first is gone (hourly)
+    "clock-jumps",  # the controller's clock is ``seconds`` off for a while, forwards or backwards (hourly)
+    "journal-full",  # nothing can be written for ``seconds`` (hourly)
+    "journal-lost",  # a write that may or may not have been done
+    "reconfigured",  # other limits, or a group less, while things are in flight (hourly)
+    "torn-record",  # killed in the middle of a journal write, of which nothing may be there afterwards
+    "newer-version",  # a newer version brings the journal's tables up to date under the one that leads (hourly)
+    "older-version",  # an older one is started on a newer journal, beside the leader or in its place (hourly)
+    # input
+    "observe-fails",  # the workload cannot be asked
+    "observe-hangs",  # never answers
+    "demand-absent",  # it shows no demand
+    "demand-doubled",  # each demand shows twice
+    "demand-reordered",
+    "demand-negative",
+    "demand-nan",
+    "demand-poisoned",  # one entry that is no demand
+    "demand-burst",  # a hundred thousand tasks, gone at the next look
+    "demand-impossible",  # what no group can hold
+]
+
+KINDS: Final = frozenset(get_args(FaultKind))
+HOURLY: Final = frozenset(
+    {
+        "price-changed",
+        "zone-preempted",
+        "hand-deleted",
+        "hand-created",
+        "two-leaders",
+        "clock-jumps",
+        "journal-full",
+        "reconfigured",
+        "newer-version",
+        "older-version",
+    }
+)
+"""What comes out of the blue; the rate is how often in an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong: how often, when, for whom."""
+
+    kind: FaultKind
+    rate: float = 1.0
+    start: float = -inf
+    end: float = inf
+    """From ``start`` until before ``end``."""
+    groups: frozenset[str] | None = None
+    zones: frozenset[str] | None = None
+    """None: all of them."""
+    seconds: float = 30.0
+    notice: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """The faults of one run, and the chance that decides."""
+
+    faults: tuple[Fault, ...]
+    chance: Chance
+    struck: dict[str, int] = field(default_factory=dict, compare=False)
+    """How often each kind has struck."""
+    by_kind: Mapping[str, tuple[tuple[int, Fault], ...]] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault], chance: Chance, struck: dict[str, int] | None = None) -> Storm:
+        many = tuple(faults)
+        kinds: dict[str, tuple[tuple[int, Fault], ...]] = {}
+        for index, fault in enumerate(many):
+            kinds[fault.kind] = (*kinds.get(fault.kind, ()), (index, fault))
+        return cls(many, chance, {} if struck is None else struck, kinds)
+
+    def strikes(self, kind: FaultKind, now: float, *name: object, group: str = "", zone: str = "") -> Fault | None:
+        """The first fault of a kind that strikes on this occasion. The name of an occasion must be its own."""
+        for index, fault in self.by_kind.get(kind, ()):
+            if (
+                fault.start <= now < fault.end
+                and (fault.groups is None or group in fault.groups)
+                and (fault.zones is None or zone in fault.zones)
+                and self.chance.happens(fault.rate, "fault", index, kind, *name)
+            ):
+                self.struck[kind] = self.struck.get(kind, 0) + 1
+                return fault
+        return None
+
+    def out_of_the_blue(self, start: float, end: float) -> list[tuple[float, Fault]]:
+        """When the hourly faults come between two instants, in order."""
+        found = []
+        for index, fault in enumerate(self.faults):
+            if fault.kind not in HOURLY or fault.rate <= 0:
+                continue
+            at, number = max(start, fault.start), 0
+            while True:
+                at += self.chance.wait(3600 / fault.rate, "hourly", index, number)
+                number += 1
+                if at >= min(end, fault.end):
+                    break
+                found.append((at, fault))
+        return sorted(found, key=lambda one: (one[0], one[1].kind))

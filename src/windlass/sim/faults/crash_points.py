@@ -1,0 +1,160 @@
+"""Where a controller may die: before, in and after every journal write, before and after every outside call.
+
+A controller gets the journal, the providers and the workload in a wrapper that knows its lifeline. When the lifeline is
+cut, that call raises, and so does every later one: a dead process does nothing any more. A program also has a version,
+and journals have one: of tables that are newer than it, an older program may read, and write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, overload
+
+from windlass.journal import Entry, Journal, JournalFull, JournalUnavailable, JournalVersion
+
+from .catalogue import Storm
+
+OUTSIDE: Final = ("launch", "terminate", "list", "observe", "cordon", "uncordon", "drain", "forget")
+WRITES: Final = ("save_state", "acquire", "renew")
+CALLS: Final = frozenset({*OUTSIDE, *WRITES})
+MORTAL: Final = frozenset({"killed", "torn-record", "older-version"})
+"""Faults of which a controller may die."""
+
+
+class Killed(BaseException):
+    """The controller dies here, as with ``kill -9``."""
+
+
+class Lifeline:
+    """Whether a controller lives, and the points at which it may not any more."""
+
+    def __init__(self, storm: Callable[[], Storm], now: Callable[[], float], number: int) -> None:
+        self._storm, self._now, self._number = storm, now, number
+        self._points = 0
+        self.dead = False
+
+    def point(self, name: str) -> None:
+        if not self.dead:
+            self._points += 1
+            storm = self._storm()
+            if "killed" in storm.by_kind:
+                self.dead = storm.strikes("killed", self._now(), self._number, self._points) is not None
+        if self.dead:
+            raise Killed(name)
+
+
+class Perilous:
+    """A provider, a workload or a journal as a mortal controller sees it."""
+
+    def __init__(self, inner: Any, lifeline: Lifeline) -> None:
+        self._inner, self._lifeline = inner, lifeline
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in CALLS:
+            return method
+        lifeline = self._lifeline
+        if name in OUTSIDE:
+
+            async def call(*args: Any, **more: Any) -> Any:
+                lifeline.point(f"before {name}")
+                result = await method(*args, **more)
+                lifeline.point(f"after {name}")
+                return result
+
+            return call
+
+        def write(*args: Any, **more: Any) -> Any:
+            lifeline.point(f"before {name}")
+            result = method(*args, **more)
+            lifeline.point(f"after {name}")
+            return result
+
+        return write
+
+
+@dataclass
+class Log:
+    """The truth about the journal that controllers share, and that they alone write to."""
+
+    version: int = 1
+    """Of its tables: that of the newest program which has opened it."""
+    whole: int = 0
+    """The number of the last record that was written and must be there."""
+
+
+class Torn(Sequence[Entry]):
+    """What a controller writes that dies over it: whoever reads on after the first few entries dies with it."""
+
+    def __init__(self, entries: Sequence[Entry], whole: int) -> None:
+        self.all, self._whole = entries, whole
+
+    def __iter__(self) -> Iterator[Entry]:
+        yield from self.all[: self._whole]
+        raise Killed("in the middle of append")
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return self.all[index]
+
+
+class PerilousJournal(Perilous):
+    """A journal that may also be full, lose its answer, or be of a newer version than the program that has it open."""
+
+    def __init__(
+        self,
+        inner: Journal,
+        lifeline: Lifeline,
+        storm: Callable[[], Storm],
+        now: Callable[[], float],
+        log: Log,
+        version: int,
+    ) -> None:
+        super().__init__(inner, lifeline)
+        self._storm, self._now, self._log = storm, now, log
+        self._writes = 0
+        self.full_until = 0.0
+        self.version = version
+
+    def __getattr__(self, name: str) -> Any:
+        if name in WRITES:
+            self._check_version()
+        return super().__getattr__(name)
+
+    def _check_version(self) -> None:
+        if self._log.version > self.version:
+            raise JournalVersion(f"the tables have version {self._log.version}, this program knows {self.version}")
+
+    def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
+        self._lifeline.point("before append")
+        self._check_version()
+        now = self._now()
+        if now < self.full_until:
+            raise JournalFull("there is no room on the disk")
+        self._writes += 1
+        storm, lost = self._storm(), None
+        if storm.faults:
+            if storm.strikes("torn-record", now, epoch, self._writes):
+                self._lifeline.dead = True
+                entries = Torn(entries, storm.chance.pick(len(entries), "torn-record", epoch, self._writes))
+            lost = storm.strikes("journal-lost", now, epoch, self._writes)
+        if lost and storm.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
+            raise JournalUnavailable("the database went away before it was written")
+        last: int = self._inner.append(entries, epoch=epoch)
+        self._log.whole = last
+        if lost:
+            raise JournalUnavailable("the database went away after it was written")
+        self._lifeline.point("after append")
+        return last
+
+    def release(self, lease: Any) -> None:
+        self._lifeline.point("before release")
+        self._check_version()
+        self._inner.release(lease)

@@ -1,0 +1,144 @@
+"""Storms by name: sets of faults, each as strong as a controller must bear without breaking a promise.
+
+The strengths are within what a controller may count on. A list may lag, but not for longer than ``vanish_timeout``; a
+node may be out of sight, but not for longer than ``unhealthy_timeout``: beyond those, nobody could tell the living from
+the dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from .catalogue import KINDS, Fault
+
+_LAUNCH: Final = (
+    Fault("stock-out", 0.3),
+    Fault("quota", 0.05),
+    Fault("throttled", 0.2, seconds=20),
+    Fault("launch-lost", 0.1),
+    Fault("launch-hangs", 0.1),
+    Fault("created-fewer", 0.1),
+    Fault("created-twice", 0.1),
+    Fault("wrong-type", 0.05),
+    Fault("price-changed", 0.5),
+)
+_LIST: Final = (
+    Fault("list-fails", 0.2),
+    Fault("list-hangs", 0.05),
+    Fault("list-stale", 0.2),
+    Fault("page-lost", 0.1, seconds=10),
+    Fault("new-missing", 0.3, seconds=60),
+    Fault("ended-shown", 0.3, seconds=120),
+)
+_BOOT: Final = (
+    Fault("boot-never", 0.1),
+    Fault("boot-slow", 0.2),
+    Fault("never-joins", 0.1),
+    Fault("host-missing", 0.1),
+    Fault("no-accelerator", 0.1),
+    Fault("joins-twice", 0.2),
+    Fault("restarts", 0.2, seconds=90),
+)
+_RUN: Final = (
+    Fault("preempted", 0.3, seconds=1800, notice=120),
+    Fault("preempted", 0.3, seconds=1800, notice=30),
+    Fault("preempted", 0.3, seconds=1800),
+    Fault("zone-preempted", 0.3),
+    Fault("heartbeat-lost", 0.3, seconds=120),
+    Fault("unwell", 0.2, seconds=600),
+    Fault("slow-node", 0.2),
+)
+_DRAIN: Final = (
+    Fault("work-lands", 0.3, seconds=120),
+    Fault("ack-late", 0.3, seconds=45),
+    Fault("ack-lost", 0.2),
+    Fault("ack-doubled", 0.3),
+    Fault("drain-hangs", 0.2),
+    Fault("cordon-hangs", 0.2),
+    Fault("work-never-ends", 0.05, seconds=14_400),
+)
+_TERMINATE: Final = (
+    Fault("terminate-fails", 0.3),
+    Fault("terminate-slow", 0.1, seconds=7200),
+    Fault("terminate-hangs", 0.1),
+    Fault("hand-deleted", 1.0),
+    Fault("hand-created", 1.0),
+)
+_CONTROLLER: Final = (
+    Fault("killed", 0.003),
+    Fault("two-leaders", 1.0),
+    Fault("clock-jumps", 0.5, seconds=600),
+    Fault("journal-full", 1.0, seconds=120),
+    Fault("journal-lost", 0.02),
+    Fault("reconfigured", 1.0),
+)
+_INPUT: Final = (
+    Fault("observe-fails", 0.2),
+    Fault("observe-hangs", 0.05),
+    Fault("demand-absent", 0.1),
+    Fault("demand-doubled", 0.1),
+    Fault("demand-reordered", 0.2),
+    Fault("demand-negative", 0.1),
+    Fault("demand-nan", 0.1),
+    Fault("demand-poisoned", 0.1),
+    Fault("demand-burst", 0.02),
+    Fault("demand-impossible", 0.1),
+)
+
+JOURNAL: Final = (
+    Fault("torn-record", 0.01),
+    Fault("newer-version", 0.3),
+    Fault("older-version", 0.5),
+)
+"""Of the controller too. They came to the catalogue last, and stay at its end: what chance does with a fault goes by
+its place, and seeds that once showed something are to show it again."""
+
+STORMS: Final[Mapping[str, tuple[Fault, ...]]] = {
+    "calm": (),
+    "launch": _LAUNCH,
+    "list": _LIST,
+    "boot": _BOOT,
+    "run": _RUN,
+    "drain": _DRAIN,
+    "terminate": _TERMINATE,
+    "controller": (*_CONTROLLER, *JOURNAL),
+    "input": _INPUT,
+    "all": (*_LAUNCH, *_LIST, *_BOOT, *_RUN, *_DRAIN, *_TERMINATE, *_CONTROLLER, *_INPUT, *JOURNAL),
+}
+
+
+class BadStorm(ValueError):
+    """A storm that cannot be read; the text says what to change."""
+
+
+def storm_from(data: Any) -> tuple[Fault, ...]:
+    """The faults of a storm file: a list of mappings with ``kind`` and what else a fault has, or names of storms."""
+    if not isinstance(data, list):
+        raise BadStorm("a storm is a list of faults; begin each with '- kind: ...'")
+    found: list[Fault] = []
+    for index, one in enumerate(data):
+        if isinstance(one, str):
+            if one not in STORMS:
+                raise BadStorm(f"[{index}]: there is no storm {one!r}; choose from {', '.join(STORMS)}")
+            found += STORMS[one]
+        elif not isinstance(one, dict) or one.get("kind") not in KINDS:
+            raise BadStorm(f"[{index}].kind: choose one of {', '.join(sorted(KINDS))}")
+        else:
+            found.append(_fault(index, one))
+    return tuple(found)
+
+
+def _fault(index: int, data: Mapping[str, Any]) -> Fault:
+    fault = Fault(data["kind"])
+    for key, value in data.items():
+        if key in ("rate", "start", "end", "seconds", "notice"):
+            if not isinstance(value, int | float):
+                raise BadStorm(f"[{index}].{key}: must be a number, is {value!r}")
+            fault = replace(fault, **{key: float(value)})  # type: ignore[arg-type]
+        elif key in ("groups", "zones"):
+            fault = replace(fault, **{key: frozenset(map(str, value))})  # type: ignore[arg-type]
+        elif key != "kind":
+            raise BadStorm(f"[{index}].{key}: a fault has kind, rate, start, end, groups, zones, seconds and notice")
+    return fault

@@ -1,0 +1,165 @@
+"""A script for any number: random settings, random work and a random part of all faults. The same for the same seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from random import Random
+
+from windlass.control.settings import Interval, Policy, Settings, SoldGroup
+from windlass.core.model.snapshot import (
+    Amounts,
+    Bundle,
+    Choose,
+    Cluster,
+    Demand,
+    Gang,
+    Group,
+    LowUtilization,
+    ScaleDown,
+    UtilizationTarget,
+    amounts,
+)
+from windlass.providers.protocol import Offering
+from windlass.sim.cloud.machines import MachineKind
+from windlass.sim.faults.catalogue import HOURLY, Fault
+from windlass.sim.faults.presets import JOURNAL, STORMS
+from windlass.sim.run.script import Script
+from windlass.sim.workload.jobs import Job
+
+DOLLAR = 10**9
+SHAPES: tuple[dict[str, int], ...] = (
+    {"cpu": 4000},
+    {"cpu": 16_000, "memory": 64 * 2**30},
+    {"cpu": 8000, "gpu": 1000},
+    {"cpu": 32_000, "gpu": 4000, "memory": 128 * 2**30},
+    {"cpu": 8000, "tpu": 4000},
+)
+
+
+def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
+    """A script for a seed."""
+    dice = Random(f"windlass-{seed}")
+    settings = _settings(dice)
+    # By dice of its own, so that the worlds of all seeds are what they were before there was such a key.
+    apart = Random(f"apart-{seed}").choice((None, Fraction(0), Fraction(1, 2)))
+    settings = replace(settings, cluster=replace(settings.cluster, apart=apart))
+    groups = [sold.group for sold in settings.groups]
+    return Script(
+        settings=settings,
+        jobs=tuple(_job(dice, number, groups, hours) for number in range(dice.choice((3, 8, 15, 30)))),
+        requests=_requests(dice, groups),
+        faults=_faults(dice, Random(f"windlass-{seed}-journal"), hours),
+        kinds=tuple(_kind(dice, group) for group in groups),
+        seed=seed,
+        hours=hours,
+    )
+
+
+def _settings(dice: Random) -> Settings:
+    priced = dice.random() < 0.8
+    sold = [
+        SoldGroup(_group(dice, f"g{number}", priced=priced), dice.choice(("east", "east", "west")))
+        for number in range(dice.choice((1, 1, 2, 3)))
+    ]
+    choose: list[Choose | None] = [None, "best-fit", "rank", *(["cheapest"] if priced else [])]  # type: ignore[list-item]
+    cluster = Cluster(
+        max_nodes=dice.choice((None, None, 6, 12)),
+        max_hourly_cost=dice.choice((None, 20 * DOLLAR, 60 * DOLLAR)) if priced else None,
+        max_launching=dice.choice((None, None, 3)),
+        choose=dice.choice(choose),
+    )
+    policy = Policy(
+        evaluation_interval=Interval(0.2, dice.choice((30, 60, 60))),
+        drain_timeout=dice.choice((300, 3600)),
+        boot_timeout=dice.choice((300, 900)),
+        allow_eviction=dice.random() < 0.1,
+        launch_concurrency=dice.choice((1, 20)),
+        launch_rate=dice.choice((6, 600)),
+    )
+    return Settings(tuple(sold), cluster, policy)
+
+
+def _group(dice: Random, name: str, *, priced: bool) -> Group:
+    shape = dice.choice(SHAPES)
+    return Group(
+        name,
+        amounts(shape),
+        max=dice.choice((1, 2, 4, 8)),
+        labels={"pool": dice.choice(("a", "b"))},
+        hosts=dice.choice((1, 1, 1, 2, 4)),
+        min=dice.choice((0, 0, 0, 1)),
+        spare=dice.choice((0, 0, 0, 1)),
+        rank=dice.choice((1, 2, 100)),
+        price=dice.choice((1, 2, 5, 12)) * DOLLAR if priced else None,
+        preemptible=dice.random() < 0.4,
+        max_launching=dice.choice((None, None, 1, 2)),
+        scale_down=_scale_down(dice, shape),
+    )
+
+
+def _scale_down(dice: Random, shape: dict[str, int]) -> ScaleDown | None:
+    utilization = UtilizationTarget(80, 300, dice.choice((0, 1)), dice.choice((None, *shape)))
+    return ScaleDown(
+        idle_timeout=dice.choice((60, 300, 600)) if dice.random() < 0.7 else None,
+        low_utilization=LowUtilization(Fraction(3, 10), dice.choice((0, 1))) if dice.random() < 0.2 else None,
+        utilization=utilization if dice.random() < 0.3 else None,
+        consolidate=dice.random() < 0.3,
+    )
+
+
+def _kind(dice: Random, group: Group) -> MachineKind:
+    zones = dice.choice(((), ("z1",), ("z1", "z2")))
+    offering = Offering(group.name, group.resources, group.hosts, group.price, zones, group.preemptible)
+    return MachineKind(offering, dice.choice((20.0, 60.0, 200.0)), 20.0, dice.choice((0.0, 0.3)))
+
+
+def _needs(dice: Random, group: Group) -> Amounts:
+    """Some of what a node of a group has."""
+    shape = dict(group.resources)
+    part = dice.choice((1, 2, 4))
+    if "gpu" in shape:
+        whole = max(1000, shape["gpu"] // part)
+        return amounts({"gpu": dice.choice((whole, 500)), "cpu": shape["cpu"] // 8})
+    if "tpu" in shape:
+        return amounts({"tpu": shape["tpu"]})
+    return amounts({"cpu": max(1000, shape["cpu"] // part)})
+
+
+def _job(dice: Random, number: int, groups: list[Group], hours: float) -> Job:
+    group = dice.choice(groups)
+    arrives = dice.choice((0.0, dice.uniform(0, hours * 3600), dice.uniform(0, hours * 3600)))
+    demand = Demand(f"job-{number:02}", (Bundle(_needs(dice, group), dice.choice((1, 1, 2, 5, 20))),))
+    if dice.random() < 0.2:
+        gang = dice.choice(tuple(Gang))
+        members = group.hosts * dice.choice((1, 1, 2)) if gang == Gang.SAME_SLICE else dice.choice((2, 4))
+        late = arrives + dice.uniform(300, 7200) if dice.random() < 0.3 else None
+        demand = replace(demand, bundles=(Bundle(demand.bundles[0].needs, members),), gang=gang, deadline=late)
+    demand = replace(demand, priority=dice.choice((0, 0, 0, 5)))
+    duration = dice.choice((20.0, 300.0, 1200.0, 3000.0)) if demand.count <= 5 else dice.choice((20.0, 120.0))
+    return Job(demand, arrives, duration, dice.choice((0.0, 0.5)))
+
+
+def _requests(dice: Random, groups: list[Group]) -> tuple[Demand, ...]:
+    if dice.random() > 0.15:
+        return ()
+    return (Demand("room", (Bundle(_needs(dice, dice.choice(groups)), dice.choice((1, 3))),)),)
+
+
+def _faults(first: Random, last: Random, hours: float) -> tuple[Fault, ...]:
+    """A random part of all faults, each at a random strength, most of them all the time. What came to the catalogue
+    last is drawn with dice of its own: all else of a seed is what it was before."""
+    share = first.choice((0.0, 0.1, 0.1, 0.3, 0.6))
+    found = []
+    for fault in STORMS["all"]:
+        dice = last if fault in JOURNAL else first
+        if dice.random() >= share:
+            continue
+        strength = dice.choice((0.5, 1.0, 2.0))
+        rate = fault.rate * strength if fault.kind in HOURLY else min(0.9, fault.rate * strength)
+        one = replace(fault, rate=rate)
+        if dice.random() < 0.3:
+            start = dice.uniform(0, hours * 3600)
+            one = replace(one, start=start, end=start + dice.uniform(60, 3600))
+        found.append(one)
+    return tuple(found)

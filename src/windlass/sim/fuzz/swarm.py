@@ -1,0 +1,119 @@
+"""The swarm: many seeds, each a script of its own, on all cores; what breaks is told with its seed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.run.script import Script
+from windlass.sim.run.simulation import Run, simulate
+
+from .random_script import arbitrary_script
+from .shrink import as_test, shrunken
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One seed to run."""
+
+    seed: int
+    hours: float
+    storm: tuple[Fault, ...] | None = None
+    """None: a part of all faults, by chance."""
+
+    def script(self) -> Script:
+        script = arbitrary_script(self.seed, self.hours)
+        return script if self.storm is None else replace(script, faults=self.storm)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed."""
+
+    seed: int
+    run: Run | None
+    error: str = ""
+    """What the simulation itself raised; empty when it came to its end."""
+
+    @property
+    def told(self) -> list[str]:
+        """What is wrong, in sentences."""
+        return [self.error] if self.run is None else [str(breach) for breach in self.run.breaches]
+
+
+def outcome_of(task: Task) -> Outcome:
+    """Run one seed. Whatever it raises is its outcome: one bad seed does not stop the swarm."""
+    try:
+        return Outcome(task.seed, simulate(task.script()))
+    except Exception:  # noqa: BLE001  # told with its seed
+        return Outcome(task.seed, None, traceback.format_exc(limit=-4))
+
+
+def outcomes(tasks: Iterable[Task], processes: int) -> Iterator[Outcome]:
+    """The outcome of every task, as they come."""
+    many = list(tasks)
+    if processes <= 1 or len(many) <= 1:
+        yield from map(outcome_of, many)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(outcome_of, many, chunksize=4)
+
+
+@dataclass
+class Tally:
+    """What a swarm adds up to."""
+
+    seeds: int = 0
+    hours: float = 0.0
+    passes: int = 0
+    actions: int = 0
+    finished: int = 0
+    interrupted: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    broken: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        if outcome.told:
+            self.broken.append(outcome)
+        if outcome.run is not None:
+            self.hours += outcome.run.seconds / 3600
+            self.passes += outcome.run.passes
+            self.actions += outcome.run.actions
+            self.finished += outcome.run.finished
+            self.interrupted += outcome.run.interrupted
+            self.faults.update(outcome.run.faults)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "windlass.swarm/v1",
+            "seeds": self.seeds,
+            "simulated_hours": round(self.hours, 1),
+            "passes": self.passes,
+            "actions": self.actions,
+            "jobs_finished": self.finished,
+            "work_interrupted_by_the_cloud": self.interrupted,
+            "faults": dict(sorted(self.faults.items())),
+            "breaches": [{"seed": one.seed, "told": one.told} for one in sorted(self.broken, key=lambda o: o.seed)],
+        }
+
+
+def reproduction(task: Task, run: Callable[[Script], Run] = simulate) -> str:
+    """The smallest script that breaks the same invariant as a task, as a test."""
+    script = task.script()
+    first = run(script).breaches[0]
+
+    def breaks(smaller: Script) -> bool:
+        try:
+            return any(breach.invariant == first.invariant for breach in run(smaller).breaches)
+        except Exception:  # noqa: BLE001  # another trouble than the one that is looked for
+            return False
+
+    small = shrunken(script, breaks)
+    told = next(breach for breach in run(small).breaches if breach.invariant == first.invariant)
+    return as_test(small, f"Seed {task.seed} breaks {told}")

@@ -1,0 +1,443 @@
+"""The engine: the production loop on a virtual clock, in a made-up world, with everything checked after every step.
+
+Time leaps to the next instant at which anything can happen: a machine boots, a task ends, a deadline of the controller
+comes, its interval is over. Then the world moves, the controller makes a pass, its calls run, and the checker looks.
+When the hours of the script are over the faults stop, and the run goes on until nothing happens any more: what should
+have been placed or released by then, and is not, is a breach like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from windlass.control.act.actuator import Actuator
+from windlass.control.controller import Controller, Misfit, Pass
+from windlass.control.leadership import NotLeading
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.settings import Leadership, Settings
+from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
+from windlass.journal.memory import ForgetfulJournal
+from windlass.sim.check.final_state import at_the_end
+from windlass.sim.check.invariants import Breach, Checker, Step
+from windlass.sim.cloud.provider import SimulatedProvider
+from windlass.sim.faults.catalogue import Storm
+from windlass.sim.faults.crash_points import MORTAL, Killed, Lifeline, Log, Perilous, PerilousJournal
+from windlass.sim.random_source import Chance
+from windlass.sim.workload.hosts import Joining
+from windlass.sim.workload.workload import SimulatedWorkload
+
+from .external_faults import strike
+from .script import Script, shifted_faults, shifted_jobs
+from .virtual_loop import EPOCH, VirtualLoop, virtually
+
+LEASE = 900.0
+"""Long enough that a pass every five minutes keeps it."""
+QUIET = 7200.0
+"""When so long nothing has happened and nothing runs, nothing will happen any more: longer than any limit, and than the
+hour after which bad luck with a group is forgotten."""
+CAP = 14 * 86400.0
+"""A run that is not quiet so long after the faults have stopped never will be."""
+
+
+@dataclass
+class Leader:
+    """A controller that runs, and its clock."""
+
+    controller: Controller
+    lifeline: Lifeline
+    journal: PerilousJournal
+    number: int
+    offset: float = 0.0
+    """How far its clock is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a script."""
+
+    seed: int | str
+    breaches: tuple[Breach, ...]
+    seconds: float
+    """Of virtual time."""
+    passes: int
+    actions: int
+    """Changes of state of slices."""
+    faults: dict[str, int]
+    finished: int
+    """Jobs that came to their end."""
+    interrupted: int
+    digest: str
+    """The hash of the whole story: the same for the same script and the same code."""
+    bill: int
+    """What the accounts add up to: nanodollars per hour times microseconds."""
+
+
+@dataclass
+class Engine:
+    """One run under way."""
+
+    script: Script
+    controller: Callable[..., Controller] = Controller
+    """What makes a controller; another one for tests of the checker."""
+    journal: Journal | None = None
+    watch: Callable[[Engine], None] | None = None
+    """Called after every step."""
+    thorough: bool = True
+    """Plan every snapshot twice; costs as much again."""
+    stop_at_breach: bool = True
+    leaping: bool = False
+    """Leave out passes that would see nothing new but how full busy nodes are, or that what was ended is about to go:
+    for traces of months."""
+    by_clock: bool = True
+    """With faults look by the interval too, and not only when something happens: some faults are no event."""
+    to_the_end: bool = True
+    """Go on after the script's hours until all is quiet, and check what must hold then."""
+    lease: float = LEASE
+    cap: float = CAP
+
+    now: Callable[[], float] = field(init=False)
+    """The true time."""
+    leaders: list[Leader] = field(default_factory=list, init=False)
+    passes: int = field(default=0, init=False)
+    woken: bool = field(default=False, init=False)
+    clock_was_off: bool = field(default=False, init=False)
+
+    def run(self) -> Run:
+        return virtually(self._run())
+
+    # -- the world ----------------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        script, loop = self.script, asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop, clock = loop, loop.time
+        self.now = clock
+        self._loop.set_exception_handler(_quiet_about_the_dead)
+        self.settings: Settings = script.settings
+        self.struck: dict[str, int] = {}
+        faults = shifted_faults(script.faults, EPOCH)
+        self.storm = Storm.of(faults, Chance(script.seed), self.struck)
+        self.store = self.journal if self.journal is not None else ForgetfulJournal()
+        self.log = Log(whole=self.store.last_seq())
+        self.clouds = {
+            name: SimulatedProvider(
+                script.all_kinds(),
+                now=clock,
+                seed=f"{script.seed}-{name}",
+                faults=faults,
+                quota=script.quota,
+                struck=self.struck,
+            )
+            for name in sorted({sold.provider for sold in script.settings.groups})
+        }
+        self.workload = SimulatedWorkload(
+            [sold.group for sold in script.settings.groups],
+            Joining(list(self.clouds.values())),
+            now=clock,
+            jobs=shifted_jobs(script.jobs, EPOCH),
+            requests=script.requests,
+            seed=script.seed,
+            faults=faults,
+            struck=self.struck,
+        )
+        self.faults_end = EPOCH + script.hours * 3600
+        self.blue = self.storm.out_of_the_blue(EPOCH, self.faults_end)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        """What is put right again, and when."""
+        self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
+        self.restocked_at = EPOCH
+        self.started, self.newest = 0, 0
+        self.last_action = EPOCH
+        self._start_at = EPOCH
+        self._goes_by_use = _looks_at_use(self.settings)
+
+    def _calm(self) -> None:
+        self.storm = Storm.of((), self.storm.chance, self.struck)
+        self.blue = []
+        for cloud in self.clouds.values():
+            cloud.calm()
+        self.workload.calm()
+        for _, put_right in self.later:
+            put_right()
+        self.later = []
+        for leader in self.leaders:
+            leader.offset = 0.0
+
+    def _move_world(self) -> None:
+        now = self.now()
+        for cloud in self.clouds.values():
+            cloud.step()
+        if self.script.recordings:
+            self._restock(now)
+        self.workload.step()
+        if self.later:
+            for due in [one for one in self.later if one[0] <= now]:
+                self.later.remove(due)
+                due[1]()
+        while self.blue and self.blue[0][0] <= now:
+            _, fault = self.blue.pop(0)
+            self.struck[fault.kind] = self.struck.get(fault.kind, 0) + 1
+            strike(self, fault)
+
+    def _restock(self, now: float) -> None:
+        """Let the stock follow the recordings; what falls and rises between two steps is passed over."""
+        for one in self.script.recordings:
+            if one.next_change(self.restocked_at - EPOCH) <= now - EPOCH:
+                for cloud in self.clouds.values():
+                    cloud.restock(one.zone, one.at(now - EPOCH))
+        self.restocked_at = now
+
+    # -- controllers --------------------------------------------------------------------------------------------------
+
+    def start_leader(self, *, ahead: float = 0.0, version: int | None = None) -> Leader | None:
+        """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
+        is ahead when it asks for the lease. ``version``: of its program, if it is not the one that the journal has."""
+        self.started += 1
+        clock, known = self._loop.time, self.log.version if version is None else version
+        lifeline = Lifeline(lambda: self.storm, clock, self.started)
+        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, clock, self.log, known)
+        leadership = Leadership(f"controller-{1 if not ahead else self.started}", self.lease)
+        if self._is_led(leadership.holder, clock() + ahead):
+            # It would be built, be told no, and be gone: while a dead one's lease runs out, once a second.
+            with suppress(JournalError, Killed):
+                journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
+            return None
+        mortal: Callable[[Any], Any] = (
+            (lambda one: Perilous(one, lifeline)) if MORTAL & self.storm.by_kind.keys() else lambda one: one
+        )
+        leader = Leader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
+        leader.controller = self.controller(
+            self.settings,
+            {name: mortal(cloud) for name, cloud in self.clouds.items()},
+            mortal(self.workload),
+            journal,
+            now=lambda: clock() + leader.offset,
+            steady=clock,
+            leadership=leadership,
+            wake=self._wake,
+        )
+        try:
+            leader.controller.start()
+        except (NotLeading, JournalError, Killed):
+            return None
+        finally:
+            leader.offset = 0.0
+        self.leaders.append(leader)
+        self.newest = leader.number
+        self.checker.recovered(leader.controller.chronicle, self.log.whole)
+        return leader
+
+    def _is_led(self, holder: str, now: float) -> bool:
+        """Whether another than this one has the lease by a clock that shows this time."""
+        lease = None if self.store.own_clock else self.store.lease()
+        return lease is not None and lease.holder != holder and now < lease.expires_at
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    async def _drop(self, leader: Leader, *, killed: bool) -> None:
+        """A controller is gone; unless it was killed it gives back the lease."""
+        leader.lifeline.dead = leader.lifeline.dead or killed
+        self.leaders.remove(leader)
+        with suppress(Killed, JournalError):
+            await leader.controller.stop()
+        self._start_at = self.now() + self.storm.chance.wait(20.0, "restart", self.started)
+
+    async def reconfigure(self, settings: Settings) -> None:
+        """Other settings from now on, for the controllers and for the work."""
+        self.settings, self._goes_by_use = settings, _looks_at_use(settings)
+        self.checker.settle_for(settings)
+        self.workload.regroup([sold.group for sold in settings.groups])
+        for leader in self.leaders:
+            try:
+                await leader.controller.reconfigure(settings, leader.controller.providers, leader.controller.workload)
+            except Misfit:
+                continue
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> Run:
+        self._build()
+        calm = False
+        while True:
+            now = self.now()
+            if not calm and now >= self.faults_end:
+                calm = True
+                self._calm()
+                self.last_action = now
+                if not self.to_the_end:
+                    break
+            if self.workload.is_busy:
+                self.last_action = now
+            if calm and (self.is_quiet(now) or now >= self.faults_end + self.cap):
+                break
+            if self.checker.breaches and self.stop_at_breach:
+                break
+            await self._step()
+            await self._sleep()
+        if self.to_the_end and not (self.checker.breaches and self.stop_at_breach):
+            self.checker.breaches += at_the_end(self)
+        for leader in list(self.leaders):
+            await self._drop(leader, killed=False)
+        return self._result()
+
+    async def _step(self) -> None:
+        self._move_world()
+        while self.next_settings:
+            await self.reconfigure(self.next_settings.pop(0))
+        if not self.leaders and self.now() >= self._start_at:
+            self.start_leader()
+        for leader in list(self.leaders):
+            await self._pass(leader)
+        if self.watch is not None:
+            self.watch(self)
+
+    next_settings: list[Settings] = field(default_factory=list, init=False)
+
+    async def _pass(self, leader: Leader) -> None:
+        controller, begun, made = leader.controller, self.now(), None
+        before, trouble = controller.chronicle, ""
+        try:
+            made = await controller.tick()
+        except Killed:
+            await self._drop(leader, killed=True)
+        except NotLeading:
+            await self._drop(leader, killed=False)
+        except (JournalUnavailable, JournalVersion):
+            await self._drop(leader, killed=False)
+        except JournalError:
+            pass
+        except Exception as error:  # noqa: BLE001  # a loop that raises is a breach, and the run goes on to tell it
+            trouble = f"{type(error).__name__}: {error}"
+            await self._drop(leader, killed=False)
+        took = self.now() - begun
+        await self._call(controller.actuator)
+        if leader.lifeline.dead and leader in self.leaders:
+            await self._drop(leader, killed=True)
+        self.passes += 1
+        if made is not None and made.fold.moves:
+            self.last_action = self.now()
+        self._look(leader, before, made, took, trouble)
+
+    async def _call(self, actuator: Actuator) -> None:
+        """Let calls begin, come back, and be noted."""
+        calls, woken = actuator.under_way, self.woken
+        if self._loop.is_at_rest() or (not calls and not self.storm.faults):
+            return
+        for _ in range(3):
+            await asyncio.sleep(0)
+            if not self.storm.faults and not actuator.under_way:
+                break
+        if self._leaps and calls == {"terminate"} and not actuator.under_way and not actuator.troubles:
+            self.woken = woken  # what was ended is of interest when it is gone, and that is an event
+
+    @property
+    def _leaps(self) -> bool:
+        return self.leaping and not self.storm.faults and not self._goes_by_use
+
+    def _look(self, leader: Leader, before: Chronicle, made: Pass | None, took: float, trouble: str) -> None:
+        clock_is_off = leader.offset != 0
+        self.clock_was_off = self.clock_was_off or clock_is_off
+        now = self.now()
+        step = Step(
+            now=now,
+            clock=now + leader.offset,
+            settings=leader.controller.settings,
+            before=before,
+            after=leader.controller.chronicle,
+            made=made,
+            took=took,
+            trouble=trouble,
+            leads=leader.number == self.newest,
+            clock_is_off=clock_is_off,
+        )
+        moved = self.checker.look(step)
+        if moved:
+            self.last_action = now
+
+    def is_quiet(self, now: float) -> bool:
+        return now - self.last_action >= QUIET and bool(self.leaders)
+
+    async def _sleep(self) -> None:
+        """Until the next instant at which something can happen that the controller would want to know."""
+        due, least = self._next_instant(), self.settings.policy.evaluation_interval.min
+        leaping, loop, work = self._leaps, self._loop, self.workload
+        while True:
+            event = work.next_event() or inf
+            pause = max(least, min(due, event) - self.now())
+            if loop.is_at_rest(pause):
+                loop.leap(pause)
+            else:
+                await asyncio.sleep(pause)
+            if not leaping or self.now() >= due or self.woken:
+                return
+            work.step()
+            if not work.is_as_seen():
+                self.last_action = self.now()
+                return
+
+    def _next_instant(self) -> float:
+        """When something is due that is not the work's own doing."""
+        now = self.now()
+        instants = [self.faults_end if now < self.faults_end else inf]
+        instants += [at for cloud in self.clouds.values() if (at := cloud.next_event()) is not None]
+        if self.blue or self.later:
+            instants += [at for at, _ in (*self.blue[:1], *self.later)]
+        if self.script.recordings:
+            instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
+        # Without faults every change is an event: then there is no need to look by the clock.
+        if self.leaders and self.storm.faults and self.by_clock:
+            instants.append(now + self.settings.policy.evaluation_interval.max)
+        for leader in self.leaders:
+            controller = leader.controller
+            instants.append(now + controller.leading.renews_in)
+            if (due := controller.next_deadline()) is not None:
+                instants.append(due - leader.offset)
+        if not self.leaders:
+            instants.append(max(self._start_at, now + 1))
+        if self.woken:
+            self.woken = False
+            instants.append(now)
+        # While work runs that will end there is no need to see whether all is quiet.
+        if now >= self.faults_end and not (
+            self.leaping and self.workload.is_busy and self.workload.next_event() is not None
+        ):
+            instants.append(max(now, self.last_action + QUIET))
+        return min(instants)
+
+    def _result(self) -> Run:
+        store = self.store
+        return Run(
+            seed=self.script.seed,
+            breaches=tuple(self.checker.breaches),
+            seconds=self.now() - EPOCH,
+            passes=self.passes,
+            actions=self.checker.actions,
+            faults=dict(sorted(self.struck.items())),
+            finished=len(self.workload.finished),
+            interrupted=len(self.workload.interrupted),
+            digest=store.digest if isinstance(store, ForgetfulJournal) else "",
+            bill=self.checker.accounts_total(),
+        )
+
+
+def _looks_at_use(settings: Settings) -> bool:
+    """Whether any rule goes by how full the nodes are."""
+    rules = [sold.group.scale_down for sold in settings.groups if sold.group.scale_down is not None]
+    return any(rule.low_utilization or rule.utilization or rule.consolidate for rule in rules)
+
+
+def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Nobody asks after the tasks of a controller that is dead."""
+    if not isinstance(context.get("exception"), Killed):
+        loop.default_exception_handler(context)
+
+
+def simulate(script: Script, **more: Any) -> Run:
+    """Run a script to its end."""
+    return Engine(script, **more).run()

@@ -1,0 +1,201 @@
+"""Measuring: what a simulated run cost, how long work waited, and how it looked over time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from windlass.control.record.costs import KINDS
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
+from windlass.sim.check.fleet_totals import Followed
+from windlass.sim.run.simulation import Engine, Run
+from windlass.sim.run.virtual_loop import EPOCH
+from windlass.sim.workload.jobs import Job
+
+CAPACITY = ("busy", "idle", "booting", "leaving")
+"""What a node that costs money does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster at one instant."""
+
+    at: float
+    """Seconds from the start."""
+    waiting: int
+    """Tasks."""
+    running: int
+    capacity: dict[str, int]
+    """Nodes by what they do."""
+    cost: float
+    """Dollars per hour."""
+
+
+class _Part(NamedTuple):
+    """What one slice adds to the capacity: nodes with work, what the others do, and the price of it all."""
+
+    busy: int
+    otherwise: str
+    others: int
+    price: int
+
+
+class Capacity:
+    """Nodes by what they do, and what they cost, kept up with what changes."""
+
+    def __init__(self) -> None:
+        self.nodes = dict.fromkeys(CAPACITY, 0)
+        self.cost = 0
+        """Nanodollars per hour."""
+        self._slices: Mapping[str, SliceRecord] = {}
+        self._settings: Settings | None = None
+        self._parts: dict[str, _Part] = {}
+
+    def follow(self, followed: Followed, settings: Settings) -> Collection[str]:
+        """Come up to the slices of a book; the names of those that have changed."""
+        if settings is not self._settings:  # a group may have another number of hosts now
+            self._settings, self._slices = settings, {}
+            self._parts, self.nodes, self.cost = {}, dict.fromkeys(CAPACITY, 0), 0
+        slices = followed.slices
+        changed, gone = followed.since(self._slices)
+        for name in gone:
+            if (part := self._parts.pop(name, None)) is not None:
+                self._count(part, -1)
+        for name in changed:
+            old, part = self._parts.pop(name, None), _part(slices[name], settings)
+            if part is not None:
+                self._parts[name] = part
+            if part != old:
+                if old is not None:
+                    self._count(old, -1)
+                if part is not None:
+                    self._count(part, 1)
+        self._slices = slices
+        return changed
+
+    def _count(self, part: _Part, more: int) -> None:
+        self.nodes["busy"] += more * part.busy
+        self.nodes[part.otherwise] += more * part.others
+        self.cost += more * part.price
+
+
+def _part(record: SliceRecord, settings: Settings) -> _Part | None:
+    """What one slice adds; None: it costs nothing."""
+    if record.state not in COSTLY:
+        return None
+    sold, busy = settings.by_name.get(record.group), record.busy_nodes
+    hosts = sold.group.hosts if sold is not None else max(1, len(record.nodes))
+    if record.state in IN_FLIGHT:
+        return _Part(0, "booting", hosts, record.price)
+    return _Part(busy, "idle" if record.state == State.READY else "leaving", hosts - busy, record.price)
+
+
+@dataclass
+class Gauge:
+    """Watches an engine; give it as its ``watch``."""
+
+    every: float
+    """Seconds between two samples at the least."""
+    samples: list[Sample] = field(default_factory=list)
+    node_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    launched: set[str] = field(default_factory=set)
+    chronicle: Chronicle = field(default_factory=Chronicle)
+    """The last one that was seen."""
+    _since: float = 0.0
+    _capacity: Capacity = field(default_factory=Capacity)
+
+    def __call__(self, engine: Engine) -> None:
+        now = engine.now() - EPOCH
+        nodes = self._capacity.nodes
+        self.node_seconds += sum(nodes.values()) * (now - self._since)
+        self.busy_seconds += nodes["busy"] * (now - self._since)
+        self._since = now
+        if engine.leaders:
+            chronicle = engine.leaders[0].controller.chronicle
+            if chronicle is not self.chronicle:
+                self.chronicle = chronicle
+                self.launched.update(self._capacity.follow(engine.checker.followed, engine.settings))
+        if not self.samples or now - self.samples[-1].at >= self.every:
+            self.samples.append(self._sample(engine, now))
+
+    def _sample(self, engine: Engine, now: float) -> Sample:
+        waiting = sum(demand.count for demand in engine.workload.waiting)
+        nodes, cost = dict(self._capacity.nodes), self._capacity.cost / 10**9
+        return Sample(now, waiting, engine.workload.running, nodes, cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What some hours cost, and how long work waited in them."""
+
+    hours: float
+    dollars: float
+    accounts: dict[str, float]
+    node_hours: float
+    utilization: float
+    """The share of the nodes' time that they had work."""
+    wait_p50: float
+    wait_p95: float
+    wait_max: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures(Spent):
+    """What a run came to. The wait of a job is from its arrival until the last of its tasks has started."""
+
+    jobs: int
+    finished: int
+    launches: int
+    lost_to_preemption: int
+    """Tasks that the cloud ended."""
+    lost_hours: float
+    """How long they had run by then: task-hours that had to be run anew."""
+    evicted: int
+    """Tasks that were ended before their time because the policy allows it."""
+    killed_by_us: int
+    """Must be 0."""
+    passes: int
+    decisions: int
+    """Changes of state."""
+    breaches: tuple[str, ...] = ()
+
+
+def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
+    """The numbers of a run that has come to its end."""
+    work, accounts = engine.workload, gauge.chronicle.account.values()
+    lost = [one for one in work.interrupted if one.how != "evicted"]
+    arrivals = {job.id: job.arrives + EPOCH for job in jobs}
+    waits = sorted(at - arrivals[name] for name, at in work.all_started.items() if name in arrivals)
+    return Measures(
+        hours=run.seconds / 3600,
+        dollars=sum(account.dollars() for account in accounts),
+        accounts={kind: sum(account.dollars(kind) for account in accounts) for kind in KINDS},
+        node_hours=gauge.node_seconds / 3600,
+        utilization=gauge.busy_seconds / gauge.node_seconds if gauge.node_seconds else 0.0,
+        wait_p50=percentile(waits, 0.5),
+        wait_p95=percentile(waits, 0.95),
+        wait_max=waits[-1] if waits else 0.0,
+        jobs=len(arrivals),
+        finished=len(work.finished.keys() & arrivals.keys()),
+        launches=len(gauge.launched),
+        lost_to_preemption=sum(one.run.count for one in lost),
+        lost_hours=sum(one.run.count * (one.at - one.run.started) for one in lost) / 3600,
+        evicted=sum(one.run.count for one in work.interrupted if one.how == "evicted"),
+        killed_by_us=sum(breach.invariant == "S1" for breach in run.breaches),
+        passes=run.passes,
+        decisions=run.actions,
+        breaches=tuple(str(breach) for breach in run.breaches),
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Of values in order; 0 when there are none."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

@@ -1,0 +1,106 @@
+"""Traces: jobs that really came, from a CSV file, as jobs for the simulated workload.
+
+Columns: ``job_id, submit_s, duration_s, tasks`` (per job), ``cpu, mem_gib, gpu`` (per task), ``gpu_model`` (models that
+will do, with ``|`` between them; empty: any), ``gang`` (1: its tasks start together). Others are passed over. A job
+without a duration never ended; it is left out, and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.model.conditions import Condition
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, amounts
+from windlass.sim.csv_files import csv_rows
+from windlass.sim.workload.jobs import Job
+
+MODEL = "gpu-model"
+"""The label of a group that names its accelerator."""
+COLUMNS = ("job_id", "submit_s", "duration_s", "tasks", "cpu", "mem_gib", "gpu", "gpu_model", "gang")
+
+
+class TraceError(ValueError):
+    """The file is no trace; the text names the line and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs in the order in which they came, the first at 0."""
+
+    jobs: tuple[Job, ...]
+    left_out: int
+    """Jobs without a duration."""
+
+    @property
+    def span(self) -> float:
+        """Seconds from the first arrival to the last end, if every job ran at once."""
+        return max((job.arrives + job.duration for job in self.jobs), default=0.0)
+
+
+def read_trace(file: Path, limit: int | None = None) -> Trace:
+    """The jobs of a file (``.csv`` or ``.csv.gz``); ``TraceError`` for one that is no trace."""
+    reader = csv_rows(file, TraceError)
+    missing = [name for name in COLUMNS[:7] if name not in (reader.fieldnames or ())]
+    if missing:
+        raise TraceError(f"{file}: is no trace: it has no column {', '.join(missing)}")
+    jobs, left_out = [], 0
+    shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]] = {}
+    for job in _rows(file, reader, shapes):
+        if job is None:
+            left_out += 1
+        else:
+            jobs.append(job)
+        if limit is not None and len(jobs) >= limit:
+            break
+    jobs.sort(key=lambda one: (one.arrives, one.id))
+    start = jobs[0].arrives if jobs else 0.0
+    return Trace(tuple(_earlier(job, start) for job in jobs), left_out)
+
+
+def _earlier(job: Job, start: float) -> Job:
+    return job if not start else Job(job.demand, job.arrives - start, job.duration, job.spread)
+
+
+def _rows(
+    file: Path,
+    reader: csv.DictReader[str],
+    shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]],
+) -> Iterator[Job | None]:
+    names: set[str] = set()
+    for row in reader:
+        try:
+            yield _job(row, shapes)
+        except (ValueError, TypeError, KeyError) as error:
+            raise TraceError(f"{file}, line {reader.line_num}: {error}") from None
+        if row["job_id"] in names:
+            raise TraceError(f"{file}, line {reader.line_num}: job {row['job_id']} is there twice")
+        names.add(row["job_id"])
+
+
+def _job(row: Mapping[str, str], shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]]) -> Job | None:
+    if not row["duration_s"]:
+        return None
+    key = (row["cpu"], row["mem_gib"], row["gpu"], row.get("gpu_model") or "")
+    shape = shapes.get(key)
+    if shape is None:
+        shape = shapes[key] = _shape(*key)
+    needs, where = shape
+    tasks, duration = int(float(row["tasks"])), float(row["duration_s"])
+    if tasks < 1 or duration < 0:
+        raise ValueError(f"a job must have at least one task and a duration, has {tasks} and {duration:g} s")
+    gang = Gang.ANY if (row.get("gang") or "0") == "1" and tasks > 1 else None
+    demand = Demand(f"job-{row['job_id']}", (Bundle(needs, tasks),), gang, where)
+    return Job(demand, float(row["submit_s"]), max(1.0, duration))
+
+
+def _shape(cpu: str, memory: str, gpu: str, models: str) -> tuple[Amounts, tuple[Condition, ...]]:
+    needs = {"cpu": round(float(cpu) * 1000), "memory": round(float(memory) * 2**30), "gpu": round(float(gpu) * 1000)}
+    if any(amount < 0 for amount in needs.values()):
+        raise ValueError(f"needs less than nothing: cpu {cpu}, mem_gib {memory}, gpu {gpu}")
+    if needs["gpu"] > 1000 and needs["gpu"] % 1000:
+        raise ValueError(f"gpu {gpu}: above 1 it must be a whole number")
+    where = (Condition(MODEL, "in", tuple(models.split("|"))),) if models else ()
+    return amounts({name: amount for name, amount in needs.items() if amount}), where

@@ -1,0 +1,93 @@
+"""A trace of jobs on the machines of some settings: the engine, watched by a gauge, until all is quiet again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from windlass.control.controller import Controller
+from windlass.control.settings import Settings
+from windlass.journal.memory import ForgetfulJournal
+from windlass.sim.cloud.machines import MachineKind
+from windlass.sim.cloud.stock import Recording, stocked
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.run.script import Script
+from windlass.sim.run.simulation import Engine
+from windlass.sim.run.virtual_loop import EPOCH
+
+from .metrics import Gauge, Measures, measures
+from .reader import Trace
+
+CURVE = 2000
+"""Points of a curve; more than a picture shows."""
+FOR_EVER = 10.0 * 365 * 86400
+"""Longer than any trace: nobody takes the lease, and the last job is waited for."""
+
+
+def run_trace(
+    settings: Settings,
+    trace: Trace,
+    *,
+    seed: int = 0,
+    faults: tuple[Fault, ...] = (),
+    recordings: tuple[Recording, ...] = (),
+    came_to: Callable[[float], None] = lambda _: None,
+    controller: Callable[..., Controller] = Controller,
+    leaping: bool = True,
+) -> tuple[Gauge, Measures]:
+    """How it looked over time, and what it came to. The stock of groups that can be preempted follows ``recordings``;
+    ``came_to`` is told the share of the arrivals that is over; ``controller`` makes the controller, another one to
+    compare ours with. One that goes by how full nodes are, whatever the settings say, must not be ``leaping``."""
+    span = max((job.arrives for job in trace.jobs), default=0.0)
+    script = Script(
+        settings,
+        jobs=trace.jobs,
+        faults=faults,
+        kinds=_kinds(settings, recordings),
+        seed=seed,
+        hours=span / 3600,
+        recordings=recordings,
+    )
+    gauge = Gauge(max(1.0, span / CURVE))
+
+    def watch(engine: Engine) -> None:
+        gauge(engine)
+        came_to(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
+
+    engine = Engine(
+        script,
+        controller,
+        ForgetfulJournal(hashed=False),
+        watch=watch,
+        thorough=False,
+        leaping=leaping,
+        lease=FOR_EVER,
+        cap=FOR_EVER,
+    )
+    with _seldom_collected():
+        run = engine.run()
+    return gauge, measures(engine, run, gauge, trace.jobs)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """What a simulation leaves behind has next to no cycles: to look for them again and again, among all the jobs of a
+    trace, took a twentieth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _kinds(settings: Settings, recordings: tuple[Recording, ...]) -> tuple[MachineKind, ...]:
+    """What the made-up cloud sells: each group, in its zone, which boots in the time that it says."""
+    found = []
+    for kind in Script(settings).all_kinds():
+        sold = settings.by_name[kind.offering.name]
+        there = stocked(kind, recordings, sold.settings.get("zone"))
+        found.append(replace(there, boot=float(sold.group.boot_seconds), join=0.0))
+    return tuple(found)

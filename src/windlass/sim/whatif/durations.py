@@ -1,0 +1,246 @@
+"""How long recorded work ran: nobody writes it down, so it is read from what nodes had in use from look to look.
+
+A task starts when it waits no more. Where it runs follows from which node has that much more in use in the same look;
+when it ended, from when that node has that much less. What a node has in use beyond that is a task that began as it
+came. Three things cannot be seen, and are taken so:
+
+- Where one task made room for the next one of its kind between two looks, the node shows no change: the one of that
+  kind that has run longest is taken to have ended. The sum of all lengths is right then, whichever it was.
+- A task that started and ended between two looks ran on a node that was idle before and is idle again, for less long.
+- One that went away with neither of these to be seen was withdrawn, and is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from windlass.core.model.quantities import ACCELERATORS, DEVICE
+from windlass.core.model.snapshot import Amounts
+from windlass.workloads.protocol import WorkNode
+
+from .tasks import News, Task
+
+STEPS = 2000
+"""Ways that are tried to explain a change of one node; with more kinds of tasks than that takes, it is by counts."""
+
+
+@dataclass
+class Lengths:
+    """Follows tasks from their start to their end."""
+
+    tasks: list[Task] = field(default_factory=list)
+    """Those that were never seen to wait are put here: they ran when the journal begins, or began as they came."""
+    _running: dict[str, list[Task]] = field(default_factory=dict)
+    """By node, the one that has run longest first."""
+    _last: dict[str, dict[str, WorkNode]] = field(default_factory=dict)
+    """Nodes as they showed last, by slice."""
+    _away: dict[str, float] = field(default_factory=dict)
+    """Nodes that do not show, and since when: if work of theirs waits again, it was lost."""
+    _kinds: dict[Amounts, None] = field(default_factory=dict)
+    """What tasks have needed so far."""
+
+    def begin(self, nodes: Iterable[WorkNode], at: float) -> None:
+        """What runs when the journal begins arrives then."""
+        for node in nodes:
+            self._last.setdefault(node.slice_id, {})[node.id] = node
+            self._appear(node.id, _shares(dict(node.used), node.tasks), at)
+
+    def follow(self, news: News) -> None:
+        """One pass."""
+        pool = _by_needs(news.started)
+        self._kinds.update(dict.fromkeys(pool))
+        unseen: list[float] = []
+        self._away.update({was.id: news.at for was, now in news.nodes if was is not None and now is None})
+        for now in [now for _, now in news.nodes if now is not None]:
+            self._away.pop(now.id, None)
+            here = self._last.setdefault(now.slice_id, {})
+            last = here.get(now.id) or WorkNode(now.id, now.slice_id)
+            here[now.id] = now
+            if (last.used, last.tasks) != (now.used, now.tasks):
+                self._explain(last, now, pool, news.at)
+            elif not now.tasks and (now.idle_since or 0.0) > max(news.before, last.idle_since or 0.0):
+                unseen.append(now.idle_since or 0.0)
+        self._swap(pool, news.at)
+        for task in [task for tasks in pool.values() for task in tasks]:
+            if unseen:
+                task.started, task.ended, task.end_seen = max(task.arrived, news.before), max(unseen), True
+                task.started = min(task.started, task.ended)
+            else:
+                task.withdrawn = True
+        self._wait_again(news)
+        for slice_id in news.gone:
+            for name in self._last.pop(slice_id, ()):
+                self._end(self._running.pop(name, []), self._away.pop(name, news.at))
+
+    def finish(self, at: float) -> None:
+        """The journal ends: what runs still has run until now."""
+        for tasks in self._running.values():
+            for task in tasks:
+                task.ended = at
+        self._running.clear()
+
+    # -- what a change of a node means --------------------------------------------------------------------------------
+
+    def _explain(self, last: WorkNode, now: WorkNode, pool: dict[Amounts, deque[Task]], at: float) -> None:
+        here = self._running.setdefault(now.id, [])
+        grown: Counter[str] = Counter(dict(now.used))
+        grown.subtract(dict(last.used))
+        more = now.tasks - last.tasks
+        may_start = {needs: len(tasks) for needs, tasks in pool.items() if tasks}
+        found = explained(dict(grown), more, may_start, Counter(task.needs for task in here), tuple(self._kinds))
+        for needs, count in found.ended.items():
+            self._end([task for task in here if task.needs == needs][:count], at)
+        here[:] = [task for task in here if task.ended is None]
+        for needs, count in found.begun.items():
+            here += [pool[needs].popleft() for _ in range(count)]
+        self._appear(now.id, found.appeared, at)
+
+    def _appear(self, node: str, many: Iterable[Amounts], at: float) -> None:
+        """Tasks that nobody saw waiting. Where a machine went away in the same look, it is its work that began anew."""
+        for needs in many:
+            self._kinds[needs] = None
+            task = Task(f"began at {at:.3f}", needs, at, at, unseen=True)
+            self._lose(task, [name for name, since in self._away.items() if since == at])
+            self.tasks.append(task)
+            self._running.setdefault(node, []).append(task)
+
+    def _swap(self, pool: dict[Amounts, deque[Task]], at: float) -> None:
+        """One of a kind ended and the next one of that kind began where it was, between two looks."""
+        for needs, tasks in pool.items():
+            same = tasks and sorted(
+                (task.started or 0.0, name, index)
+                for name, here in self._running.items()
+                for index, task in enumerate(here)
+                if task.needs == needs and (task.started or 0.0) < at
+            )
+            for _, name, index in list(same or ())[: len(tasks)]:
+                self._end([self._running[name][index]], at)
+                self._running[name][index] = tasks.popleft()
+
+    def _wait_again(self, news: News) -> None:
+        """Tasks that wait again because their machine went away under them: the same work, from the start."""
+        for task in news.arrived:
+            if news.before <= task.arrived < news.at:
+                continue  # it has just come
+            self._lose(task, self._away)
+
+    def _lose(self, task: Task, nodes: Iterable[str]) -> None:
+        """Take a task for the second try of one that ran on one of these nodes, if one can be it."""
+        lost = min(
+            (
+                (not _same_work(one, task), one.started or 0.0, name, index)
+                for name in nodes
+                for index, one in enumerate(self._running.get(name, ()))
+                if one.needs == task.needs
+            ),
+            default=None,
+        )
+        if lost is not None:
+            task.again = self._running[lost[2]].pop(lost[3])
+            task.again.lost, task.unseen = True, task.again.unseen
+            task.demand = task.again.demand if task.unseen else task.demand
+
+    @staticmethod
+    def _end(tasks: Iterable[Task], at: float) -> None:
+        for task in tasks:
+            task.ended, task.end_seen = max(at, task.started or at), True
+
+
+def _same_work(one: Task, other: Task) -> bool:
+    return (one.demand, one.needs) == (other.demand, other.needs)
+
+
+def _by_needs(tasks: Iterable[Task]) -> dict[Amounts, deque[Task]]:
+    found: dict[Amounts, deque[Task]] = {}
+    for task in tasks:
+        found.setdefault(task.needs, deque()).append(task)
+    return found
+
+
+def _shares(used: Mapping[str, int], tasks: int) -> list[Amounts]:
+    """What each of some tasks needs, if all need the same; one task for all of it where that cannot be."""
+    if tasks <= 0:
+        return []
+    even = all(
+        amount % tasks == 0 and not (name in ACCELERATORS and amount // tasks > DEVICE and amount // tasks % DEVICE)
+        for name, amount in used.items()
+    )
+    parts = tasks if even else 1
+    needs = tuple(sorted((name, amount // parts) for name, amount in used.items() if amount > 0))
+    return [needs] * parts
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a change of a node means."""
+
+    begun: Mapping[Amounts, int]
+    """Tasks that waited, by what they need."""
+    ended: Mapping[Amounts, int]
+    appeared: Sequence[Amounts] = ()
+    """Tasks that never were seen to wait."""
+
+
+def explained(
+    grown: Mapping[str, int],
+    more: int,
+    may_start: Mapping[Amounts, int],
+    may_end: Mapping[Amounts, int],
+    kinds: Sequence[Amounts],
+) -> Explained:
+    """The fewest tasks that can have begun and ended where a node has so much more in use, and so many more tasks.
+
+    Those that waited are preferred to those that nobody saw; these are of a kind that was seen before, if they can be.
+    """
+    waited = [(needs, limit, 1) for needs, limit in may_start.items()]
+    over = [(needs, limit, -1) for needs, limit in may_end.items()]
+    room = max(0, more) + sum(may_end.values())
+    fresh = [(needs, room, 1) for needs in kinds]
+    search = _Search()
+    for events in range(abs(more), sum(may_start.values()) + sum(may_end.values()) + max(0, more) + 1, 2):
+        for options in ([*over, *waited], [*over, *waited, *fresh]):
+            found = search.find(options, dict(grown), more, events)
+            if found is None:
+                continue
+            chosen = list(zip(options, found, strict=True))
+            known = len(over) + len(waited)
+            return Explained(
+                begun={needs: n for (needs, _, sign), n in chosen[:known] if n and sign > 0},
+                ended={needs: n for (needs, _, sign), n in chosen[:known] if n and sign < 0},
+                appeared=[needs for (needs, _, _), n in chosen[known:] for _ in range(n)],
+            )
+        if search.steps > STEPS:
+            break
+    if more >= 0:
+        return Explained({}, {}, _shares({name: max(0, amount) for name, amount in grown.items()}, more))
+    ended: Counter[Amounts] = Counter()
+    for needs, limit in may_end.items():
+        ended[needs] = max(0, min(limit, -more - ended.total()))
+    return Explained({}, ended)
+
+
+class _Search:
+    """Tries numbers of each option until they add up; gives up after so many steps."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def find(
+        self, options: Sequence[tuple[Amounts, int, int]], left: dict[str, int], count: int, events: int
+    ) -> list[int] | None:
+        self.steps += 1
+        if self.steps > STEPS:
+            return None
+        if not options:
+            return [] if not events and not count and not any(left.values()) else None
+        (needs, limit, sign), rest = options[0], options[1:]
+        for number in range(min(limit, events), -1, -1):
+            after = dict(left)
+            for name, amount in needs:
+                after[name] = after.get(name, 0) - sign * number * amount
+            found = self.find(rest, after, count - sign * number, events - number)
+            if found is not None:
+                return [number, *found]
+        return None

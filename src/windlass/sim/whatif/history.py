@@ -1,0 +1,220 @@
+"""What happened, by a journal: what it cost, how long work waited, what was launched and stopped.
+
+The journal of a real controller and that of a simulated one are read by the same code, pass by pass, so that the two
+can be put side by side. Times are those of the passes: what happens between two of them is seen at the second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windlass.control.record.costs import KINDS, UNBILLED, charged
+from windlass.control.record.journal_tables import IS, REFUSED, SETTINGS, Chronicle, Reader, with_nodes
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import SliceRecord
+from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, State
+from windlass.core.model.snapshot import Amounts, Demand
+from windlass.journal import Entry, Record
+from windlass.sim.trace.metrics import Sample, Spent, percentile
+from windlass.workloads.protocol import WorkNode
+
+from .durations import Lengths
+from .tasks import News, Task
+
+CURVE = 2000
+"""Points of a curve; more than a picture shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened(Spent):
+    """What came of some hours. The wait of a task is from its arrival until it starts; one that still waits at the end
+    has waited until then."""
+
+    tasks: int
+    """That arrived."""
+    waiting: int
+    """Of these, still waiting at the end."""
+    launches: int
+    """Slices that a provider was asked for, or that were found there."""
+    stops: int
+    """Slices that were there and went or were going."""
+    refused: int
+    """Launches that were refused."""
+
+
+class Happening:
+    """Adds up the records of a journal, pass by pass, from a chronicle on and up to an instant."""
+
+    def __init__(self, start: Chronicle, since: float, until: float) -> None:
+        self.since, self.until = since, until
+        self.tasks: list[Task] = []
+        self.demands: dict[str, Demand] = {}
+        """Every demand, as it was first seen."""
+        self.samples: list[Sample] = []
+        self._lengths = Lengths(self.tasks)
+        self._start, self._at = start, since
+        self._tables = Reader()
+        self._tables.tables = {kind: dict(table) for kind, table in start.tables().items()}
+        self._waiting: dict[str, dict[Amounts, deque[Task]]] = {}
+        self._launched: set[str] = set()
+        self._bought: set[str] = set()
+        self._stopped: set[str] = set()
+        self._refused = 0
+        self._node_seconds = self._busy_seconds = self._dollars = 0.0
+        self._doing: dict[str, Counter[str]] = {}
+        """What the nodes of each slice that costs money do."""
+        self._capacity: Counter[str] = Counter()
+        self._prices: dict[str, int] = {}
+        self._cost = 0
+        """Their sum."""
+        self._nodes: dict[str, dict[str, WorkNode]] = {}
+        """By slice."""
+        for node in start.sighted.node.values():
+            self._nodes.setdefault(node.slice_id, {})[node.id] = node
+        self._lengths.begin(start.sighted.node.values(), since)
+        for name in start.book.slices:
+            self._weigh(name)
+        for name in start.sighted.demand:
+            self._queue(name, since)
+
+    def add(self, at: float, records: Iterable[Record | Entry]) -> None:
+        """One pass."""
+        before = self._at
+        self._pass_time(at)
+        demands, slices, nodes = dict[str, None](), dict[str, None](), dict[str, WorkNode | None]()
+        gone: list[str] = []
+        for one in records:
+            if one.kind == "node":
+                nodes.setdefault(one.subject, self._tables.tables["node"].get(one.subject))
+            elif one.kind == "slice":
+                slices[one.subject] = None
+                if IS not in one.data:
+                    gone.append(one.subject)
+            elif one.kind == "demand":
+                demands[one.subject] = None
+            self._refused += one.kind == REFUSED
+            self._tables.add(Record(0, 0, one.kind, one.subject, one.at, one.data))
+        changed = tuple((was, self._tables.tables["node"].get(name)) for name, was in nodes.items())
+        for was, now in changed:
+            slices[self._show(was, now)] = None
+        for name in slices:
+            self._weigh(name)
+        queued = [self._queue(name, self._at) for name in demands]
+        arrived, started = ([task for pair in queued for task in pair[side]] for side in (0, 1))
+        self._lengths.follow(News(self._at, before, tuple(arrived), tuple(started), changed, tuple(gone)))
+
+    def done(self) -> Happened:
+        """All of it, up to the last instant."""
+        self._pass_time(self.until)
+        self._lengths.finish(self.until)
+        chronicle = self.chronicle()
+        now = charged(chronicle.account, chronicle.book, chronicle.stay, self.until)
+        start = charged(self._start.account, self._start.book, self._start.stay, self.since)
+        spent = {
+            kind: sum(one.dollars(kind) for one in now.values()) - sum(one.dollars(kind) for one in start.values())
+            for kind in KINDS
+        }
+        waits = sorted(
+            (self.until if task.started is None else task.started) - task.arrived
+            for task in self.tasks
+            if not task.withdrawn
+        )
+        return Happened(
+            hours=(self.until - self.since) / 3600,
+            # The journal of a shadow has no accounts: there it is what all that it saw has cost.
+            dollars=sum(spent.values()) if chronicle.account else self._dollars,
+            accounts=spent,
+            node_hours=self._node_seconds / 3600,
+            utilization=self._busy_seconds / self._node_seconds if self._node_seconds else 0.0,
+            wait_p50=percentile(waits, 0.5),
+            wait_p95=percentile(waits, 0.95),
+            wait_max=waits[-1] if waits else 0.0,
+            tasks=len(waits),
+            waiting=sum(task.started is None for task in self.tasks),
+            launches=len(self._launched),
+            stops=len(self._stopped),
+            refused=self._refused,
+        )
+
+    def chronicle(self) -> Chronicle:
+        """What is remembered by now."""
+        return with_nodes(self._tables.chronicle())
+
+    def _pass_time(self, upto: float) -> None:
+        """Charge the time up to an instant to what is the case until then."""
+        now = min(upto, self.until)
+        span = max(0.0, now - self._at)
+        self._node_seconds += self._capacity.total() * span
+        self._busy_seconds += self._capacity["busy"] * span
+        cost = self._cost / 10**9
+        self._dollars += cost * span / 3600
+        offset = self._at - self.since
+        if span and (not self.samples or offset - self.samples[-1].at >= (self.until - self.since) / CURVE):
+            waiting = sum(len(queue) for queues in self._waiting.values() for queue in queues.values())
+            running = sum(node.tasks for nodes in self._nodes.values() for node in nodes.values())
+            self.samples.append(Sample(offset, waiting, running, dict(self._capacity), cost))
+        self._at = max(self._at, now)
+
+    def _queue(self, name: str, at: float) -> tuple[list[Task], list[Task]]:
+        """The tasks of a demand that have arrived and that have started since it was looked at last."""
+        demand: Demand | None = self._tables.tables["demand"].get(name)
+        new = name not in self.demands
+        if demand is not None and new:
+            self.demands[name] = demand
+        wanted: Counter[Amounts] = Counter()
+        for bundle in demand.bundles if demand is not None else ():
+            wanted[bundle.needs] += bundle.count
+        since = demand.since if demand is not None and demand.since is not None and new else at
+        queues = self._waiting.setdefault(name, {})
+        arrived, started = list[Task](), list[Task]()
+        for needs in {**queues, **wanted}:
+            queue = queues.setdefault(needs, deque())
+            while len(queue) > wanted[needs]:
+                task = queue.popleft()
+                task.started = at
+                started.append(task)
+            while len(queue) < wanted[needs]:
+                queue.append(Task(name, needs, min(at, max(float(since), self.since))))
+                arrived.append(queue[-1])
+        self.tasks += arrived
+        return arrived, started
+
+    def _show(self, was: WorkNode | None, now: WorkNode | None) -> str:
+        """Note a node as it is now; the slice that it is of."""
+        if was is not None:
+            self._nodes.get(was.slice_id, {}).pop(was.id, None)
+        if now is not None:
+            self._nodes.setdefault(now.slice_id, {})[now.id] = now
+        known = now or was
+        assert known is not None
+        return known.slice_id
+
+    def _weigh(self, name: str) -> None:
+        """Count a slice anew: what its nodes do and what it costs, whether it was launched or stopped."""
+        record: SliceRecord | None = self._tables.tables["slice"].get(name)
+        self._capacity.subtract(self._doing.pop(name, Counter()))
+        self._cost -= self._prices.pop(name, 0)
+        if (record is None or record.state in ENDING) and name in self._bought:
+            self._stopped.add(name)
+        if record is None:
+            return
+        if (record.asked_at is not None or record.seen) and name not in self._start.book.slices:
+            self._launched.add(name)
+        if record.seen:
+            self._bought.add(name)
+        if record.state in UNBILLED:
+            return
+        settings: Settings | None = self._tables.tables["settings"].get(SETTINGS)
+        sold = settings.by_name.get(record.group) if settings is not None else None
+        here = self._nodes.get(name, {}).values()
+        hosts = sold.group.hosts if sold is not None else max(1, len(here))
+        busy = min(hosts, sum(node.tasks > 0 for node in here))
+        if record.state in IN_FLIGHT:
+            doing = Counter({"booting": hosts})
+        else:
+            doing = Counter({"busy": busy, "idle" if record.state == State.READY else "leaving": hosts - busy})
+        self._doing[name], self._prices[name] = doing, record.price
+        self._cost += record.price
+        self._capacity.update(doing)

@@ -1,0 +1,64 @@
+"""What if: the work of a recording in the simulated cloud, under other settings, up to the instant where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from windlass.control.record.journal_tables import Chronicle
+from windlass.control.settings import Settings
+from windlass.journal import Entry
+from windlass.journal.memory import ForgetfulJournal
+from windlass.sim.run.script import Script
+from windlass.sim.run.simulation import Engine
+from windlass.sim.run.virtual_loop import EPOCH
+from windlass.sim.trace.metrics import Sample
+from windlass.sim.trace.run import FOR_EVER
+
+from .history import Happened, Happening
+from .recording import Recording
+
+
+class _Overheard(ForgetfulJournal):
+    """A journal whose passes are measured as they are written."""
+
+    def __init__(self, happening: Happening) -> None:
+        super().__init__()
+        self._happening = happening
+
+    def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
+        last = super().append(entries, epoch=epoch)
+        if entries:
+            self._happening.add(entries[0].at, entries)
+        return last
+
+
+def modelled(
+    recording: Recording, settings: Settings, *, seed: int = 0, came_to: Callable[[float], None] = lambda _: None
+) -> tuple[Happened, Sequence[Sample]]:
+    """What would have happened, and how it would have looked over time."""
+    span = recording.until - recording.since
+    # What a group tells its real provider means nothing to a simulated one.
+    plain = replace(settings, groups=tuple(replace(sold, settings={}) for sold in settings.groups))
+    script = Script(
+        plain,
+        jobs=recording.jobs,
+        requests=recording.requests,
+        faults=recording.odds.faults(),
+        kinds=recording.odds.kinds(plain),
+        seed=seed,
+        hours=span / 3600,
+    )
+    happening = Happening(Chronicle(), EPOCH, EPOCH + span)
+    engine = Engine(
+        script,
+        journal=_Overheard(happening),
+        watch=lambda engine: came_to(min(1.0, (engine.now() - EPOCH) / span)),
+        thorough=False,
+        stop_at_breach=False,
+        by_clock=False,
+        to_the_end=False,
+        lease=FOR_EVER,
+    )
+    engine.run()
+    return happening.done(), happening.samples

@@ -1,0 +1,48 @@
+"""Hosts that join and leave, told slice by slice: whoever follows them looks at what has changed, however many there
+are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from windlass.sim.cloud.machines import LiveHost
+from windlass.sim.cloud.provider import SimulatedProvider
+
+Changes = Mapping[str, Sequence[LiveHost]]
+"""Slices about whose hosts something has changed, each with the hosts that it has now."""
+NONE: Final[Changes] = {}
+
+
+class Joining:
+    """What changes at some clouds, from one time of asking to the next."""
+
+    def __init__(self, clouds: Sequence[SimulatedProvider]) -> None:
+        self._clouds = clouds
+
+    def changes(self) -> Changes:
+        found: dict[str, Sequence[LiveHost]] = {}
+        for cloud in self._clouds:
+            for name in cloud.hosts_changed_lately():
+                found[name] = [host for one in self._clouds for host in one.hosts_of(name)]
+        return found or NONE
+
+
+class Compared:
+    """The same for hosts that are always told whole; a tuple that is the same object as before has not changed."""
+
+    def __init__(self, hosts: Callable[[], Sequence[LiveHost]]) -> None:
+        self._hosts = hosts
+        self._last: Sequence[LiveHost] = ()
+        self._slices: dict[str, list[LiveHost]] = {}
+
+    def changes(self) -> Changes:
+        hosts = self._hosts()
+        if hosts is self._last and isinstance(hosts, tuple):
+            return NONE
+        slices: dict[str, list[LiveHost]] = {}
+        for host in hosts:
+            slices.setdefault(host.slice_id, []).append(host)
+        before, self._slices, self._last = self._slices, slices, hosts
+        gone = {name: () for name in before if name not in slices}
+        return {**gone, **{name: there for name, there in slices.items() if before.get(name) != there}}

@@ -1,0 +1,45 @@
+"""Jobs of the simulated workload: what comes when and runs how long, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.core.model.snapshot import Amounts, Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that arrives at an instant and, once started, runs for a while. Its demand says what it needs."""
+
+    demand: Demand
+    arrives: float = 0.0
+    duration: float = 60.0
+    """Median seconds of one task."""
+    spread: float = 0.0
+    """Sigma of a log-normal around it; the members of a gang end together."""
+
+    @property
+    def id(self) -> str:
+        return self.demand.id
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Equal tasks of a job on one node."""
+
+    job: str
+    node: str
+    slice_id: str
+    needs: Amounts
+    count: int
+    started: float
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Work that was ended before its time, and how: its node went away, or it was evicted on request."""
+
+    run: Run
+    at: float
+    how: str

@@ -1,0 +1,73 @@
+"""Spells: whiles in which a node of the simulated workload does not show, or shows as unhealthy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+from windlass.sim.cloud.machines import LiveHost
+from windlass.sim.faults.catalogue import FaultKind, Storm
+
+KINDS: Final[tuple[FaultKind, ...]] = ("heartbeat-lost", "unwell")
+SOON: Final = 1200.0
+"""Seconds within which a spell begins, on the average, once its host has joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """One of them, of one node."""
+
+    kind: FaultKind
+    begins: float
+    ends: float
+
+
+class Spells:
+    """Those to come and those that hold, one for each node at the most."""
+
+    def __init__(self) -> None:
+        self._of_node: dict[str, Spell] = {}
+        self._turns: list[tuple[float, str]] = []
+        """When one begins or ends."""
+
+    def __bool__(self) -> bool:
+        return bool(self._of_node)
+
+    def draw(self, host: LiveHost, storm: Storm, now: float) -> None:
+        """Whether and when a node will be out of sight or unwell for a while."""
+        if not storm.faults:
+            return
+        for kind in KINDS:
+            fault = storm.strikes(kind, now, host.id, now, group=host.group)
+            if fault is not None:
+                begins = now + storm.chance.wait(SOON, kind, host.id, now)
+                self._of_node[host.id] = Spell(kind, begins, begins + fault.seconds)
+                for at in (begins, begins + fault.seconds):
+                    heappush(self._turns, (at, host.id))
+                return
+
+    def on(self, node: str, now: float) -> FaultKind | None:
+        """What holds for a node."""
+        spell = self._of_node.get(node) if self._of_node else None
+        return spell.kind if spell is not None and spell.begins <= now < spell.ends else None
+
+    @property
+    def next_turn(self) -> float:
+        return self._turns[0][0] if self._turns else inf
+
+    def turned(self, now: float) -> Iterator[str]:
+        """Take out, one by one, the nodes for which one has begun or ended by now."""
+        while self.next_turn <= now:
+            yield heappop(self._turns)[1]
+
+    def forget(self, node: str) -> None:
+        self._of_node.pop(node, None)
+
+    def end_all(self) -> list[str]:
+        """No more of them; the nodes that had one."""
+        nodes = list(self._of_node)
+        self._of_node.clear()
+        return nodes

@@ -1,0 +1,277 @@
+"""Where waiting work goes on the nodes that are there: the planner's rule, with nothing to buy.
+
+The order of demand, the conditions and what fits are asked from ``windlass.core``, so that the simulated workload
+starts a task exactly where a plan says that it fits. A plan tells slices; a workload must know nodes, and that is all
+that is worked out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+
+from windlass.core.capacity.offers import Offers
+from windlass.core.capacity.room import Ints, Need
+from windlass.core.demand import Selector, bundles_in_order, levels, selector_of
+from windlass.core.model.lifecycle import State
+from windlass.core.model.quantities import ACCELERATORS, DEVICE
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Seconds, Slice, Snapshot, amounts
+from windlass.core.placement.gangs import serve_whole
+from windlass.core.plan_draft import Draft, Way
+from windlass.core.tables.snapshot_tables import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """``count`` equal tasks of a demand that start on a node."""
+
+    demand: str
+    node: str
+    needs: Amounts
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What speaks for a node, the less the better, and how many tasks fit there."""
+
+    unmet: int
+    """Preferences that are not met."""
+    left: float
+    """What it would have left free."""
+    capacity: int
+
+
+_BY_ID: Final = attrgetter("id")
+SCORES = 50_000
+"""Answers that are remembered: more than there are different ones in most traces, and a few megabytes."""
+
+
+class Places:
+    """Where tasks start, on slices of some groups. What follows from the groups alone is worked out once."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
+        self._lineup = Layout(Snapshot(groups=self._groups)).lineup
+        self._scores: dict[Hashable, Score | None] = {}
+
+    def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[Placed]:
+        """What can start now on these slices, all of them ready and of a known group, with their nodes by id."""
+        slices = sorted(slices, key=_BY_ID)
+        valid = [demand for demand in demands if demand.mistake is None and not _late(demand, now)]
+        if not valid:
+            return
+        if _are_alike(valid):
+            members, needs = sorted([(one.id, one.bundles[0].count) for one in valid]), valid[0].bundles[0].needs
+            count = sum([count for _, count in members])
+            yield from _dealt(members, _Asked(self, slices).take(selector_of(valid[0]), needs, count), needs)
+            return
+        draft = self._draft(slices, valid, now) if any(one.gang not in (None, Gang.ANY) for one in valid) else None
+        table: _Asked | _Laid
+        if draft is None and not any(map(_takes_a_share, valid)):
+            table = _Asked(self, slices)
+        else:
+            offers = self._offers(slices, valid) if draft is None else draft.offers
+            table = _Laid(offers, [node.id for item in slices for node in item.offering_nodes])
+        for level in levels(valid, self._lineup.kinds, self._lineup.largest):
+            for gang in level.gangs:
+                if draft is not None and isinstance(table, _Laid) and gang.gang != Gang.ANY:
+                    yield from _together(draft, gang, table.rows)
+                else:
+                    yield from _anywhere(table, gang, bundles_in_order(gang, self._lineup.largest))
+            for shape in level.shapes:
+                yield from _dealt(shape.members, table.take(shape.selector, shape.needs, shape.count), shape.needs)
+
+    def score(self, group: str, node: Node, used: Amounts, selector: Selector, needs: Amounts) -> Score | None:
+        """What the rule says about a task on a node on which so much is used; None: it does not fit there. A node in
+        the same use as one that was asked before gives the same answer."""
+        labels = tuple(sorted(node.labels.items())) if selector[0] or selector[1] else ()
+        key = (group, used, labels, selector, needs)
+        if key not in self._scores:
+            if len(self._scores) >= SCORES:
+                self._scores.clear()
+            self._scores[key] = self._asked(group, Node(node.id, used, labels=node.labels), selector, needs)
+        return self._scores[key]
+
+    def _asked(self, group: str, node: Node, selector: Selector, needs: Amounts) -> Score | None:
+        where, prefer, tolerates = selector
+        demand = Demand("", (Bundle(needs, 1),), where=where, prefer=prefer, tolerates=tolerates)
+        offers = self._offers([Slice("", group, State.READY, nodes=(node,))], [demand])
+        need = Need.of(dict(needs), self._lineup.kinds)
+        capacity = int(offers.capacity(need, selector)[0])
+        if not capacity:
+            return None
+        unmet = offers.eligibility.answers(selector)[1][offers.profile[0]]
+        return Score(int(unmet), float(offers.room.left_share(need, np.zeros(1, np.int64))[0]), capacity)
+
+    def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> Draft:
+        """A whole draft of a plan, for gangs that must lie together."""
+        snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands), now=now)
+        draft = Draft(Layout(snapshot), Way())
+        draft.open()
+        return draft
+
+    def _offers(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Offers:
+        """The room on the slices, a row for each node, and no more than that."""
+        snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands))
+        layout = Layout(snapshot)
+        return Offers(layout.eligibility, layout.rows)
+
+
+def _late(demand: Demand, now: Seconds) -> bool:
+    return demand.gang is not None and demand.deadline is not None and now >= demand.deadline
+
+
+class _Asked:
+    """Nodes that are asked one by one: for tasks that take no share of a device, since then what is free on a node
+    follows from how much is used there, in whatever order it was taken."""
+
+    def __init__(self, places: Places, slices: Iterable[Slice]) -> None:
+        self._places = places
+        self._nodes = [(item.group, node) for item in slices for node in item.nodes if node.healthy]
+        self._used: dict[str, Amounts] = {}
+
+    def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
+        """Up to so many equal tasks, on nodes with so many each, the best first."""
+        found, used_now = [], self._used
+        plain = not (selector[0] or selector[1])
+        known: dict[tuple[str, int], Score | None] = {}
+        """Without conditions on labels, nodes in the same use are asked once; what is the very same is found fast."""
+        for number, (group, node) in enumerate(self._nodes):
+            used = used_now.get(node.id, node.used) if used_now else node.used
+            alike = group, id(used)
+            if plain and alike in known:
+                score = known[alike]
+            else:
+                score = known[alike] = self._places.score(group, node, used, selector, needs)
+            if score is not None:
+                found.append((score.unmet, score.left, number, score.capacity, used))
+        found.sort()
+        taken = []
+        for _, _, number, capacity, used in found:
+            some = min(capacity, count)
+            if not some:
+                break
+            name = self._nodes[number][1].id
+            taken.append((name, some))
+            used_now[name] = _with(used, needs, some)
+            count -= some
+        return taken
+
+    def mark(self) -> dict[str, Amounts]:
+        return dict(self._used)
+
+    def undo(self, mark: Any) -> None:
+        self._used = mark
+
+
+class _Laid:
+    """Nodes that are laid out as rows of a table, and asked all at once."""
+
+    def __init__(self, offers: Offers, rows: Sequence[str]) -> None:
+        self._offers, self.rows = offers, rows
+
+    def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
+        """Up to so many equal tasks, on nodes with so many each, the best first."""
+        taken = self._offers.place(Need.of(dict(needs), self._offers.room.kinds), selector, count)
+        return [(self.rows[row], some) for row, some in zip(taken.rows.tolist(), taken.counts.tolist(), strict=True)]
+
+    def mark(self) -> tuple[int, int]:
+        return self._offers.mark()
+
+    def undo(self, mark: Any) -> None:
+        self._offers.undo(mark)
+
+
+def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[Bundle]) -> list[Placed]:
+    """Each member where it fits, if all of them do."""
+    mark, found = table.mark(), []
+    for bundle in bundles:
+        taken = table.take(selector_of(gang), bundle.needs, bundle.count)
+        if sum([some for _, some in taken]) < bundle.count:
+            table.undo(mark)
+            return []
+        found += [Placed(gang.id, node, bundle.needs, some) for node, some in taken]
+    return found
+
+
+def _dealt(members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]], needs: Amounts) -> Iterator[Placed]:
+    """Equal tasks of some demands on nodes that take so many each, one after the other."""
+    waiting = iter(members)
+    name, left = "", 0
+    for node, count in places:
+        while count:
+            if not left:
+                name, left = next(waiting)
+            some = min(left, count)
+            if some:
+                yield Placed(name, node, needs, some)
+            left, count = left - some, count - some
+
+
+def _are_alike(demands: Sequence[Demand]) -> bool:
+    """Whether all of them are of the same single tasks, so that it does not matter which goes first."""
+    first = demands[0]
+    if first.gang is not None or len(first.bundles) != 1:
+        return False
+    return len(demands) == 1 or all(
+        one.gang is None
+        and len(one.bundles) == 1
+        and one.bundles[0].needs == first.bundles[0].needs
+        and one.priority == first.priority
+        and selector_of(one) == selector_of(first)
+        for one in demands[1:]
+    )
+
+
+def _takes_a_share(demand: Demand) -> bool:
+    return any(
+        name in ACCELERATORS and amount % DEVICE > 0 for bundle in demand.bundles for name, amount in bundle.needs
+    )
+
+
+def _with(used: Amounts, needs: Amounts, count: int) -> Amounts:
+    more = dict(used)
+    for name, amount in needs:
+        more[name] = more.get(name, 0) + amount * count
+    return amounts(more)
+
+
+def _together(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:
+    """On one node, or one member a host: what each node has less of tells which member it took."""
+    before = draft.offers.room.free.copy()
+    served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
+    draft.offers.room.forget()
+    if served is None:
+        return []
+    less = before - draft.offers.room.free
+    touched = np.flatnonzero(less.any(axis=1)).tolist() or _first_rows(draft, served.runs[0][0])
+    bundles = bundles_in_order(gang, draft.largest)
+    if gang.gang == Gang.SAME_NODE:
+        return [Placed(gang.id, rows[touched[0]], bundle.needs, bundle.count) for bundle in bundles]
+    found, free = [], list(touched)
+    for bundle in bundles:
+        vector = _vector(draft, bundle.needs)
+        mine = [row for row in free if (less[row] == vector).all()][: bundle.count]
+        # Members that need nothing leave no trace; they go to hosts that nobody else of the gang is on.
+        mine += [row for row in range(len(rows)) if row not in touched and row not in mine][: bundle.count - len(mine)]
+        free = [row for row in free if row not in mine]
+        found += [Placed(gang.id, rows[row], bundle.needs, 1) for row in mine]
+    return found
+
+
+def _first_rows(draft: Draft, positions: Ints) -> list[int]:
+    return np.flatnonzero(np.isin(draft.offers.position, positions)).tolist()
+
+
+def _vector(draft: Draft, needs: Amounts) -> Ints:
+    vector = np.zeros(len(draft.kinds.names), np.int64)
+    for name, amount in needs:
+        if name in draft.kinds.column:
+            vector[draft.kinds.column[name]] = amount
+    return vector

@@ -1,0 +1,487 @@
+"""The simulated workload: jobs arrive, run on the hosts that have joined, and end, behind the fence of the contract.
+
+It sees hosts as a real one does, by their agents (``hosts``), never by the cloud's list. Work that loses its node waits
+again from the start; that it was lost is kept in ``interrupted``, which is what "never kills running work" is checked
+against. What has not changed since the last look is shown as the very same object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import insort
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from math import inf
+from operator import attrgetter
+from typing import Any
+
+from windlass.control.observe.completed import Answered
+from windlass.core.model.lifecycle import State
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
+from windlass.sim.cloud.machines import LiveHost
+from windlass.sim.faults.catalogue import Fault, Storm
+from windlass.sim.faults.distorted_view import distorted
+from windlass.sim.random_source import Chance
+from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
+
+from .cordons import Cordon, Cordons
+from .free_slices import Offered
+from .hosts import Compared, Joining
+from .jobs import Interrupted, Job, Run
+from .outages import Spells
+from .placement import Placed, Places
+from .running_tasks import Running
+
+SLOW = 5
+"""How many times longer work takes on a slow node."""
+
+
+class SimulatedWorkload:
+    """Runs work that does not exist."""
+
+    def __init__(
+        self,
+        groups: Iterable[Group],
+        hosts: Joining | Callable[[], Sequence[LiveHost]],
+        *,
+        now: Callable[[], float],
+        jobs: Iterable[Job] = (),
+        requests: Iterable[Demand] = (),
+        seed: int | str = 0,
+        faults: Iterable[Fault] = (),
+        struck: dict[str, int] | None = None,
+    ) -> None:
+        """``hosts``: the hosts that have joined, all of them, such as ``SimulatedProvider.live_hosts``, or what changes
+        about them. ``struck`` counts the faults."""
+        self._groups = {group.name: group for group in groups}
+        self._places = Places(self._groups.values())
+        self._hosts = hosts if isinstance(hosts, Joining) else Compared(hosts)
+        self._now = now
+        self._storm = Storm.of(faults, Chance(seed), struck)
+        self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
+        self._arrived = 0
+        """How many of them have come."""
+        self._jobs: dict[str, Job] = {}
+        self._waiting: dict[str, Demand] = {}
+        self._runs = Running()
+        self._idle_since: dict[str, float] = {}
+        self._cordons = Cordons()
+        self._forgotten: set[str] = set()
+        self._looks = 0
+        self._joined: dict[str, LiveHost] = {}
+        self._slices: dict[str, dict[str, LiveHost]] = {}
+        self._nodes: dict[str, WorkNode] = {}
+        """Nodes that have joined, as they showed when they were last looked at."""
+        self._stale: dict[str, None] = {}
+        """Nodes about which something has changed since."""
+        self._shown: tuple[WorkNode, ...] | None = None
+        self._demands: tuple[Demand, ...] | None = None
+        self._offered = Offered()
+        self._laid_out: dict[str, Slice] = {}
+        """Slices with room as they were last offered, as far as somebody asked."""
+        self._stale_offers: dict[str, None] = {}
+        """Slices about which something has changed since they were last offered."""
+        self._spells = Spells()
+        self._due = self._next_arrival
+        """Nothing happens by itself before this, but that hosts come and go."""
+        self._room_changed = False
+        self._touched: dict[str, bool | None] = {}
+        """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
+        not there."""
+        self._seen_waiting: tuple[Demand, ...] = ()
+        self._seen_words: tuple[Acknowledgement, ...] = ()
+        """What waited and what there was to say about cordons at the last look."""
+        self._stirred: dict[str, None] = {}
+        """Jobs of which tasks have begun or ended."""
+        self.requests = tuple(requests)
+        self.finished: dict[str, float] = {}
+        """When the last task of each job ended."""
+        self.all_started: dict[str, float] = {}
+        """When the last task of each job first started."""
+        self.interrupted: list[Interrupted] = []
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """From now on hosts are of these groups."""
+        self._groups = {group.name: group for group in groups}
+        self._places = Places(self._groups.values())
+        self._stale_offers.update(dict.fromkeys(self._slices))
+        self._room_changed = True
+
+    # -- the contract -----------------------------------------------------------------------------------------------
+
+    def observe(self) -> Coroutine[Any, Any, WorkloadView]:
+        return self._observed_in_a_storm() if self._storm.faults else Answered(self._observed())
+
+    def _observed(self) -> WorkloadView:
+        self._look()
+        return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
+
+    async def _observed_in_a_storm(self) -> WorkloadView:
+        self._look()
+        now, looks = self._now(), self._looks
+        if self._storm.strikes("observe-fails", now, looks):
+            raise WorkloadError("the workload cannot be asked just now")
+        if self._storm.strikes("observe-hangs", now, looks):
+            await asyncio.Event().wait()
+        view = WorkloadView(self._queue(), self.requests, self._view(), self._told(self._seen_words, now))
+        return distorted(view, self._storm, now, looks)
+
+    def _look(self) -> None:
+        """What is seen from now on is news."""
+        self.step()
+        self._looks += 1
+        self._touched.clear()
+        self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(self._now(), self.running_on)
+
+    def _queue(self) -> tuple[Demand, ...]:
+        """What waits, by id; the very same while nothing has changed."""
+        if self._demands is None:
+            self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
+        return self._demands
+
+    def _told(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
+        """What is said about cordons as it arrives in a storm: some of it twice."""
+        if not words or "ack-doubled" not in self._storm.by_kind:
+            return words
+        doubled = [
+            (word, word) if self._storm.strikes("ack-doubled", now, word.slice_id, word.epoch) else (word,)
+            for word in words
+        ]
+        return tuple(chain.from_iterable(doubled))
+
+    async def changed(self) -> None:
+        await asyncio.Event().wait()  # what changes here changes with the clock alone: ``next_event`` tells
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:
+        return Join(("simulated-agent", f"{slice_id}/{host}"), {"SIMULATED_GROUP": group})
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        if not self._cordons.heeds(slice_id, epoch):
+            return
+        self.step()
+        now = self._now()
+        late = self._storm.strikes("ack-late", now, slice_id, epoch)
+        lost = self._storm.strikes("ack-lost", now, slice_id, epoch)
+        self._cordons.put(slice_id, Cordon(epoch, inf if lost else now + (late.seconds if late else 0)))
+        if lands := self._storm.strikes("work-lands", now, slice_id, epoch):
+            self.land(slice_id, lands.seconds)
+        if self._storm.strikes("cordon-hangs", now, slice_id, epoch):
+            await asyncio.Event().wait()
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        if self._cordons.lift(slice_id, epoch):
+            self._room_changed = True
+        self.step()
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
+        self.step()
+        if evict and self._cordons.holds(slice_id, epoch):
+            self._interrupt(self._runs.on_slice(slice_id), "evicted")
+        if self._storm.strikes("drain-hangs", self._now(), slice_id, epoch):
+            await asyncio.Event().wait()
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        self._forgotten.update(slice_ids)
+        self._cordons.forget(slice_ids)
+        self._meet_hosts(self._now(), [slice_id for slice_id in slice_ids if slice_id in self._slices])
+        self.step()
+
+    async def close(self) -> None:
+        """Nothing is open; work goes on."""
+
+    # -- the world --------------------------------------------------------------------------------------------------
+
+    def submit(self, job: Job) -> None:
+        """One more job, under an id of its own; it arrives at its time, or now if that has passed."""
+        insort(self._coming, (job.arrives, job.id, job), lo=self._arrived)
+        self._due = min(self._due, job.arrives)
+
+    def step(self) -> None:
+        """Make happen what is due by now: nodes go, tasks end, jobs arrive, waiting work starts."""
+        now = self._now()
+        # Nodes first: if the clock jumped over both ends, work counts as killed rather than as done. A kill that hides
+        # behind a long step would make the one promise that counts look kept.
+        self._meet_hosts(now)
+        if self._due <= now:
+            self._let_pass(now)
+        if self._room_changed:
+            if self._waiting:
+                self._start()
+            self._room_changed = False  # what has just started took room and made none
+
+    def _let_pass(self, now: float) -> None:
+        """Tasks end, spells turn, jobs arrive."""
+        for run in self._runs.over(now):
+            self._idle_since[run.node] = run.ends
+            self._touch(run.node)
+            self._end(run)
+        for node in self._spells.turned(now):
+            self._touch(node)
+        while self._next_arrival <= now:
+            _, _, job = self._coming[self._arrived]
+            self._arrived += 1
+            self._jobs[job.id] = job
+            self._waiting[job.id] = replace(job.demand, since=job.arrives)
+            self._demands = None
+            self._room_changed = True
+        self._due = min(
+            self._runs.first_end,
+            self._spells.next_turn,
+            self._next_arrival,
+        )
+
+    @property
+    def _next_arrival(self) -> float:
+        return self._coming[self._arrived][0] if self._arrived < len(self._coming) else inf
+
+    def next_event(self) -> float | None:
+        """The next instant at which something changes by itself; None: never again."""
+        now = self._now()
+        instants = [self._runs.next_end(), self._next_arrival, self._spells.next_turn, *self._cordons.instants()]
+        first = min([at for at in instants if at > now], default=inf)
+        return first if first < inf else None
+
+    def is_as_seen(self) -> bool:
+        """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
+        and have work now, and nothing new is to be said about a cordon: then a plan that goes by what waits, by what is
+        idle and by what was acknowledged would be the same. A cordon that is lifted or forgotten is no news to who
+        asked for it."""
+        if self._queue() != self._seen_waiting:
+            return False
+        tasks = self._runs.tasks
+        for name, had_work in self._touched.items():
+            if had_work is not (tasks(name) > 0):
+                return False
+        return all(word in self._seen_words for word in self._cordons.words(self._now(), self.running_on))
+
+    def calm(self) -> None:
+        """No more faults from now on; what they have done stays."""
+        self._storm = Storm.of((), self._storm.chance, self._storm.struck)
+        for node in self._spells.end_all():
+            self._touch(node)
+
+    def running_on(self, slice_id: str) -> int:
+        return self._runs.tasks_on_slice(slice_id)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything runs."""
+        return self._runs.count > 0
+
+    @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return self._runs.count
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Everything that runs."""
+        return tuple(self._runs)
+
+    @property
+    def waiting(self) -> tuple[Demand, ...]:
+        """Everything that waits, in truth."""
+        return tuple(self._waiting.values())
+
+    def gangs_that_changed(self) -> list[tuple[Job, int]]:
+        """Gangs of which members began or ended since this was last asked, and how many run."""
+        if not self._stirred:
+            return []
+        gangs = [job for name in self._stirred if (job := self._jobs[name]).demand.gang]
+        self._stirred.clear()
+        return [(job, sum(self._runs[key].count for key in self._runs.of_job(job.id))) for job in gangs]
+
+    def idle_since(self, node: str) -> float | None:
+        """Since when nothing runs on a node, in truth; None: something does, or it is not there."""
+        return None if self._runs.tasks(node) else self._idle_since.get(node)
+
+    def land(self, slice_id: str, duration: float) -> None:
+        """A task starts on a slice whatever the cordon says: it was on its way when the cordon came."""
+        self._meet_hosts(self._now())
+        for host in self._slices.get(slice_id, {}).values():
+            now = self._now()
+            name = f"landed-{slice_id}-{len(self._jobs)}"
+            self._jobs[name] = Job(Demand(name, (Bundle((), 1),), since=now), now, duration)
+            self._run(Run(name, host.id, slice_id, (), 1, now, now + duration))
+            return
+
+    # -- hosts ------------------------------------------------------------------------------------------------------
+
+    def _meet_hosts(self, now: float, forgotten: Iterable[str] = ()) -> None:
+        """Hosts that have joined or left since the last time; those of forgotten slices are as good as gone."""
+        changes = self._hosts.changes()
+        if forgotten:
+            changes = {**changes, **dict.fromkeys(forgotten, ())}
+        if not changes:
+            return
+        left, joined = list[LiveHost](), list[LiveHost]()
+        for slice_id, hosts in changes.items():
+            known = self._slices.get(slice_id, {})
+            there = {} if slice_id in self._forgotten else {host.id: host for host in hosts}
+            left += [host for name, host in known.items() if name not in there]
+            joined += [host for name, host in there.items() if known.get(name) != host]
+        for host in left:
+            self._leave(host)
+        self._interrupt([key for host in left for key in self._runs.on_node(host.id)], "node gone")
+        for host in joined:
+            self._joined[host.id] = host
+            self._slices.setdefault(host.slice_id, {})[host.id] = host
+            self._idle_since.setdefault(host.id, now)
+            self._spells.draw(host, self._storm, now)
+            self._due = min(self._due, self._spells.next_turn)
+            self._touch(host.id)
+
+    def _leave(self, host: LiveHost) -> None:
+        del self._joined[host.id]
+        hosts = self._slices[host.slice_id]
+        del hosts[host.id]
+        if not hosts:
+            del self._slices[host.slice_id]
+        self._idle_since.pop(host.id, None)
+        self._spells.forget(host.id)
+        self._touch(host.id, host.slice_id)
+        self._nodes.pop(host.id, None)
+
+    def _touch(self, node: str, slice_id: str | None = None) -> None:
+        """Something about a node has changed."""
+        if node not in self._touched:
+            known = self._nodes.get(node)
+            self._touched[node] = None if known is None else known.tasks > 0
+        self._stale[node] = None
+        self._shown = None
+        host = self._joined.get(node)
+        self._stale_offers[slice_id or (host.slice_id if host else "")] = None
+        self._room_changed = True
+
+    def _view(self) -> tuple[WorkNode, ...]:
+        """Every node that shows, the very same as before where nothing has changed."""
+        if self._shown is None:
+            now = self._now()
+            for name in self._stale:
+                if name in self._joined:
+                    self._nodes[name] = self._node(name, now)
+            self._stale.clear()
+            nodes = self._nodes.values()
+            self._shown = tuple(nodes) if not self._storm.faults and not self._spells else self._dimmed(nodes, now)
+        return self._shown
+
+    def _dimmed(self, nodes: Iterable[WorkNode], now: float) -> tuple[WorkNode, ...]:
+        """Nodes as they show in a storm: one is out of sight, another shows twice."""
+        shown = []
+        for node in nodes:
+            if self._spells.on(node.id, now) != "heartbeat-lost":
+                shown.append(node)
+            if self._storm.strikes("joins-twice", now, node.id):
+                shown.append(node)
+        return tuple(shown)
+
+    def _node(self, name: str, now: float) -> WorkNode:
+        host = self._joined[name]
+        used, tasks = self._runs.usage(name)
+        idle_since = None if tasks else self._idle_since[name]
+        healthy = self._spells.on(name, now) != "unwell"
+        return WorkNode(name, host.slice_id, used, tasks, idle_since, host.labels, healthy, host.present)
+
+    # -- work -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Start what fits, by the planner's rule, on slices that may take new work."""
+        for name in self._stale_offers:
+            self._laid_out.pop(name, None)
+            self._offered.put(name, self._most_free(name))
+        self._stale_offers.clear()
+        queue, cordons = self._queue(), self._cordons
+        slices = [self._lay_out(name) for name in self._offered.with_room(queue) if name not in cordons]
+        if not slices:
+            return
+        for item in self._places.placed(slices, queue, self._now()):
+            self._begin(item, self._joined[item.node].slice_id)
+
+    def _most_free(self, slice_id: str) -> Amounts | None:
+        """The most of each resource that is free on one of the nodes of a slice; None: none of them can take work."""
+        hosts = self._hosts_for_work(slice_id)
+        group = self._groups.get(hosts[0].group) if hosts else None
+        if group is None:
+            return None
+        used = [dict(self._runs.usage(host.id)[0]) for host in hosts]
+        return tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
+
+    def _hosts_for_work(self, slice_id: str) -> list[LiveHost]:
+        now, spells = self._now(), self._spells
+        return [
+            host
+            for host in self._slices.get(slice_id, {}).values()
+            if host.present is None and (not spells or spells.on(host.id, now) is None)
+        ]
+
+    def _lay_out(self, slice_id: str) -> Slice:
+        """A slice with the nodes that can take work, the very same while nothing about it has changed."""
+        known = self._laid_out.get(slice_id)
+        if known is None:
+            hosts = sorted(self._hosts_for_work(slice_id), key=_BY_ID)
+            usage = self._runs.usage
+            nodes = tuple([Node(host.id, *usage(host.id), labels=host.labels) for host in hosts])
+            known = self._laid_out[slice_id] = Slice(slice_id, hosts[0].group, State.READY, nodes=nodes)
+        return known
+
+    def _begin(self, item: Placed, slice_id: str) -> None:
+        job, now, storm = self._jobs[item.demand], self._now(), self._storm
+        occasion = () if job.demand.gang else (item.node, self._runs.started)
+        length = storm.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
+        if storm.faults:
+            where = () if job.demand.gang else (item.node,)
+            if storm.strikes("slow-node", now, *(where or (job.id, now))):
+                length *= SLOW
+            if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
+                length += never.seconds
+        self._run(Run(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
+        self._count(job.id, item.needs, -item.count)
+
+    def _run(self, run: Run) -> None:
+        self._stirred[run.job] = None
+        self._runs.add(run)
+        self._due = min(self._due, run.ends)
+        self._touch(run.node)
+
+    def _count(self, name: str, needs: Amounts, more: int) -> None:
+        """Change how many tasks of a job wait."""
+        self._demands = None
+        demand = self._waiting.get(name)
+        if demand is None:
+            job = self._jobs[name]
+            demand = replace(job.demand, bundles=(), since=job.arrives)
+        counts = {needs: more}
+        for bundle in demand.bundles:
+            counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
+        bundles = tuple([Bundle(kind, count) for kind, count in counts.items() if count])
+        if bundles:
+            self._waiting[name] = replace(demand, bundles=bundles)
+        else:
+            self._waiting.pop(name, None)
+            self.all_started.setdefault(name, self._now())
+
+    def _end(self, run: Run) -> None:
+        self._stirred[run.job] = None
+        if run.job not in self._waiting and not self._runs.of_job(run.job):
+            self.finished[run.job] = run.ends
+
+    def _interrupt(self, keys: Iterable[int], how: str) -> None:
+        """End work before its time; it waits again. A gang that lost a member starts all over."""
+        ended = set(keys)
+        if not ended:
+            return
+        now = self._now()
+        gangs = sorted({self._runs[key].job for key in ended if self._jobs[self._runs[key].job].demand.gang})
+        beside = {key for job in gangs for key in self._runs.of_job(job)} - ended
+        for key in sorted(ended | beside):
+            run = self._runs.pop(key)
+            self._stirred[run.job] = None
+            self.interrupted.append(Interrupted(run, now, how if key in ended else "its gang was interrupted"))
+            if run.node in self._joined:
+                self._idle_since[run.node] = now
+            self._touch(run.node)
+            self._count(run.job, run.needs, run.count)
+
+
+_BY_ID = attrgetter("id")

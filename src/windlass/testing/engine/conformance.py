@@ -1,0 +1,309 @@
+"""What every engine of an elastic pool must do, as a suite of tests: inherit, give a stage, run pytest.
+
+    class TestMyEngine(EngineConformance):
+        alone = "my.module:MyEngine"
+
+        def stage(self):
+            return ProcessStage(MyEngine)
+
+The tests of a class share one engine, because starting one may take seconds; each uses nodes and calls of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+
+from windlass.pool.engines.protocol import Call, Engine, NodeFacts
+from windlass.testing.eventually import eventually
+
+from .expected import EngineAnswers
+from .fixture import MARK, end_marked, marked, trace
+from .run_case import Play, batch_of
+from .suite import opened
+from .without_pytest import READY
+
+
+class EngineConformance(EngineAnswers):
+    """Inherit as ``TestSomething`` and give ``stage``."""
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def test_it_has_the_shape_of_an_engine(self) -> None:
+        assert isinstance(self._shared_stage.engine, Engine)
+
+    def test_a_node_joins_when_all_its_slots_are_there_and_tells_its_facts(self) -> None:
+        async def test(play: Play) -> None:
+            facts = await play.node(slots=2)
+            assert facts.slots == 2
+            assert facts.python == platform.python_version()
+            assert facts.address
+            assert len(play.heard.of(facts.node)) == 1
+
+        self._run(test)
+
+    def test_a_node_that_is_dismissed_leaves_and_the_others_stay(self) -> None:
+        async def test(play: Play) -> None:
+            one, other = await play.node(), await play.node()
+            play.engine.dismiss(one.node)
+            await play.until_left(one)
+            assert await play.value(other, lambda: 7) == 7
+            late = play.run(one, lambda: 8)
+            assert (await play.outcome(late)).ending == "lost"
+
+        self._run(test)
+
+    def test_a_call_for_a_node_that_never_was_is_lost(self) -> None:
+        async def test(play: Play) -> None:
+            outcome = await play.outcome(play.run(NodeFacts("never", 1, "3", ""), lambda: 1))
+            assert (outcome.ending, outcome.began) == ("lost", False)
+            assert "never" in outcome.detail
+
+        self._run(test)
+
+    # -- one after the other ----------------------------------------------------------------------------------------
+
+    def test_a_slot_runs_its_calls_one_after_the_other_in_their_order(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            calls = [play.run(node, lambda: None) for _ in range(30)]
+            for call in calls:
+                await play.outcome(call)
+            heard = [words[:2] for words in play.heard.words if words[1] in calls]
+            assert heard == [(kind, call) for call in calls for kind in ("began", "ended")]
+
+        self._run(test)
+
+    def test_slots_run_at_the_same_time_and_a_call_behind_another_waits(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node(slots=2)
+            first, second = play.hold(node, 0), play.hold(node, 1)
+            behind = play.run(node, lambda: "at last")
+            await play.until_began(first, second)
+            assert play.heard.of(behind) == []
+            play.stage.let_go(first)
+            assert (await play.results(behind))[0].value() == "at last"
+            assert play.heard.outcomes(second) == []
+            play.stage.let_go(second)
+            assert (await play.outcome(second)).ending == "done"
+
+        self._run(test)
+
+    def test_a_node_that_gets_nothing_more_ends_what_runs_with_exactly_one_start(self) -> None:
+        async def test(play: Play) -> None:
+            node, other = await play.node(), await play.node()
+            call = play.hold(node)
+            await play.until_began(call)
+            for _ in range(5):  # the node drains: work goes to the other one
+                assert await play.value(other, lambda: 1) == 1
+            play.stage.let_go(call)
+            assert (await play.outcome(call)).ending == "done"
+            play.engine.dismiss(node.node)
+            await play.until_left(node)
+            assert play.starts(call) == 1
+            assert [words[0] for words in play.heard.of(call)] == ["began", "ended"]
+
+        self._run(test)
+
+    # -- taking back and ending -------------------------------------------------------------------------------------
+
+    def test_a_call_that_waits_can_be_revoked_and_never_starts(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            running, waiting = play.hold(node), play.hold(node)
+            await play.until_began(running)
+            play.engine.revoke(waiting)
+            outcome = await play.outcome(waiting)
+            assert (outcome.ending, outcome.began) == ("revoked", False)
+            play.stage.let_go(running)
+            assert await play.value(node, lambda: 1) == 1
+            assert (play.starts(running), play.starts(waiting)) == (1, 0)
+
+        self._run(test)
+
+    def test_revoking_what_has_begun_or_ended_changes_nothing(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            call = play.hold(node)
+            await play.until_began(call)
+            play.engine.revoke(call)
+            play.stage.let_go(call)
+            assert (await play.outcome(call)).ending == "done"
+            play.engine.revoke(call)
+            play.engine.kill(call)
+            assert await play.value(node, lambda: 1) == 1
+            assert len(play.heard.outcomes(call)) == 1
+
+        self._run(test)
+
+    def test_a_call_that_is_revoked_at_once_is_either_revoked_or_done(self) -> None:
+        async def test(play: Play) -> None:
+            node, directory = await play.node(), str(play.stage.directory)
+            for _ in range(10):
+                call = play.name()
+                play.give(Call(call, node.node, 0, batch_of(trace, directory, call)))
+                play.engine.revoke(call)
+                outcome = await play.outcome(call)
+                assert outcome.ending in ("revoked", "done")
+                assert play.starts(call) == (outcome.ending == "done")
+
+        self._run(test)
+
+    def test_killing_a_call_ends_it_alone_and_the_slot_comes_back(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node(slots=2)
+            victim, behind, beside = play.hold(node), play.hold(node), play.hold(node, 1)
+            await play.until_began(victim, beside)
+            play.engine.kill(victim)
+            assert (await play.outcome(victim)).ending == "killed"
+            assert (await play.outcome(behind)).ending == "revoked"
+            assert await play.value(node, lambda: "back") == "back"
+            assert play.heard.outcomes(beside) == []
+            play.stage.let_go(beside)
+            assert (await play.outcome(beside)).ending == "done"
+            assert len(play.heard.of(node.node)) == 1, "the node left, or joined twice"
+
+        self._run(test)
+
+    def test_a_kill_that_comes_too_late_hits_nobody_else(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            for _ in range(10):
+                short, next_one = play.run(node, lambda: None), play.hold(node)
+                await play.until_began(short)
+                play.engine.kill(short)
+                if (await play.outcome(short)).ending == "killed":
+                    assert (await play.outcome(next_one)).ending == "revoked"
+                    assert play.starts(next_one) == 0
+                else:
+                    await play.until_began(next_one)
+                    play.engine.kill(next_one)
+                    assert (await play.outcome(next_one)).ending == "killed"
+                    assert play.starts(next_one) <= 1
+
+        self._run(test)
+
+    def test_killing_a_call_that_waits_leaves_the_one_that_runs_alone(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            running, waiting = play.hold(node), play.hold(node)
+            await play.until_began(running)
+            play.engine.kill(waiting)
+            assert (await play.outcome(waiting)).ending == "revoked"
+            play.stage.let_go(running)
+            assert (await play.outcome(running)).ending == "done"
+
+        self._run(test)
+
+    def test_a_slot_can_be_killed_again_and_again(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            for _ in range(3):
+                call = play.hold(node)
+                await play.until_began(call)
+                play.engine.kill(call)
+                assert (await play.outcome(call)).ending == "killed"
+            assert await play.value(node, lambda: 1) == 1
+
+        self._run(test)
+
+    # -- loss -------------------------------------------------------------------------------------------------------
+
+    def test_a_host_that_is_killed_loses_its_calls_once_and_the_others_go_on(self) -> None:
+        async def test(play: Play) -> None:
+            node, other = await play.node(slots=2), await play.node()
+            lost = [play.hold(node, 0), play.hold(node, 0), play.hold(node, 1)]  # the second waits behind the first
+            kept = play.hold(other)
+            await play.until_began(lost[0], lost[2], kept)
+            await play.stage.kill_host(node.node)
+            await play.until_left(node)
+            assert [play.heard.outcomes(call)[0].ending for call in lost] == ["lost"] * 3
+            assert [play.heard.outcomes(call)[0].began for call in lost] == [True, False, True]
+            assert play.heard.words.index(play.heard.of(node.node)[-1]) > max(
+                play.heard.words.index(play.heard.of(call)[-1]) for call in lost
+            ), "left is told after the end of the calls"
+            if self.processes:
+                await play.until_dead(*lost)
+            for call in (*lost, kept):
+                play.stage.let_go(call)
+            assert (await play.outcome(kept)).ending == "done"
+            assert await play.value(other, lambda: 1) == 1
+            assert play.starts(lost[1]) == 0
+            assert all(len(play.heard.outcomes(call)) == 1 and play.starts(call) <= 1 for call in (*lost, kept))
+
+        self._run(test)
+
+    def test_a_slot_that_dies_takes_its_node_along_and_says_how(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node(slots=2)
+            beside = play.hold(node, 1)
+            await play.until_began(beside)
+            call = play.run(node, os._exit, 5)
+            await play.until_left(node)
+            assert {play.heard.outcomes(one)[0].ending for one in (call, beside)} == {"lost"}
+            assert "slot 0" in play.heard.of(node.node)[-1][2]
+
+        if self.processes:
+            self._run(test)
+
+    def test_dismissing_a_busy_node_loses_its_calls(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            calls = [play.hold(node), play.hold(node)]
+            await play.until_began(calls[0])
+            play.engine.dismiss(node.node)
+            await play.until_left(node)
+            assert [play.heard.outcomes(call)[0].ending for call in calls] == ["lost", "lost"]
+
+        self._run(test)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def test_closing_ends_every_call_and_leaves_no_process(self) -> None:
+        async def test() -> None:
+            stage, heard = await opened(self.stage())
+            play = Play(stage, heard, self.patience)
+            try:
+                call = play.hold(await play.node(slots=2))
+                await play.until_began(call)
+                await stage.engine.close()
+                assert [outcome.ending for outcome in heard.outcomes(call)] == ["lost"]
+                await eventually(stage.leftovers, lambda left: not left, within=self.patience)
+            finally:
+                await stage.engine.close()
+                await stage.break_off()
+
+        self._runner.run(test())
+
+    def test_a_program_killed_with_its_engine_leaves_no_process(self) -> None:
+        async def test() -> None:
+            mark = f"alone-{os.getpid()}"
+            program = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "windlass.testing.engine.without_pytest", self.alone),
+                stdout=subprocess.PIPE,
+                env={**os.environ, MARK: mark},
+            )
+
+            async def left() -> list[tuple[int, str]]:
+                return marked(mark)
+
+            try:
+                assert program.stdout is not None
+                async with asyncio.timeout(self.patience):
+                    assert (await program.stdout.readline()).decode().strip() == READY
+                assert len(await left()) > 2, "there is nothing to leave behind"
+            finally:
+                with suppress(ProcessLookupError):
+                    program.kill()
+                await program.wait()
+            try:
+                await eventually(left, lambda found: not found, within=self.patience)
+            finally:
+                end_marked(mark)
+
+        if self.alone:
+            self._runner.run(test())

@@ -1,0 +1,104 @@
+"""One test of the suite for engines: its nodes, its calls, and what was heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.pool.engines.protocol import Call, NodeFacts, Outcome
+from windlass.pool.transport.serialization import Results, pack_arguments, pack_batch, pack_function, unpack_results
+from windlass.testing.eventually import eventually
+
+from .fixture import EngineStage, Heard, living, starts
+
+
+def batch_of(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> bytes:
+    """A batch of one item."""
+    return pack_batch(pack_function(function), [pack_arguments(args, kwargs)])
+
+
+class Play:
+    """One test on the stage: its nodes, its calls, and what was heard of them."""
+
+    _numbers = 0
+
+    def __init__(self, stage: EngineStage, heard: Heard, patience: float) -> None:
+        self.stage, self.heard, self.engine = stage, heard, stage.engine
+        self._patience = patience
+        self._nodes: list[str] = []
+        self._given: list[str] = []
+
+    def name(self) -> str:
+        Play._numbers += 1
+        return f"c-{Play._numbers}"
+
+    def clear(self) -> None:
+        """Let the nodes of the test go."""
+        for call in self._given:
+            self.stage.let_go(call)
+        for node in self._nodes:
+            self.engine.dismiss(node)
+
+    async def node(self, slots: int = 1) -> NodeFacts:
+        name = f"n-{self.name()}"
+        self._nodes.append(name)
+        await self.stage.host(name, self.engine.join(name, slots))
+        await self.until(lambda: self.heard.of(name))
+        facts: NodeFacts = self.heard.of(name)[0][2]
+        return facts
+
+    def give(self, call: Call) -> str:
+        self._given.append(call.id)
+        self.engine.run(call)
+        return call.id
+
+    def call(
+        self,
+        node: NodeFacts,
+        batch: bytes,
+        *,
+        slot: int = 0,
+        environment: Mapping[str, str] | None = None,
+        shared: tuple[str, ...] = (),
+    ) -> str:
+        return self.give(Call(self.name(), node.node, slot, batch, environment or {}, shared))
+
+    def run(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+        return self.call(node, batch_of(function, *args, **kwargs))
+
+    def hold(self, node: NodeFacts, slot: int = 0) -> str:
+        """A call that runs until it is let go."""
+        call = self.name()
+        return self.give(Call(call, node.node, slot, self.stage.held(call)))
+
+    async def until(self, wanted: Callable[[], object]) -> None:
+        await self.heard.until(wanted, self._patience)
+
+    async def until_began(self, *calls: str) -> None:
+        await self.until(lambda: all(("began", call) in self.heard.words for call in calls))
+
+    async def until_left(self, node: NodeFacts) -> None:
+        await self.until(lambda: self.heard.of(node.node)[-1][0] == "left")
+
+    async def outcome(self, call: str) -> Outcome:
+        await self.until(lambda: self.heard.outcomes(call))
+        return self.heard.outcomes(call)[0]
+
+    async def results(self, call: str) -> Results:
+        outcome = await self.outcome(call)
+        assert outcome.ending == "done", outcome.detail
+        return unpack_results(outcome.result)
+
+    async def value(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return (await self.results(self.run(node, function, *args, **kwargs)))[0].value()
+
+    def starts(self, call: str) -> int:
+        return len(starts(self.stage.directory, call))
+
+    async def until_dead(self, *calls: str) -> None:
+        """Until no process lives any more in which these calls have started."""
+
+        async def look() -> list[int]:
+            return living(pid for call in calls for pid in starts(self.stage.directory, call))
+
+        await eventually(look, lambda left: not left, within=self._patience)

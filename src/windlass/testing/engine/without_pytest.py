@@ -1,0 +1,41 @@
+"""A program with an engine, a node and a call that never ends: to be killed, to see what it leaves behind.
+
+python -m windlass.testing.engine.without_pytest MODULE:ENGINE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import subprocess
+import sys
+import time
+
+from windlass.pool.engines.protocol import Call, Engine
+from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
+
+from .fixture import Heard
+
+READY = "ready"
+
+
+async def stand(engine: Engine, seconds: float) -> None:
+    """Until somebody kills us."""
+    heard = Heard()
+    await engine.start(heard)
+    join = engine.join("alone", 2)
+    subprocess.Popen(join.command, env={**os.environ, **join.environment}, start_new_session=True)
+    await heard.until(lambda: heard.of("alone"), seconds)
+    for slot in range(2):
+        batch = pack_batch(pack_function(time.sleep), [pack_arguments((3600,))])
+        engine.run(Call(f"call-{slot}", "alone", slot, batch))
+    await heard.until(lambda: heard.of("call-0") and heard.of("call-1"), seconds)
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    module, name = sys.argv[1].split(":")
+    asyncio.run(stand(getattr(importlib.import_module(module), name)(), 60.0))

@@ -1,0 +1,328 @@
+"""A Dask cluster as a workload: a scheduler that the user runs, and workers that Windlass buys for it.
+
+Any client submits to the scheduler as ever. A part of this package is put into the scheduler (`dask_scheduler`), and
+what it shows is put into the words of the contract here: tasks that wait are demands, by the name of their function and
+the resources they ask for; a worker that Windlass bought is a node; a worker that says under a fence that nothing runs
+is an acknowledgement. Workers of the user's own are left alone.
+
+The scheduler is asked by plain calls on connections of their own. One that is gone or slow is unknown, never empty, and
+is found again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import cloudpickle
+from distributed.core import rpc
+from distributed.security import Security
+
+from windlass.core.model.conditions import Condition
+from windlass.core.model.quantities import BYTES
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, amounts
+from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
+
+from . import scheduler_plugin as dask_scheduler
+from . import worker_plugin as dask_worker
+from .scheduler_plugin import OURS, PLUGIN, slice_of
+
+T = TypeVar("T")
+
+CONNECTING: Final = 3.0
+"""Seconds within which a scheduler must answer the first word."""
+AGAIN: Final = 1.0
+"""Seconds after which a scheduler that could not be reached is tried again by whoever waits for news."""
+DEATH: Final = 60
+"""Seconds after which a worker that cannot reach the scheduler ends."""
+SILENT: Final = 120.0
+"""Seconds without a heartbeat after which a node is unhealthy: code that holds Python's lock gives none, and a process
+that has died is seen at once."""
+SAME_CLOCK: Final = 1.0
+"""Seconds by which two looks at one clock may differ; more is another clock."""
+ADDRESS: Final = "dask-worker"
+"""The label of a node with the address of its worker; tasks that insist on a worker ask for it."""
+RESULTS: Final = "results-in-memory"
+"""The standing request for one node that holds results of finished tasks, while anybody wants them: if the last such
+node went, they would be lost and computed again."""
+
+
+class DaskWorkload:
+    """Runs the tasks of a Dask scheduler, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        groups: Iterable[Group] = (),
+        *,
+        tls: Mapping[str, str | None] | None = None,
+        silent: float = SILENT,
+        target: float = 0.0,
+        look_only: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``tls``: the paths ``ca_file``, ``cert`` and ``key``. ``silent``: seconds without a heartbeat after which a
+        node is unhealthy. ``target``: seconds in which all that waits of a kind should be through; 0: every task that
+        waits gets a thread of its own. ``look_only``: a look leaves nothing in the scheduler."""
+        self._scheduler, self._silent, self._target, self._now = scheduler, silent, target, now
+        self._look_only = look_only
+        self._tls = {key: value for key, value in (tls or {}).items() if value is not None}
+        self._link: rpc | None = None
+        self._linking = asyncio.Lock()
+        self._behind: float | None = None
+        """Seconds by which the scheduler's clock is behind ours; None: not known yet."""
+        self._seen: tuple[str, int] = ("", 0)
+        self._news, self._looked = asyncio.Event(), asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+        self.regroup(groups)
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
+        self._groups = {group.name: group for group in groups}
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+
+    async def observe(self) -> WorkloadView:
+        self._news.clear()
+        if self._look_only:
+            once = (dask_scheduler.look_once, _set_up(), self._target)
+            answer = await self._asked(lambda link: _run(link, *once), put_in=False)
+        else:
+            answer = await self._asked(lambda link: link.windlass_look(target=self._target))
+        self._seen = answer["life"], answer["number"]
+        self._looked.set()
+        return self._view(answer)
+
+    async def changed(self) -> None:
+        if not self._look_only and self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+        await self._news.wait()
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:
+        known = self._groups.get(group)
+        if known is None:
+            raise WorkloadError(
+                f"host {host} of slice {slice_id} cannot join: there is no group {group}; "
+                f"there are {', '.join(sorted(self._groups)) or 'none'}"
+            )
+        if wrong := unfit(known):
+            raise WorkloadError(f"host {host} of slice {slice_id} cannot join: {wrong}")
+        has = dict(known.resources)
+        options = {
+            "--name": f"{OURS}{slice_id}/{host}",
+            "--nthreads": str(has["cpu"] // 1000),
+            "--memory-limit": str(has.get("memory", 0)),
+            "--death-timeout": str(DEATH),
+            "--resources": " ".join(f"{name}={amount}" for name, amount in _offered(known)),
+            "--tls-ca-file": self._tls.get("ca_file"),
+            "--tls-cert": self._tls.get("cert"),
+            "--tls-key": self._tls.get("key"),
+        }
+        given = [word for name, value in options.items() if value for word in (name, value)]
+        # -P: what lies in the directory of the host is not imported.
+        start = (sys.executable, "-P", "-m", "distributed.cli.dask_worker", self._scheduler)
+        return Join((*start, "--no-nanny", "--no-dashboard", *given))
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        await self._asked(lambda link: link.windlass_cordon(slice_id=slice_id, epoch=epoch))
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        await self._asked(lambda link: link.windlass_uncordon(slice_id=slice_id, epoch=epoch))
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
+        if evict:
+            await self._asked(lambda link: link.windlass_evict(slice_id=slice_id, epoch=epoch))
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        await self._asked(lambda link: link.windlass_forget(slice_ids=list(slice_ids)))
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+            self._listening = None
+        await self._hang_up()
+
+    # -- the scheduler -----------------------------------------------------------------------------------------------
+
+    async def _asked(self, call: Callable[[rpc], Awaitable[T]], *, put_in: bool = True) -> T:
+        """What the scheduler answers; nothing but a ``WorkloadError`` comes out.
+
+        Our part of it answers every call with something, so no answer means that it is not there: the scheduler is new.
+        """
+        try:
+            link = await self._linked(put_in=put_in)
+            answer = await call(link)
+            if answer is None and put_in:
+                await _put_in(link)
+                answer = await call(link)
+            if answer is None:
+                raise WorkloadError(f"the Dask scheduler at {self._scheduler} did not take up Windlass's part in it")
+            return answer
+        except (OSError, TimeoutError) as error:
+            await self._hang_up()
+            why = f"{error}" or type(error).__name__
+            raise WorkloadError(f"the Dask scheduler at {self._scheduler} cannot be reached: {why}") from error
+        except WorkloadError:
+            raise
+        except Exception as error:  # what was raised over there comes out here as what it was
+            raise WorkloadError(
+                f"the Dask scheduler at {self._scheduler} refused: {type(error).__name__}: {error}"
+            ) from error
+
+    async def _linked(self, *, put_in: bool) -> rpc:
+        async with self._linking:
+            if self._link is None:
+                link = rpc(self._scheduler, timeout=CONNECTING, connection_args=self._security())
+                try:
+                    async with asyncio.timeout(CONNECTING):
+                        self._check(await link.versions())
+                        if put_in:
+                            await _put_in(link)
+                except BaseException:
+                    await link.close_rpc()
+                    raise
+                self._link, self._behind = link, None
+            return self._link
+
+    def _security(self) -> dict[str, Any]:
+        if not self._tls:
+            return {}
+        sides = {"tls_client_cert": self._tls.get("cert"), "tls_client_key": self._tls.get("key")}
+        security = Security(tls_ca_file=self._tls.get("ca_file"), require_encryption=True, **sides)
+        return dict(security.get_connection_args("client"))
+
+    def _check(self, versions: Mapping[str, Any]) -> None:
+        theirs = ".".join(str(versions["host"]["python"]).split(".")[:2])
+        ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if theirs != ours:
+            raise WorkloadError(
+                f"the Dask scheduler at {self._scheduler} runs Python {theirs}, and Windlass and its nodes run Python "
+                f"{ours}: tasks made for one crash in the other; run windlass with Python {theirs}"
+            )
+
+    async def _hang_up(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            with suppress(OSError):
+                await link.close_rpc()
+
+    async def _listen(self) -> None:
+        """Ring when there is something new since the last look; after a silence too, for much may have happened."""
+        while True:
+            self._looked.clear()
+            life, number = self._seen
+            try:
+                await self._asked(_wait_for(life, number))
+            except WorkloadError:
+                await asyncio.sleep(AGAIN)
+                continue
+            self._news.set()
+            await self._looked.wait()
+
+    # -- its words ---------------------------------------------------------------------------------------------------
+
+    def _view(self, answer: Mapping[str, Any]) -> WorkloadView:
+        if self._behind is None:
+            behind = self._now() - answer["now"]
+            self._behind = behind if abs(behind) > SAME_CLOCK else 0.0
+        holders = answer["holders"]
+        return WorkloadView(
+            demands=tuple(_demand(self._behind, *one) for one in answer["demands"]),
+            requests=(Demand(RESULTS, (Bundle(()),), where=_on(holders)),) if holders else (),
+            nodes=tuple(self._node(one, self._behind) for one in answer["nodes"]),
+            acknowledged=tuple(Acknowledgement(*one) for one in answer["fences"]),
+        )
+
+    def _node(self, told: Mapping[str, Any], behind: float) -> WorkNode:
+        name = told["name"]
+        return WorkNode(
+            id=name.removeprefix(OURS),
+            slice_id=slice_of(name) or "",
+            used=_with_threads(told["used"], told["occupied"]),
+            tasks=told["tasks"],
+            idle_since=None if told["tasks"] else told["idle_since"] + behind,
+            labels={ADDRESS: told["address"]},
+            healthy=told["silent"] <= self._silent,
+            present=_with_threads(told["resources"], told["threads"]),
+        )
+
+
+def unfit(group: Group) -> str:
+    """Why no node of a group can be a Dask worker; empty if it can."""
+    if dict(group.resources).get("cpu", 0) < 1000:
+        return f"{group.name} must have at least 1 cpu: it is the number of threads of its Dask workers"
+    if odd := [name for name, _ in group.resources if not name.isprintable() or any(one in name for one in " ,=")]:
+        return f"{group.name} has a resource that Dask cannot be told: {odd[0]!r}; leave out spaces, commas and ="
+    return ""
+
+
+def _offered(group: Group) -> list[tuple[str, int | float]]:
+    """The resources of a worker. Dask tells ``GPU`` from ``gpu``: both are offered."""
+    found: list[tuple[str, int | float]] = []
+    for name, amount in group.resources:
+        exact = amount if name in BYTES else amount / 1000 if amount % 1000 else amount // 1000
+        found += [(spelling, exact) for spelling in dict.fromkeys((name, name.upper()))]
+    return found
+
+
+def _demand(
+    behind: float, prefix: str, resources: Sequence[tuple[str, float]], pinned: Sequence[str], count: int, since: float
+) -> Demand:
+    """Every task takes a thread."""
+    asked = ",".join(f"{name}={amount:g}" for name, amount in resources)
+    name = ":".join(part for part in (prefix, asked, ",".join(pinned)) if part)
+    needs = dict(_with_threads(dict(resources), 1))
+    return Demand(name, (Bundle(amounts(needs), count),), where=_on(pinned), since=since + behind)
+
+
+def _on(addresses: Sequence[str]) -> tuple[Condition, ...]:
+    return (Condition(ADDRESS, "in", tuple(addresses)),) if addresses else ()
+
+
+def _with_threads(resources: Mapping[str, float], threads: int) -> Amounts:
+    """Dask's resources under our names, of which two spellings of one are the same; a thread is a cpu."""
+    found = {"cpu": 1000 * threads} if threads else {}
+    for spelling, amount in resources.items():
+        name = spelling.lower()
+        exact = round(amount) if name in BYTES else max(1, round(1000 * amount)) if amount else 0
+        found[name] = max(found.get(name, 0), exact)
+    return amounts(found)
+
+
+def _wait_for(life: str, number: int) -> Callable[[rpc], Awaitable[object]]:
+    return lambda link: link.windlass_wait(life=life, seen=number)
+
+
+async def _put_in(link: rpc) -> None:
+    """Our part into the scheduler, unless it is there."""
+    hand = _by_value(dask_scheduler.Hand(_set_up()))
+    await link.register_scheduler_plugin(plugin=hand, name=PLUGIN, idempotent=True)
+
+
+def _set_up() -> bytes:
+    return _by_value(dask_worker.set_up)
+
+
+async def _run(link: rpc, function: Callable[..., Any], *given: Any) -> Any:
+    """Once in the scheduler."""
+    answer = await link.run_function(function=_by_value(function), args=pickle.dumps(given))
+    if answer["status"] != "OK":
+        raise pickle.loads(answer["exception"])
+    return answer["result"]
+
+
+def _by_value(what: object) -> bytes:
+    """Pickled with its code: the other side need not have this package."""
+    for module in (dask_scheduler, dask_worker):
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps(what)  # type: ignore[no-any-return, unused-ignore]
+    finally:
+        for module in (dask_scheduler, dask_worker):
+            cloudpickle.unregister_pickle_by_value(module)

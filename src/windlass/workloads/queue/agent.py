@@ -1,0 +1,298 @@
+"""The agent: the program that a host runs to join the queue and to run its tasks.
+
+    WINDLASS_QUEUE_NODE='{"node": ..., ...}' python -m windlass.workloads.queue.agent DIRECTORY
+
+It takes its node's place in the queue, claims what the node has room for, runs each task in a session of its own, and
+reports each end at once. Between events it sleeps: a bell wakes it for work, the kernel for a task that ended, and once
+a second the clock, to say that it is alive and to look even if no bell rang.
+
+- Told to end (SIGTERM), it claims nothing more, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them
+  back to waiting, and leaves.
+- Told to evict, it ends its tasks in the same way and stays.
+- Dismissed (its slice was forgotten) or without a queue (the file is gone), it ends its tasks and itself.
+- Killed, it takes its tasks with it, so that no task runs twice at the same time: the kernel kills each task's own
+  process (the parent-death signal), and the ``Guard``, a process beside the agent, whatever that one had started.
+
+A task that was asked to end waits again whatever its exit status says: a program that stops early often says 0.
+Needs Linux. Standard library only, so that it starts in a twentieth of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from .database import Dismissed, QueueError, QueueGone
+from .store import Claim, Joined, Queue
+from .wakeup import AGENTS, Bell
+
+NODE: Final = "WINDLASS_QUEUE_NODE"
+"""In the environment: which node this is and what it has, as JSON."""
+BEAT: Final = 1.0
+"""Seconds between two signs of life: ten are missed before a node counts as unhealthy."""
+CANNOT_RUN: Final = 127
+"""The exit code of a command that cannot be started, as a shell would say it."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_libc = ctypes.CDLL(None)
+
+
+class Running(NamedTuple):
+    """A task and its process, the leader of a process group."""
+
+    claim: Claim
+    process: subprocess.Popen[bytes]
+
+
+class Guard:
+    """A process that outlives the agent by a moment: when the agent is gone, however it went, it kills what is left of
+    the process groups of its tasks. It learns of them by a pipe, and of the agent's end by the end of that pipe."""
+
+    def __init__(self) -> None:
+        reading, self._pipe = os.pipe()
+        self._pid = os.fork()
+        if not self._pid:
+            os.close(self._pipe)
+            _stand_guard(reading)
+            os._exit(0)
+        os.close(reading)
+
+    def watch(self, group: int) -> None:
+        with suppress(OSError):  # somebody killed the guard: tasks are run all the same
+            os.write(self._pipe, f"+{group}\n".encode())
+
+    def unwatch(self, group: int) -> None:
+        with suppress(OSError):
+            os.write(self._pipe, f"-{group}\n".encode())
+
+    def dismiss(self) -> None:
+        os.close(self._pipe)
+        os.waitpid(self._pid, 0)
+
+
+def _stand_guard(reading: int) -> None:
+    os.setsid()  # whoever kills the agent's process group does not meet the guard
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    groups: set[int] = set()
+    with os.fdopen(reading, "rb") as words:
+        for word in words:
+            group = int(word[1:])
+            groups.add(group) if word[:1] == b"+" else groups.discard(group)
+    for group in groups:
+        with suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+
+
+class Agent:
+    """Runs the tasks of one node until it is told to end."""
+
+    def __init__(self, queue: Queue, place: Joined, guard: Guard, grace: float) -> None:
+        self._queue, self._place, self._guard, self._grace = queue, place, guard, grace
+        self._running: dict[int, Running] = {}
+        self._ended: dict[int, int | None] = {}
+        """Claims whose end is not in the queue yet, with their exit code; None: they wait again."""
+        self._kill_at: float | None = None
+        """When what was asked to end is killed; None: nothing was asked to."""
+        self._leaving = False
+        self._dismissed = False
+        self._next_beat = 0.0
+        self._bell: Bell | None = None
+
+    def leave(self) -> None:
+        """Claim nothing more, end what runs, go."""
+        self._leaving = True
+
+    def run(self) -> None:
+        """Until it has left."""
+        awake = _signals_that_wake()
+        signal.signal(signal.SIGTERM, lambda *_: self.leave())
+        signal.signal(signal.SIGINT, lambda *_: self.leave())
+        with suppress(OSError):
+            self._bell = Bell(self._queue.directory, AGENTS)
+        try:
+            while not self._leaving or self._running:
+                more = self._turn()
+                if not more and (not self._leaving or self._running):
+                    self._sleep(awake)
+            if not self._dismissed:
+                with suppress(QueueError):
+                    self._queue.leave(self._place)
+        finally:
+            if self._bell is not None:
+                self._bell.close()
+
+    def _turn(self) -> bool:
+        """Do what is to be done; whether there may be more at once."""
+        more = False
+        self._reap()
+        try:
+            if not self._dismissed:
+                self._tell()
+                self._beat()
+                more = not self._leaving and self._obey()
+        except (Dismissed, QueueGone) as error:
+            _say(f"{error}; ending")
+            self._leaving = self._dismissed = True
+        except QueueError as error:
+            _say(f"{error}; trying again")  # a disk that is full just now: the next beat may be luckier
+            self._next_beat = time.monotonic() + BEAT
+        if self._leaving:
+            self._end_tasks()
+        self._kill_overdue()
+        return more
+
+    def _beat(self) -> None:
+        if time.monotonic() >= self._next_beat:
+            self._queue.beat(self._place)
+            self._next_beat = time.monotonic() + BEAT
+
+    def _obey(self) -> bool:
+        """End what must be evicted, or else start what there is room for; whether anything was claimed."""
+        if self._queue.must_evict(self._place):
+            self._end_tasks()
+            return False
+        if self._kill_at is not None:
+            return False
+        claims = self._queue.claim(self._place)
+        for claim in claims:
+            self._start(claim)
+        return bool(claims)
+
+    def _sleep(self, awake: int) -> None:
+        waits = select.poll()
+        waits.register(awake, select.POLLIN)
+        if self._bell is not None:
+            waits.register(self._bell, select.POLLIN)
+        # A dismissed agent beats no more: what is left to wait for is the end of its tasks.
+        until = time.monotonic() + BEAT if self._dismissed else self._next_beat
+        until = min(until, self._kill_at or until)
+        waits.poll(max(until - time.monotonic(), 0) * 1000)
+        if self._bell is not None:
+            self._bell.hush()
+        with suppress(BlockingIOError):
+            os.read(awake, 4096)
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def _start(self, claim: Claim) -> None:
+        log = self._queue.directory / "logs" / claim.job / f"{claim.task}.log"
+        environment = {name: value for name, value in os.environ.items() if name != NODE} | {
+            "WINDLASS_TASK": f"{claim.job}/{claim.task}",
+            "WINDLASS_TASK_INDEX": str(claim.task),
+            "WINDLASS_NODE": self._place.node,
+        }
+        agent = os.getpid()
+
+        def die_with_the_agent() -> None:
+            self._guard.watch(os.getpid())  # told by the task itself, before it can have started anything
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != agent:  # it died before the signal was asked for
+                os._exit(CANNOT_RUN)
+
+        try:
+            log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with log.open("ab") as out:
+                try:
+                    process = subprocess.Popen(
+                        claim.command,
+                        cwd=claim.directory,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=out,
+                        start_new_session=True,
+                        preexec_fn=die_with_the_agent,
+                    )
+                except (OSError, ValueError) as error:
+                    out.write(f"windlass: cannot run {claim.command[0]} in {claim.directory}: {error}\n".encode())
+                    raise
+        except (OSError, ValueError) as error:
+            _say(f"{claim.job}/{claim.task} cannot be started: {error}")
+            self._ended[claim.number] = CANNOT_RUN
+        else:
+            self._running[process.pid] = Running(claim, process)
+
+    def _reap(self) -> None:
+        """What has ended since the last look, with all that it left behind in its process group."""
+        for pid, (claim, process) in list(self._running.items()):
+            # Looked at without taking it away: as long as the dead leader is there, nobody else gets its number.
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self._guard.unwatch(pid)
+            code = process.wait()
+            del self._running[pid]
+            # Asked after the task was seen dead: whoever ends both of us tells us first.
+            asked = self._leaving or self._kill_at is not None
+            self._ended[claim.number] = None if asked else code if code >= 0 else 128 - code
+        if not self._running:
+            self._kill_at = None
+
+    def _tell(self) -> None:
+        for claim, code in list(self._ended.items()):
+            self._queue.report(self._place, claim, code)
+            del self._ended[claim]
+
+    def _end_tasks(self) -> None:
+        if self._running and self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace
+            self._signal(signal.SIGTERM)
+
+    def _kill_overdue(self) -> None:
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._signal(signal.SIGKILL)
+            self._kill_at = time.monotonic() + BEAT
+
+    def _signal(self, number: int) -> None:
+        for pid in self._running:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, number)
+
+
+def _signals_that_wake() -> int:
+    """A handle that can be read from as soon as a signal came."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reading
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"windlass: {text}\n")
+    sys.stderr.flush()
+
+
+def main(directory: str) -> int:
+    """Join, run, leave."""
+    guard = Guard()
+    try:
+        told = json.loads(os.environ[NODE])
+        grace = float(told["grace"])
+        queue = Queue(directory, create=False)
+        place = queue.join(told["node"], told["slice"], told["resources"], told["labels"])
+    except (KeyError, ValueError, TypeError) as error:
+        _say(f"{NODE} does not tell which node this is ({error!r}); run what the workload says a host must run to join")
+        return 2
+    except QueueError as error:
+        _say(str(error))
+        return 1
+    Agent(queue, place, guard, grace).run()
+    queue.close()
+    guard.dismiss()
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {NODE}=... python -m windlass.workloads.queue.agent DIRECTORY")
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,415 @@
+"""The queue: jobs, tasks, nodes and fences in one SQLite file, and every rule of it as one transaction.
+
+    DIRECTORY/queue.db             the file; the rest can be thrown away
+    DIRECTORY/logs/JOB/INDEX.log   what a task wrote
+    DIRECTORY/bells/...            sockets by which one process wakes another
+
+A job is so many equal tasks. Submitters add jobs, agents (`queue_agent`) claim tasks and report how they ended, and the
+workload (`queue`) looks and fences. They know each other by this file alone, and any of them may be killed at any
+instant: what was committed holds, what was not never was.
+
+**The law.** A task starts only by a claim, and a claim is one transaction that sees that the node's slice is neither
+cordoned nor forgotten and that the node has room. So once a cordon is committed, the tasks counted as running there can
+only become fewer: that count is the certificate of the fence. Each claim has a number, and only its holder can say how
+the task ended: an agent whose node was forgotten meanwhile has no word any more.
+
+**Cheap by counts.** Of a job's tasks only those that were started have a row; the others are numbers from ``fresh`` on.
+Each job keeps how many of its tasks wait, run, are done and have failed, and ``runs`` how many of a job run on a node.
+So a look costs by jobs and nodes: a job of 100,000 tasks costs what one of a single task does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from windlass.core.capacity.node_room import NodeRoom
+
+from .database import Dismissed, QueueError, QueueFile, Run
+from .wakeup import AGENTS, WATCHERS, ring
+
+if TYPE_CHECKING:
+    from windlass.core.model.snapshot import Amounts
+
+MOST_AT_ONCE: Final = 64
+"""Tasks claimed in one transaction: others get their turn in between."""
+MOST_TASKS: Final = 2**31
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Job(NamedTuple):
+    """So many equal tasks, and what became of them so far."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: Amounts
+    tasks: int
+    retries: int
+    submitted: float
+    waiting: int
+    running: int
+    done: int
+    failed: int
+
+
+class Joined(NamedTuple):
+    """A node's place in the queue; the number tells it from a former agent of the same node."""
+
+    node: str
+    slice_id: str
+    number: int
+
+
+class Claim(NamedTuple):
+    """One task that this node must run now."""
+
+    number: int
+    job: str
+    task: int
+    command: tuple[str, ...]
+    directory: str
+
+
+class NodeSeen(NamedTuple):
+    id: str
+    slice_id: str
+    resources: Amounts
+    used: Amounts
+    tasks: int
+    idle_since: float
+    labels: Mapping[str, str]
+    heartbeat: float
+
+
+class Sight(NamedTuple):
+    """The whole queue at one instant."""
+
+    waiting: Sequence[tuple[str, Amounts, int, float]]
+    """Job, needs of each task, how many wait, since when."""
+    nodes: Sequence[NodeSeen]
+    fences: Sequence[tuple[str, int, int]]
+    """Slice, epoch, tasks that run there."""
+
+
+class Queue(QueueFile):
+    """The rules, each a transaction of its own."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, create: bool = True, now: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(directory, create=create)
+        self._now = now
+
+    # -- for submitters ----------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        name: str | None,
+        command: Sequence[str],
+        needs: Amounts,
+        count: int = 1,
+        retries: int = 0,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+    ) -> Job:
+        """Add a job; None gives it a name. Its tasks run in ``directory``, by default in the caller's."""
+        _check_job(name, command, needs, count, retries)
+        where = str(Path.cwd() if directory is None else Path(directory).absolute())
+        with self._changing() as run:
+            [number] = run("SELECT coalesce(max(number), 0) + 1 FROM jobs").fetchone()
+            name = self._free_name(run, number) if name is None else name
+            if self._is_job(run, name):
+                raise QueueError(f"there is a job {name} already; give another name, or none and it gets one")
+            run(
+                "INSERT INTO jobs (number, name, command, directory, needs, count, retries, submitted, waiting)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (number, name, json.dumps(command), where, _text(needs), count, retries, self._now(), count),
+            )
+            job = self._jobs("WHERE number = ?", (number,))[0]
+        self._ring(AGENTS, WATCHERS)
+        return job
+
+    def _free_name(self, run: Run, number: int) -> str:
+        while self._is_job(run, f"job-{number}"):
+            number += 1
+        return f"job-{number}"
+
+    def _is_job(self, run: Run, name: str) -> bool:
+        return run("SELECT 1 FROM jobs WHERE name = ?", (name,)).fetchone() is not None
+
+    def jobs(self) -> list[Job]:
+        """Every job, the oldest first."""
+        with self._looking():
+            return self._jobs("ORDER BY number")
+
+    def _jobs(self, which: str, values: Sequence[Any] = ()) -> list[Job]:
+        columns = "name, command, needs, count, retries, submitted, waiting, running, done, failed"
+        rows = self._connection.execute(f"SELECT {columns} FROM jobs {which}", values)
+        return [Job(name, tuple(json.loads(command)), _amounts(needs), *rest) for name, command, needs, *rest in rows]
+
+    # -- for the workload --------------------------------------------------------------------------------------------
+
+    def look(self) -> Sight:
+        """What waits, who has joined, what runs where, which fences stand: all of one instant."""
+        with self._looking() as run:
+            waiting = run("SELECT name, needs, waiting, submitted FROM jobs WHERE waiting > 0").fetchall()
+            nodes = run("SELECT id, slice, resources, labels, idle_since, heartbeat FROM nodes ORDER BY id").fetchall()
+            runs = run("SELECT node, needs, runs.count FROM runs JOIN jobs ON number = job").fetchall()
+            fences = run("SELECT slice, cordon FROM fences WHERE cordon IS NOT NULL ORDER BY slice").fetchall()
+        used: dict[str, dict[str, int]] = {}
+        tasks: dict[str, int] = {}
+        for node, needs, count in runs:
+            tasks[node] = tasks.get(node, 0) + count
+            of_node = used.setdefault(node, {})
+            for resource, amount in _amounts(needs):
+                of_node[resource] = of_node.get(resource, 0) + amount * count
+        running: dict[str, int] = {}
+        for node, slice_id, *_ in nodes:
+            running[slice_id] = running.get(slice_id, 0) + tasks.get(node, 0)
+        return Sight(
+            waiting=sorted((name, _amounts(needs), count, since) for name, needs, count, since in waiting),
+            nodes=[
+                NodeSeen(
+                    node,
+                    slice_id,
+                    _amounts(resources),
+                    tuple(sorted(used.get(node, {}).items())),
+                    tasks.get(node, 0),
+                    idle_since,
+                    json.loads(labels),
+                    heartbeat,
+                )
+                for node, slice_id, resources, labels, idle_since, heartbeat in nodes
+            ],
+            fences=[(slice_id, epoch, running.get(slice_id, 0)) for slice_id, epoch in fences],
+        )
+
+    def cordon(self, slice_id: str, epoch: int) -> None:
+        """No claims from this slice any more, unless this epoch is of the past."""
+        changed = self._change_fence(
+            "INSERT INTO fences (slice, highest, cordon) VALUES (?1, ?2, ?2) ON CONFLICT DO UPDATE"
+            " SET highest = ?2, cordon = ?2, evict = 0 WHERE highest < ?2 AND NOT forgotten",
+            (slice_id, epoch),
+        )
+        if changed:
+            self._ring(WATCHERS)
+
+    def uncordon(self, slice_id: str, epoch: int) -> None:
+        """Claims again, unless a later cordon stands; and a cordon up to this epoch that comes late changes nothing."""
+        changed = self._change_fence(
+            "INSERT INTO fences (slice, highest) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET highest = max(highest, ?2),"
+            " evict = iif(cordon <= ?2, 0, evict), cordon = iif(cordon <= ?2, NULL, cordon)"
+            " WHERE highest < ?2 OR cordon <= ?2",
+            (slice_id, epoch),
+        )
+        if changed:
+            self._ring(AGENTS, WATCHERS)
+
+    def evict(self, slice_id: str, epoch: int) -> None:
+        """Agents of the slice end what they run, if this is the cordon that stands."""
+        changed = self._change_fence(
+            "UPDATE fences SET evict = 1 WHERE slice = ? AND cordon = ? AND NOT evict", (slice_id, epoch)
+        )
+        if changed:
+            self._ring(AGENTS)
+
+    def _change_fence(self, statement: str, values: Sequence[Any]) -> bool:
+        with self._changing() as run:
+            return run(statement, values).rowcount > 0
+
+    def forget(self, slice_ids: Sequence[str]) -> None:
+        """These slices never come back; what ran there waits again."""
+        with self._changing() as run:
+            changed = 0
+            for slice_id in slice_ids:
+                changed += run(
+                    "INSERT INTO fences (slice, forgotten) VALUES (?, 1)"
+                    " ON CONFLICT DO UPDATE SET forgotten = 1, cordon = NULL, evict = 0 WHERE NOT forgotten",
+                    (slice_id,),
+                ).rowcount
+                for (node,) in run("SELECT id FROM nodes WHERE slice = ?", (slice_id,)).fetchall():
+                    self._remove(run, node)
+        if changed > 0:
+            self._ring(AGENTS, WATCHERS)
+
+    # -- for agents --------------------------------------------------------------------------------------------------
+
+    def join(self, node: str, slice_id: str, resources: Mapping[str, int], labels: Mapping[str, str]) -> Joined:
+        """Take a node's place. What a former agent of the node, now dead, was running waits again."""
+        with self._changing() as run:
+            if run("SELECT 1 FROM fences WHERE slice = ? AND forgotten", (slice_id,)).fetchone():
+                raise Dismissed(f"slice {slice_id} was given up; start a new one")
+            before = run("SELECT agent FROM nodes WHERE id = ?", (node,)).fetchone()
+            if before and before[0] == process_identity(int(before[0].partition("@")[0])):
+                raise Dismissed(f"node {node} has an agent already, process {before[0].partition('@')[0]}")
+            self._remove(run, node)
+            number, now = self._number(run), self._now()
+            place = (node, slice_id, _text(tuple(sorted(resources.items()))), json.dumps(dict(labels)))
+            agent = process_identity(os.getpid()) or "0@unknown"
+            run("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, agent, number, now, now))
+        self._ring(WATCHERS)
+        return Joined(node, slice_id, number)
+
+    def beat(self, place: Joined) -> None:
+        """The node is alive."""
+        with self._changing() as run:
+            self._check(run, place)
+            run("UPDATE nodes SET heartbeat = ? WHERE id = ?", (self._now(), place.node))
+
+    def must_evict(self, place: Joined) -> bool:
+        """Whether this node must end what it runs; ``Dismissed`` if it has no place any more."""
+        with self._looking() as run:
+            self._check(run, place)
+            return bool(run("SELECT 1 FROM fences WHERE slice = ? AND evict", (place.slice_id,)).fetchone())
+
+    def claim(self, place: Joined) -> list[Claim]:
+        """Tasks that this node must run now: as many as it has room for, of the oldest jobs; what is too large for it
+        is passed over."""
+        with self._looking() as run:  # looking locks nobody out: a hundred idle agents may look at once
+            self._check(run, place)
+            if not self._fitting(run, place):
+                return []
+        found: list[Claim] = []
+        with self._changing() as run:
+            self._check(run, place)
+            for job, count in self._fitting(run, place):
+                found += self._started(run, place, job, count)
+        if found:
+            self._ring(WATCHERS)
+        return found
+
+    def report(self, place: Joined, claim: int, exit_code: int | None) -> None:
+        """A task has ended; None: it was ended from outside, and waits again. A claim that is gone changes nothing."""
+        with self._changing() as run:
+            self._check(run, place)
+            task = run(
+                "SELECT job, task, failures, retries FROM tasks JOIN jobs ON number = job"
+                " WHERE node = ? AND claim = ? AND state = 'running'",
+                (place.node, claim),
+            ).fetchone()
+            if task is None:
+                return
+            job, index, failures, retries = task
+            failures += bool(exit_code)
+            state = "done" if exit_code == 0 else "waiting" if exit_code is None or failures <= retries else "failed"
+            run(
+                "UPDATE tasks SET state = ?, failures = ?, exit_code = ? WHERE job = ? AND task = ?",
+                (state, failures, exit_code, job, index),
+            )
+            run(f"UPDATE jobs SET running = running - 1, {state} = {state} + 1 WHERE number = ?", (job,))
+            run("UPDATE runs SET count = count - 1 WHERE node = ? AND job = ?", (place.node, job))
+            run("DELETE FROM runs WHERE node = ? AND job = ? AND count = 0", (place.node, job))
+            run("UPDATE nodes SET idle_since = ? WHERE id = ?", (self._now(), place.node))
+        self._ring(WATCHERS, *([AGENTS] if state == "waiting" else []))
+
+    def leave(self, place: Joined) -> None:
+        """The node is no more; what it still ran waits again."""
+        with self._changing() as run:
+            self._check(run, place)
+            self._remove(run, place.node)
+        self._ring(AGENTS, WATCHERS)
+
+    def _check(self, run: Run, place: Joined) -> None:
+        if not run("SELECT 1 FROM nodes WHERE id = ? AND joined = ?", (place.node, place.number)).fetchone():
+            raise Dismissed(f"node {place.node} has no place in the queue any more: its slice was given up")
+
+    def _fitting(self, run: Run, place: Joined) -> list[tuple[int, int]]:
+        """(job, count) of what the node may start now."""
+        if run("SELECT 1 FROM fences WHERE slice = ? AND cordon IS NOT NULL", (place.slice_id,)).fetchone():
+            return []
+        [resources] = run("SELECT resources FROM nodes WHERE id = ?", (place.node,)).fetchone()
+        there = run("SELECT needs, runs.count FROM runs JOIN jobs ON number = job WHERE node = ?", (place.node,))
+        room = NodeRoom(_amounts(resources), [(_amounts(needs), count) for needs, count in there])
+        found, left, too_large = [], MOST_AT_ONCE, set()
+        for job, needs, waiting in run("SELECT number, needs, waiting FROM jobs WHERE waiting > 0 ORDER BY number"):
+            if needs not in too_large:
+                count = room.take_many(_amounts(needs), min(waiting, left))
+                left -= count
+                if count:
+                    found.append((job, count))
+                if not left:
+                    break
+                if count < waiting:
+                    too_large.add(needs)
+        return found
+
+    def _started(self, run: Run, place: Joined, job: int, count: int) -> list[Claim]:
+        name, command, directory, fresh = run(
+            "SELECT name, command, directory, fresh FROM jobs WHERE number = ?", (job,)
+        ).fetchone()
+        again = run("SELECT task FROM tasks WHERE job = ? AND state = 'waiting' ORDER BY task LIMIT ?", (job, count))
+        indexes = [index for (index,) in again]
+        new = count - len(indexes)
+        indexes += range(fresh, fresh + new)
+        claims = [Claim(self._number(run), name, index, tuple(json.loads(command)), directory) for index in indexes]
+        for claim in claims:
+            run(
+                "INSERT INTO tasks (job, task, state, claim, node) VALUES (?, ?, 'running', ?, ?)"
+                " ON CONFLICT DO UPDATE SET state = 'running', claim = excluded.claim, node = excluded.node",
+                (job, claim.task, claim.number, place.node),
+            )
+        run(
+            "UPDATE jobs SET fresh = fresh + ?, waiting = waiting - ?, running = running + ? WHERE number = ?",
+            (new, count, count, job),
+        )
+        run(
+            "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+            (place.node, job, count),
+        )
+        return claims
+
+    def _remove(self, run: Run, node: str) -> None:
+        """Take a node away: nothing runs there, and what did waits again, not counted as a retry."""
+        for job, count in run("SELECT job, count FROM runs WHERE node = ?", (node,)).fetchall():
+            run("UPDATE jobs SET waiting = waiting + ?, running = running - ? WHERE number = ?", (count, count, job))
+        run("UPDATE tasks SET state = 'waiting' WHERE node = ? AND state = 'running'", (node,))
+        run("DELETE FROM runs WHERE node = ?", (node,))
+        run("DELETE FROM nodes WHERE id = ?", (node,))
+
+    def _number(self, run: Run) -> int:
+        """A number that was never given before."""
+        return int(run("UPDATE numbers SET last = last + 1 RETURNING last").fetchone()[0])
+
+    def _ring(self, *who: str) -> None:
+        for one in who:
+            ring(self.directory, one)
+
+
+def _check_job(name: str | None, command: Sequence[str], needs: Amounts, count: int, retries: int) -> None:
+    if name is not None and not _NAME.fullmatch(name):
+        raise QueueError(
+            f"a job cannot be named {name[:120]!r}; use up to 100 letters, digits, dots, dashes and underscores"
+        )
+    if not command or not command[0] or any("\0" in word for word in command):
+        raise QueueError("a job needs a command: the program and its arguments, none of them with a NUL in it")
+    if not needs or any(amount <= 0 for _, amount in needs):
+        raise QueueError("a task must need something, or a node would run any number of them; give needs such as cpu=1")
+    if not 1 <= count <= MOST_TASKS or retries < 0:
+        raise QueueError(f"a job has from 1 to {MOST_TASKS:,} tasks and no less than 0 retries; give such numbers")
+
+
+def _text(amounts: Amounts) -> str:
+    return json.dumps(amounts)
+
+
+@lru_cache(maxsize=1024)
+def _amounts(text: str) -> Amounts:
+    return tuple((name, amount) for name, amount in json.loads(text))
+
+
+def process_identity(pid: int) -> str | None:
+    """A process for good: its number, and when it started after which boot. None: there is none, or only a dead one."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    except OSError:
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return None if fields[0] in ("Z", "X") else f"{pid}@{fields[19]}@{boot}"

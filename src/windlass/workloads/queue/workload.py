@@ -1,0 +1,208 @@
+"""The queue as a workload: commands in one SQLite file, run by the hosts that join. The default; nothing to install.
+
+What waits, runs and is fenced is in the file (`queue_store`), and so is every rule. Here it is put into the words of
+the contract: a job with waiting tasks is a demand, an agent that has joined is a node, a fence that stands is an
+acknowledgement, true at the very instant of the look, because running tasks are counted in the same transaction and a
+claim cannot pass the fence.
+
+Nothing is kept in memory but connections: a controller that is restarted, or a standby beside it, sees the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from windlass.core.model.snapshot import Bundle, Demand, Group
+from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
+
+from .agent import NODE
+from .database import FILE, QueueError, QueueGone
+from .store import Queue, Sight
+from .wakeup import WATCHERS, Bell
+
+T = TypeVar("T")
+
+SILENT: Final = 10.0
+"""Seconds without a sign of life after which a node is unhealthy; agents give one a second."""
+GRACE: Final = 3.0
+"""Seconds between SIGTERM and SIGKILL for a task: less than the five that a local provider gives the whole host, so
+that its agent has the time to put its tasks back."""
+
+
+class QueueWorkload:
+    """Runs the commands of a queue. ``directory`` is the queue: one per cluster, kept over restarts."""
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        groups: Iterable[Group] = (),
+        *,
+        grace: float = GRACE,
+        look_only: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``look_only``: a look makes nothing, neither a queue nor a bell; a queue that is not there yet is empty."""
+        self._look_only = look_only
+        self._directory = Path(directory).absolute()
+        self._grace = grace
+        self._now = now
+        # Apart from each other: a change may wait for another process that writes, a look never does.
+        self._looking = _Connection(self._directory, now, create=not look_only)
+        self._changing = _Connection(self._directory, now, create=not look_only)
+        self._bell: Bell | None = None
+        self.regroup(groups)
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
+        self._groups = {group.name: group for group in groups}
+
+    # -- the contract ------------------------------------------------------------------------------------------------
+
+    async def observe(self) -> WorkloadView:
+        if self._look_only and not (self._directory / FILE).exists():
+            return WorkloadView()  # nobody has submitted anything yet
+        # Hushed before the look: what rings from here on may or may not be in the view, so it is looked at again.
+        await self._listen()
+        if self._bell is not None:
+            self._bell.hush()
+        sight = await _asked(lambda: self._looking.do(Queue.look))
+        return _view(sight, self._now())
+
+    async def changed(self) -> None:
+        with suppress(WorkloadError):
+            await self._listen()
+        bell = self._bell
+        heard = asyncio.Event()
+        if bell is None:
+            await heard.wait()  # no sockets here: for ever, the clock will do
+            return
+        loop = asyncio.get_running_loop()
+        # A handle of its own: two may wait at once, and the loop knows one reader for a handle.
+        handle = os.dup(bell.fileno())
+        loop.add_reader(handle, heard.set)
+        try:
+            await heard.wait()
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:
+        known = self._groups.get(group)
+        if known is None:
+            raise WorkloadError(
+                f"host {host} of slice {slice_id} cannot join: there is no group {group}; "
+                f"there are {', '.join(sorted(self._groups)) or 'none'}"
+            )
+        told = {
+            "node": f"{slice_id}/{host}",
+            "slice": slice_id,
+            "resources": dict(known.resources),
+            "labels": known.node_labels(),
+            "grace": self._grace,
+        }
+        # -P: what lies in the directory of the host is not imported.
+        command = (sys.executable, "-P", "-m", f"{__package__}.queue_agent", str(self._directory))
+        return Join(command, {NODE: json.dumps(told, sort_keys=True)})
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        await self._change(lambda queue: queue.cordon(slice_id, epoch))
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        await self._change(lambda queue: queue.uncordon(slice_id, epoch))
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
+        if evict:
+            await self._change(lambda queue: queue.evict(slice_id, epoch))
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        await self._change(lambda queue: queue.forget(slice_ids))
+
+    async def close(self) -> None:
+        for connection in (self._looking, self._changing):
+            connection.close()
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
+
+    async def _change(self, change: Callable[[Queue], None]) -> None:
+        await _asked(lambda: self._changing.do(change))
+
+    async def _listen(self) -> None:
+        """Hang up the bell, again if somebody took it down."""
+        if self._look_only or (self._bell is not None and self._bell.path.exists()):
+            return
+        await _asked(self._looking.open)
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
+        with suppress(OSError):
+            self._bell = Bell(self._directory, WATCHERS)
+
+
+class _Connection:
+    """The queue, opened when it is first needed, and anew when another file has taken its place."""
+
+    def __init__(self, directory: Path, now: Callable[[], float], *, create: bool) -> None:
+        self._directory, self._now, self._create = directory, now, create
+        self._queue: Queue | None = None
+        self._opening = threading.Lock()
+
+    def open(self) -> Queue:
+        with self._opening:
+            if self._queue is None:
+                self._queue = Queue(self._directory, create=self._create, now=self._now)
+            return self._queue
+
+    def do(self, what: Callable[[Queue], T]) -> T:
+        queue = self.open()
+        try:
+            return what(queue)
+        except QueueGone:
+            if queue.path.exists():  # a backup was put in its place; an absent file stays an error, never zero
+                self.close()
+            raise
+
+    def close(self) -> None:
+        with self._opening:
+            if self._queue is not None:
+                self._queue.close()
+                self._queue = None
+
+
+async def _asked(call: Callable[[], T]) -> T:
+    """In a thread, for the disk may be slow; nothing but a ``WorkloadError`` comes out."""
+    try:
+        return await asyncio.to_thread(call)
+    except QueueError as error:
+        raise WorkloadError(str(error)) from error
+
+
+def _view(sight: Sight, now: float) -> WorkloadView:
+    return WorkloadView(
+        demands=tuple(
+            Demand(name, (Bundle(needs, count),), since=since) for name, needs, count, since in sight.waiting
+        ),
+        nodes=tuple(
+            WorkNode(
+                id=node.id,
+                slice_id=node.slice_id,
+                used=node.used,
+                tasks=node.tasks,
+                idle_since=None if node.tasks else node.idle_since,
+                labels=node.labels,
+                healthy=now - node.heartbeat <= SILENT,
+                present=node.resources,
+            )
+            for node in sight.nodes
+        ),
+        acknowledged=tuple(Acknowledgement(*fence) for fence in sight.fences),
+    )
