@@ -14,8 +14,8 @@ from math import ceil
 
 from windlass.control.settings import Settings
 from windlass.core.capacity.room import Need
-from windlass.core.demand import Shape, selector_of
-from windlass.core.model.snapshot import Demand, Snapshot
+from windlass.core.demand import Shape
+from windlass.core.model.snapshot import Demand, Snapshot, selector_of
 from windlass.sim.workload.jobs import Job
 
 from .peer import Sight, seen

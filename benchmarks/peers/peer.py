@@ -9,12 +9,12 @@ from math import ceil
 
 import numpy as np
 
-from windlass.core.demand import Selector, Shape, levels
+from windlass.core.demand import Shape, levels
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.plan import Change, HourlyCost, Launch, Plan
 from windlass.core.model.plan import Waiting as PlanWaiting
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Slice, Snapshot
+from windlass.core.model.snapshot import Selector, Slice, Snapshot
 from windlass.core.plan_draft import Draft, Way
 from windlass.core.tables.snapshot_tables import Layout
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from windlass.core.model.snapshot import Snapshot
     from windlass.core.planner import plan
     from windlass.pool.client.api import compute, gather
-    from windlass.pool.client.options import Nodes
     from windlass.pool.environment import Image
     from windlass.pool.local import Local
+    from windlass.pool.options import Nodes
     from windlass.pool.pool import ComputePool
     from windlass.scenario.reader import ScenarioError
     from windlass.scenario.scenario import read_scenario
@@ -59,7 +59,7 @@ _HOMES = {
     "ComputePool": "pool.pool",
     "Image": "pool.environment",
     "Local": "pool.local",
-    "Nodes": "pool.client.options",
+    "Nodes": "pool.options",
     "Plan": "core.model.plan",
     "ScenarioError": "scenario.reader",
     "Snapshot": "core.model.snapshot",

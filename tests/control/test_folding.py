@@ -16,9 +16,9 @@ from windlass.control.observe.validation import Views
 from windlass.control.reconcile.apply_plan import Decision, decide, snapshot_of
 from windlass.control.reconcile.launch_queue import ask
 from windlass.control.reconcile.provider_health import availability_of, health
-from windlass.control.reconcile.transitions import Fold, Refused, ended, fold
+from windlass.control.reconcile.transitions import Fold, ended, fold
 from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
-from windlass.control.state.fleet import Book, Failure, Luck, Moved, SliceRecord
+from windlass.control.state.fleet import Book, Failure, Luck, Moved, Refused, SliceRecord
 from windlass.core.model.lifecycle import LEGAL, State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Bundle, Cluster, Demand, Group, ScaleDown

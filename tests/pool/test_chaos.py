@@ -11,11 +11,11 @@ import pytest
 
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Call
-from windlass.pool.errors import NodeLost, TaskCancelled
+from windlass.pool.errors import NodeLost, TaskCancelled, TaskError
 from windlass.pool.scaling.workload import PoolWorkload
 from windlass.pool.scheduler.gangs import Gang
 from windlass.pool.scheduler.task_book import Book
-from windlass.pool.scheduler.tasks import Kind, Task, TaskError
+from windlass.pool.scheduler.tasks import Kind, Task
 from windlass.pool.transport.serialization import ItemResult, pack_arguments, pack_function, result_of
 from windlass.sim.run.virtual_loop import virtually
 from windlass.testing.fake_engine import FakeEngine

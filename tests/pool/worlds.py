@@ -12,9 +12,9 @@ from windlass.core.model.lifecycle import State
 from windlass.journal import open_journal
 from windlass.pool.client.api import GangTask, Task, compute_of
 from windlass.pool.client.futures import Ranks, TaskFuture
-from windlass.pool.client.options import Shape, shaped
 from windlass.pool.client.submission import Preparer
 from windlass.pool.engines.protocol import Call, Listener, Outcome
+from windlass.pool.options import Shape, shaped
 from windlass.pool.runtime import Hub
 from windlass.pool.scheduler.tasks import Task as BookTask
 from windlass.pool.transport.serialization import pack_results, unpack_results

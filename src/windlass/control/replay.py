@@ -20,7 +20,6 @@ from typing import Any, Final
 from windlass.control.observe.observed import Sighted
 from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, Given, Reckoned, reckoned
 from windlass.control.reconcile.operator_orders import Order, order_in
-from windlass.control.reconcile.transitions import Refused
 from windlass.control.record.journal_tables import (
     IS,
     KINDS,
@@ -37,7 +36,7 @@ from windlass.control.record.journal_tables import (
     with_nodes,
 )
 from windlass.control.state.codec import from_plain
-from windlass.control.state.fleet import SliceRecord
+from windlass.control.state.fleet import Refused, SliceRecord
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Node
 from windlass.journal import Entry, Journal, Record

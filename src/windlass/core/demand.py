@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 from windlass.core.capacity.room import Kinds, Need
-from windlass.core.model.conditions import Condition, Toleration
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group
-
-Selector = tuple[tuple[Condition, ...], tuple[Condition, ...], tuple[Toleration, ...]]
-"""Where demand may go: ``where``, ``prefer``, ``tolerates``."""
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Selector, selector_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +34,6 @@ class Level:
 
     gangs: tuple[Demand, ...]
     shapes: tuple[Shape, ...]
-
-
-def selector_of(demand: Demand) -> Selector:
-    return demand.where, demand.prefer, demand.tolerates
-
-
-def largest_nodes(groups: Iterable[Group]) -> dict[str, int]:
-    """The largest amount of each resource on any group's node."""
-    largest: dict[str, int] = {}
-    for group in groups:
-        for name, amount in group.resources:
-            largest[name] = max(amount, largest.get(name, 0))
-    return largest
 
 
 def total_needs(bundles: Iterable[Bundle]) -> dict[str, int]:

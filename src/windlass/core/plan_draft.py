@@ -22,10 +22,10 @@ from windlass.core.capacity.room import Bools, Ints, Need, Room
 from windlass.core.model.cached import lazily
 from windlass.core.model.lifecycle import OFFERING
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Choose, Demand
+from windlass.core.model.snapshot import Choose, Demand, Selector
 from windlass.core.tables.snapshot_tables import Layout
 
-from .demand import Selector, Shape
+from .demand import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from windlass.pool.scheduler.tasks import NodeLost, QueueTimeout, TaskBroken, TaskCancelled, TaskError, TaskTimeout
 from windlass.pool.transport.serialization import (
     CannotSend,
     RemoteError,
@@ -13,6 +12,31 @@ from windlass.pool.transport.serialization import (
     ResultUnreadable,
     ResultUnsendable,
 )
+
+
+class TaskError(Exception):
+    """The task came to nothing, and not by an exception of its own."""
+
+
+class NodeLost(TaskError):
+    """Its node went away under it, and its retries are used up."""
+
+
+class TaskTimeout(TaskError, TimeoutError):
+    """It ran for longer than its ``timeout``."""
+
+
+class QueueTimeout(TaskError, TimeoutError):
+    """It had not begun when its ``queue_timeout`` was over."""
+
+
+class TaskBroken(TaskError):
+    """It could not be run, or its result could not be brought back."""
+
+
+class TaskCancelled(TaskError):
+    """Somebody cancelled it."""
+
 
 __all__ = [
     "BadPool",

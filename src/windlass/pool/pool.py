@@ -38,10 +38,10 @@ from windlass.pool.client.futures import (
     streamed,
     tasks_of,
 )
-from windlass.pool.client.options import Nodes, Shape, shaped
 from windlass.pool.client.submission import Prepared, Preparer
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.engines.registry import engine_of
+from windlass.pool.options import Nodes, Shape, shaped
 from windlass.pool.report.console import Console, console_of
 from windlass.pool.report.status import PoolStatus, status_of, why
 from windlass.pool.scaling.workload import slots_of

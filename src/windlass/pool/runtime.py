@@ -22,9 +22,9 @@ from windlass.control.state.fleet import Luck
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.reasons import plural
 from windlass.journal import Journal
-from windlass.pool.client.options import PROVIDER, Shape
 from windlass.pool.client.submission import Piece, Prepared
 from windlass.pool.engines.protocol import Engine
+from windlass.pool.options import PROVIDER, Shape
 from windlass.pool.scaling.policy import PoolSteering
 from windlass.pool.scaling.rule import Decision
 from windlass.pool.scaling.workload import PoolWorkload

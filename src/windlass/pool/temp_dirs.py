@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from windlass.core.model.snapshot import Snapshot
-from windlass.pool.client.options import PROVIDER, Shape
+from windlass.pool.options import PROVIDER, Shape
 from windlass.providers.local.supervisor import Process
 from windlass.scenario.writer import write_scenario
 

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVarTuple
 
-from windlass.pool.engines.protocol import Call, EngineError, Listener, NodeFacts, Outcome, Stream
-from windlass.pool.transport.runner import Runner
+from windlass.pool.engines.protocol import Call, EngineError, Listener, NodeFacts, Outcome
+from windlass.pool.transport.runner import Runner, Stream
 from windlass.workloads.protocol import Join
 
 Ts = TypeVarTuple("Ts")

@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass.control.reconcile.transitions import Refused
 from windlass.control.settings import Policy, Settings, SoldGroup
-from windlass.control.state.fleet import Book, Gone, SliceRecord
+from windlass.control.state.fleet import Book, Gone, Refused, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, seconds
 from windlass.providers.protocol import (

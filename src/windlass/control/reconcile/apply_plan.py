@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windlass.control.settings import Settings, SoldGroup
-from windlass.control.state.fleet import Book, Moved, SliceRecord, moved
+from windlass.control.state.fleet import Book, Bought, Moved, SliceRecord, moved
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.plan import Launch, Plan
 from windlass.core.model.reasons import Reason
@@ -55,14 +55,6 @@ def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str]
     if not held and not frozen and known == group.availability and not group.frozen:
         return group
     return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
-
-
-@dataclass(frozen=True, slots=True)
-class Bought:
-    """Slices that a plan launches for one reason, by their ids, and why no other group was taken."""
-
-    ids: tuple[str, ...]
-    launch: Launch
 
 
 @dataclass(frozen=True, slots=True)

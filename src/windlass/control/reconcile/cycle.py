@@ -26,16 +26,16 @@ from windlass.control.record.journal_tables import (
     waiting_after,
 )
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Book, by_clock
+from windlass.control.state.fleet import Book, Bought, Refused, by_clock
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import plan
 from windlass.journal import Entry
 
-from .apply_plan import Bought, decide, snapshot_of
+from .apply_plan import decide, snapshot_of
 from .launch_queue import ask
 from .operator_orders import Order, obeyed
-from .transitions import Fold, Refused, fold, forgotten
+from .transitions import Fold, fold, forgotten
 
 ORDERS: Final = "orders"
 JUMP: Final = "jump"

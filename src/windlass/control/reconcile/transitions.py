@@ -14,7 +14,7 @@ from math import inf
 from windlass.control.observe.observed import PROVIDER, WORKLOAD, Sighted, seller_of
 from windlass.control.observe.slice_observation import Sight
 from windlass.control.settings import Policy, Settings
-from windlass.control.state.fleet import Book, Failure, Gone, Luck, Moved, SliceRecord, moved, seen_nodes
+from windlass.control.state.fleet import Book, Failure, Gone, Luck, Moved, Refused, SliceRecord, moved, seen_nodes
 from windlass.core.model.lifecycle import ENDED, ENDING, State
 from windlass.core.model.reasons import Code, Reason, plural, seconds
 from windlass.core.model.snapshot import Group, Node
@@ -24,20 +24,6 @@ from .provider_health import held_off, over_quota, succeeded, unlucky
 
 REMEMBERED = 3600.0
 """Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A launch that the provider answered with an error."""
-
-    slice_id: str
-    code: Code
-    """STOCKOUT, QUOTA, RATE_LIMITED (throttled: asked again later), or UNKNOWN_INPUT for anything else."""
-    why: str
-    retry_after: float = 0
-    """Seconds that the provider wants to be left alone."""
-    certain: bool = True
-    """False: it may have been bought all the same, so what may come is ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,11 @@ from typing import Any, Final
 
 from windlass._version import __version__
 from windlass.control.observe.observed import Sighted
-from windlass.control.reconcile.apply_plan import Bought
-from windlass.control.reconcile.transitions import Refused
 from windlass.control.settings import Settings
 from windlass.control.state.codec import Later, from_plain, to_plain
 from windlass.control.state.diff import difference
 from windlass.control.state.fast_replace import Changing
-from windlass.control.state.fleet import Book, Gone, Luck, Moved, SliceRecord, seen_nodes
+from windlass.control.state.fleet import Book, Bought, Gone, Luck, Moved, Refused, SliceRecord, seen_nodes
 from windlass.core.model.plan import Plan, Waiting
 from windlass.core.model.reasons import Reason
 from windlass.core.model.snapshot import Demand

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from windlass.core.model.cached import lazily
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State, is_legal
+from windlass.core.model.plan import Launch
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Node, Slice
 from windlass.workloads.protocol import WorkNode
@@ -19,6 +20,28 @@ from windlass.workloads.protocol import WorkNode
 from .active_slices import Roll
 from .diff import noted
 from .fast_replace import Changing
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A launch that the provider answered with an error."""
+
+    slice_id: str
+    code: Code
+    """STOCKOUT, QUOTA, RATE_LIMITED (throttled: asked again later), or UNKNOWN_INPUT for anything else."""
+    why: str
+    retry_after: float = 0
+    """Seconds that the provider wants to be left alone."""
+    certain: bool = True
+    """False: it may have been bought all the same, so what may come is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """Slices that a plan launches for one reason, by their ids, and why no other group was taken."""
+
+    ids: tuple[str, ...]
+    launch: Launch
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from windlass.core.demand import Selector
 from windlass.core.model.conditions import Taint, untolerated
-from windlass.core.model.snapshot import Demand, Group
+from windlass.core.model.snapshot import Demand, Group, Selector
 
 from .room import Bools, Ints
 

@@ -13,9 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from windlass.core.demand import Selector
 from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, RECALLABLE, State
-from windlass.core.model.snapshot import Slice
+from windlass.core.model.snapshot import Selector, Slice
 
 from .eligibility import Eligibility
 from .room import Bools, Ints, Need, Room

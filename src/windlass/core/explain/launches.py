@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from windlass.core.capacity.limits import probing
 from windlass.core.capacity.room import Need
-from windlass.core.demand import selector_of
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, plural
+from windlass.core.model.snapshot import selector_of
 from windlass.core.plan_draft import Draft, Purchase
 
 from .waiting import Explainer

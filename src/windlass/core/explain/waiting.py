@@ -13,12 +13,12 @@ import numpy as np
 
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Ints, Need, Room
-from windlass.core.demand import Selector, Shape, selector_of, total_needs
+from windlass.core.demand import Shape, total_needs
 from windlass.core.model.conditions import Condition, untolerated
 from windlass.core.model.plan import Waiting
 from windlass.core.model.quantities import format_needs, format_quantity
 from windlass.core.model.reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds, Selector, selector_of
 from windlass.core.placement.gangs import Tasks, holds_all, slices_for, slices_missing, tasks_of
 from windlass.core.plan_draft import Draft
 

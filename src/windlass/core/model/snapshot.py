@@ -19,6 +19,14 @@ from .conditions import Condition, Taint, Toleration
 from .lifecycle import IN_FLIGHT, State
 from .quantities import ACCELERATORS, DEVICE
 
+Selector = tuple[tuple[Condition, ...], tuple[Condition, ...], tuple[Toleration, ...]]
+"""Where demand may go: ``where``, ``prefer``, ``tolerates``."""
+
+
+def selector_of(demand: Demand) -> Selector:
+    return demand.where, demand.prefer, demand.tolerates
+
+
 Amounts = tuple[tuple[str, int], ...]
 """(resource, amount) pairs, sorted by name."""
 

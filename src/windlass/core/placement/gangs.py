@@ -17,10 +17,10 @@ from windlass.core.buying.market import Market
 from windlass.core.buying.strategies import Choice, Key, fit_scores
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Need, Room
-from windlass.core.demand import Selector, bundles_in_order, selector_of
+from windlass.core.demand import bundles_in_order
 from windlass.core.model.plan import Waiting
 from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code
-from windlass.core.model.snapshot import Demand, Gang
+from windlass.core.model.snapshot import Demand, Gang, Selector, selector_of
 from windlass.core.plan_draft import Draft, Purchase, Served, record
 
 from .host_matching import match

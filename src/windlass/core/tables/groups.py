@@ -5,18 +5,27 @@ They are the same in one plan after the other, so the last few that were asked f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
 from windlass.core.capacity.room import Ints, Kinds, Room, amounts_matrix
-from windlass.core.demand import largest_nodes
 from windlass.core.model.cached import lazily
 from windlass.core.model.snapshot import Group
 
 from .memo import Recent
+
+
+def largest_nodes(groups: Iterable[Group]) -> dict[str, int]:
+    """The largest amount of each resource on any group's node."""
+    largest: dict[str, int] = {}
+    for group in groups:
+        for name, amount in group.resources:
+            largest[name] = max(amount, largest.get(name, 0))
+    return largest
+
 
 _LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
 """What a line-up is made of: not the limits of a group, nor what its provider and its operator say today."""

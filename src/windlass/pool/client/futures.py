@@ -14,9 +14,8 @@ from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from windlass.pool.errors import BadPool
+from windlass.pool.errors import BadPool, TaskCancelled, TaskError
 from windlass.pool.scheduler.tasks import Task as BookTask
-from windlass.pool.scheduler.tasks import TaskCancelled, TaskError
 from windlass.pool.transport.serialization import TYPES, ItemResult, Told, result_of, unpack_value
 
 Answer = Told | TaskError

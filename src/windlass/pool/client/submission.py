@@ -21,11 +21,11 @@ from windlass.core.model.reasons import IMPOSSIBLE
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
 from windlass.core.planner import plan
 from windlass.pool.errors import BadPool, NothingFits
+from windlass.pool.options import Shape, needs_of
 from windlass.pool.scheduler.tasks import SLOTS, Kind
 from windlass.pool.transport.serialization import Arguments, Shared, pack_arguments, pack_function, pack_value
 
 from .api import Compute, GangTask, Options, Task
-from .options import Shape, needs_of
 
 LARGE: Final = 1 << 20
 """Bytes: an argument that is larger, and that several tasks of one gather have, is sent to each node once."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from windlass.pool.transport.runner import Stream
 from windlass.workloads.protocol import Join
 
 
@@ -46,8 +47,6 @@ class Call:
     shared: tuple[str, ...] = ()
     """Names of blobs given to ``share`` that the call needs: they come to each node once."""
 
-
-Stream = Literal["stdout", "stderr"]
 
 Ending = Literal["done", "lost", "revoked", "killed", "broken"]
 """``done``: it ran and there is a result (which may be an exception of the user's own). ``lost``: its slot or node went

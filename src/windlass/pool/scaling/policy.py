@@ -19,7 +19,7 @@ from windlass.control.state.fleet import Book
 from windlass.core.capacity.node_room import fits_empty
 from windlass.core.model.lifecycle import ENDING, OFFERING
 from windlass.core.model.snapshot import Demand, Group, LowUtilization, ScaleDown
-from windlass.pool.client.options import Shape
+from windlass.pool.options import Shape
 from windlass.pool.scheduler.tasks import SLOTS
 from windlass.workloads.protocol import WorkloadView
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from windlass.core.capacity.node_room import Taken
+from windlass.pool.errors import NodeLost, TaskError
 from windlass.pool.transport.serialization import ItemResult
 
 from .nodes import PoolNode, Slot
-from .tasks import Kind, NodeLost, Over, Placed, Task, TaskError
+from .tasks import Kind, Over, Placed, Task
 
 FIRST_PORT: Final = 29500
 """Where torch puts its meeting point by default; a gang on another machine takes one of the thousand from there on."""

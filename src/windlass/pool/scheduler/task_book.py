@@ -19,6 +19,7 @@ from windlass._gc_pause import uncollected
 from windlass.core.capacity.node_room import Taken
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Call, Engine, NodeFacts, Outcome
+from windlass.pool.errors import NodeLost, QueueTimeout, TaskBroken, TaskCancelled, TaskError, TaskTimeout
 from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, unpack_results
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
@@ -26,7 +27,7 @@ from .drain_fences import Fence
 from .gangs import Gang, ended
 from .nodes import PoolNode, Slot
 from .placement import Placer
-from .tasks import NodeLost, Over, Placed, QueueTimeout, Said, Task, TaskBroken, TaskCancelled, TaskError, TaskTimeout
+from .tasks import Over, Placed, Said, Task
 from .waiting import Waiting
 
 Later = Callable[[float, Callable[[], None]], object]

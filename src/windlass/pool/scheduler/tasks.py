@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol
 from windlass.core.capacity.node_room import Taken
 from windlass.core.model.conditions import Condition
 from windlass.core.model.snapshot import Amounts
+from windlass.pool.errors import TaskError
 from windlass.pool.transport.serialization import Arguments, Shared, Told
 
 SLOTS: Final = "slots"
@@ -16,30 +17,6 @@ SLOTS: Final = "slots"
 
 LOST_RETRIES: Final = 3
 """How often a task is run again that asked for no retries: for nodes that were lost only, never for its own errors."""
-
-
-class TaskError(Exception):
-    """The task came to nothing, and not by an exception of its own."""
-
-
-class NodeLost(TaskError):
-    """Its node went away under it, and its retries are used up."""
-
-
-class TaskTimeout(TaskError, TimeoutError):
-    """It ran for longer than its ``timeout``."""
-
-
-class QueueTimeout(TaskError, TimeoutError):
-    """It had not begun when its ``queue_timeout`` was over."""
-
-
-class TaskBroken(TaskError):
-    """It could not be run, or its result could not be brought back."""
-
-
-class TaskCancelled(TaskError):
-    """Somebody cancelled it."""
 
 
 class Ticket(Protocol):

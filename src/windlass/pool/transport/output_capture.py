@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
-from windlass.pool.engines.protocol import Stream
+from windlass.pool.transport.runner import Stream
 
 from .runner import LONGEST_LINE, Sink, Turn
 

@@ -17,11 +17,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
-
-from windlass.pool.engines.protocol import Stream
 
 from .serialization import (
     LONGEST,
@@ -37,6 +35,9 @@ from .serialization import (
     rebuilt,
     shared_here,
 )
+
+Stream = Literal["stdout", "stderr"]
+
 
 LONGEST_LINE: Final = 1 << 16
 """Characters. A line that is longer is told in pieces: one that never ends must not fill the memory."""

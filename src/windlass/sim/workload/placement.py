@@ -16,11 +16,24 @@ import numpy as np
 
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Ints, Need
-from windlass.core.demand import Selector, bundles_in_order, levels, selector_of
+from windlass.core.demand import bundles_in_order, levels
 from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import ACCELERATORS, DEVICE
 from windlass.core.model.reasons import Code
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Seconds, Slice, Snapshot, amounts
+from windlass.core.model.snapshot import (
+    Amounts,
+    Bundle,
+    Demand,
+    Gang,
+    Group,
+    Node,
+    Seconds,
+    Selector,
+    Slice,
+    Snapshot,
+    amounts,
+    selector_of,
+)
 from windlass.core.placement.gangs import serve_whole
 from windlass.core.plan_draft import Draft, Way
 from windlass.core.tables.snapshot_tables import Layout

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from windlass.pool.engines.protocol import Engine, NodeFacts, Outcome, Stream
+from windlass.pool.engines.protocol import Engine, NodeFacts, Outcome
+from windlass.pool.transport.runner import Stream
 from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
 from windlass.workloads.protocol import Join
 

@@ -27,9 +27,8 @@ from typing import Any, Final
 from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from windlass.pool.engines.protocol import Stream
 from windlass.pool.transport.output_capture import ProcessOutput
-from windlass.pool.transport.runner import Runner
+from windlass.pool.transport.runner import Runner, Stream
 from windlass.pool.transport.shared_memory import bytes_of
 
 from . import messages as dask_words

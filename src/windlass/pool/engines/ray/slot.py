@@ -14,9 +14,8 @@ from typing import Any
 
 import ray
 
-from windlass.pool.engines.protocol import Stream
 from windlass.pool.transport.output_capture import ProcessOutput
-from windlass.pool.transport.runner import Runner
+from windlass.pool.transport.runner import Runner, Stream
 
 
 class Slot:
