@@ -125,11 +125,21 @@ def test_every_promise_names_a_proof_that_exists():
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), target
 
 
-@pytest.mark.parametrize("text", [ROOT / "ARCHITECTURE.md", CORE / "__init__.py"], ids=named)
-def test_every_module_of_the_core_has_its_place(text):
-    words = text.read_text(encoding="utf-8")
-    modules = {path.stem for path in CORE.glob("*.py")} - {"__init__"}
-    assert {name for name in modules if f"`{name}`" not in words} == set()
+def test_every_package_has_its_place_in_the_tree_of_the_architecture_page():
+    words = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    packages = {path.parent for path in (ROOT / "src" / "windlass").glob("*/__init__.py")}
+    packages |= {path.parent for name in ("core", "control") for path in packages_of(name)}
+    assert {path.name for path in packages if f"{path.name}/" not in words} == set()
+
+
+def test_the_core_page_names_every_part_of_the_core():
+    words = (CORE / "__init__.py").read_text(encoding="utf-8")
+    parts = {path.stem for path in CORE.glob("*.py")} | {path.parent.name for path in packages_of("core")}
+    assert {name for name in parts - {"__init__"} if f"`{name}`" not in words} == set()
+
+
+def packages_of(name: str) -> Iterator[Path]:
+    return (ROOT / "src" / "windlass" / name).glob("*/__init__.py")
 
 
 # -- the reference -------------------------------------------------------------------------------------------------
@@ -153,8 +163,8 @@ def test_every_code_is_told_what_it_means_and_what_to_do_next(code):
 def test_a_code_that_no_plan_gives_is_told_so(code):
     used = any(
         re.search(rf"\bCode\.{code}\b", path.read_text(encoding="utf-8"))
-        for path in CORE.glob("*.py")
-        if path.stem not in ("reasons", "invariants")
+        for path in CORE.glob("**/*.py")
+        if path.stem not in ("reasons", "plan_laws")
     )
     assert used != ("No plan gives this code yet" in sections(REFERENCE / "reasons.md", 3)[code])
 

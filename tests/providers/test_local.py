@@ -204,7 +204,7 @@ def test_a_supervisor_that_hangs_cannot_keep_its_host(directory, monkeypatch):
 
 OWNER = """
 import asyncio, os, sys, time
-from windlass.providers.local import LocalProvider
+from windlass.providers.local.provider import LocalProvider
 from windlass.providers.protocol import HostOrder, LaunchOrder
 
 async def main():

@@ -381,7 +381,7 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path):
     # A limit on the size of files stands for the disk: SQLite gets the same refusal, "disk I/O error" or "full".
     program = """
 import resource, signal, sys
-from windlass.workloads.queue_store import Queue, QueueError
+from windlass.workloads.queue.store import Queue, QueueError
 queue = Queue(sys.argv[1])
 queue.submit("kept", ["true"], (("cpu", 1000),))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -401,7 +401,7 @@ except QueueError as error:
 def test_submitters_that_are_killed_leave_whole_jobs_and_no_lock(tmp_path):
     program = """
 import sys
-from windlass.workloads.queue_store import Queue
+from windlass.workloads.queue.store import Queue
 queue = Queue(sys.argv[1])
 print("ready", flush=True)
 while True:

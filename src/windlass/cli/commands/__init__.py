@@ -1,0 +1,1 @@
+"""Commands holds one module or package per command."""

@@ -1,0 +1,1 @@
+"""Connection finds the configuration, opens the journal and sends orders."""

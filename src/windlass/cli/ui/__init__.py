@@ -1,0 +1,1 @@
+"""UI renders pages, tables and check lists in the terminal."""

@@ -1,0 +1,1 @@
+"""Importers convert configuration files of other autoscalers."""

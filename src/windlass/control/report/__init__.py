@@ -1,0 +1,1 @@
+"""Report turns the journal into data for people: current status, events, the history of one slice or demand."""

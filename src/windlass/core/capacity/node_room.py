@@ -3,14 +3,14 @@
 The rule is that of `windlass.core.capacity.room`: ordinary resources add up; a need below one accelerator takes a share
 of one device, the fullest that still has room for it; a need of one or more takes whole free devices. Queue agents and
 the pool use this version because they start in milliseconds and ask about one node at a time, and because tasks also
-leave. A property test holds both implementations together. This module must not import numpy.
+leave. A property test holds both implementations together. This module must
+not import numpy or dataclasses: an agent that loads them starts three times slower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from windlass.core.model.quantities import ACCELERATORS, DEVICE
 
@@ -27,8 +27,7 @@ def fits_empty(total: Amounts, needs: Amounts) -> bool:
     return all(amount <= has.get(name, 0) for name, amount in needs)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """The room that one task occupies on a node."""
 
     needs: Amounts

@@ -1,0 +1,1 @@
+"""Explain says why: why demand waits, why a group was launched, why a slice is kept, what would unblock."""

@@ -1,0 +1,1 @@
+"""Placement serves demand: minimums first, then gangs, then single tasks."""

@@ -1,0 +1,1 @@
+"""Client is what user code calls: compute, gather, gang, futures."""

@@ -1,0 +1,1 @@
+"""Report shows a pool to people: status, why, the live console view."""

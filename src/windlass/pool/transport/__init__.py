@@ -1,0 +1,1 @@
+"""Transport moves values and output between the program and the slots."""

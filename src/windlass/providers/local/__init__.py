@@ -1,0 +1,1 @@
+"""The local provider sells slices that are groups of processes on this machine."""

@@ -68,16 +68,16 @@ def as_test(script: Script, text: str) -> str:
 from fractions import Fraction
 from math import inf
 
-from windlass.control.policy import BackOff, Interval, Policy, Settings, SoldGroup
-from windlass.core.snapshot import (
+from windlass.control.settings import BackOff, Interval, Policy, Settings, SoldGroup
+from windlass.core.model.snapshot import (
     Availability, Bundle, Cluster, Demand, Gang, Group, LowUtilization, ScaleDown, UtilizationTarget,
 )
 from windlass.providers.protocol import Offering
-from windlass.sim.engine import simulate
-from windlass.sim.faults import Fault
-from windlass.sim.jobs import Job
-from windlass.sim.machines import MachineKind
-from windlass.sim.script import Script
+from windlass.sim.run.simulation import simulate
+from windlass.sim.faults.catalogue import Fault
+from windlass.sim.workload.jobs import Job
+from windlass.sim.cloud.machines import MachineKind
+from windlass.sim.run.script import Script
 
 
 def test_{name}():

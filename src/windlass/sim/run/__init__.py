@@ -1,0 +1,1 @@
+"""Run executes one simulation script: the production loop on a virtual clock."""

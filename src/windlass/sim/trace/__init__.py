@@ -1,0 +1,1 @@
+"""Trace runs recorded job traces and measures cost and waiting time."""

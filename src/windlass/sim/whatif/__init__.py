@@ -1,0 +1,1 @@
+"""What-if reruns what a journal recorded under other settings."""

@@ -1,0 +1,1 @@
+"""The simulated workload runs jobs on simulated machines."""

@@ -1,0 +1,1 @@
+"""The queue workload runs commands from an SQLite file on the machines that join."""

@@ -110,7 +110,7 @@ class QueueWorkload:
             "grace": self._grace,
         }
         # -P: what lies in the directory of the host is not imported.
-        command = (sys.executable, "-P", "-m", f"{__package__}.queue_agent", str(self._directory))
+        command = (sys.executable, "-P", "-m", f"{__package__}.agent", str(self._directory))
         return Join(command, {NODE: json.dumps(told, sort_keys=True)})
 
     async def cordon(self, slice_id: str, epoch: int) -> None:

@@ -1,0 +1,1 @@
+"""The Dask engine carries calls through a private Dask scheduler with mutual TLS."""

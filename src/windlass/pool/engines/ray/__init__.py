@@ -1,0 +1,1 @@
+"""The Ray engine carries calls through a private Ray cluster."""
