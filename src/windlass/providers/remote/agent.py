@@ -98,6 +98,7 @@ class Session:
             "memory": memory,
             "accelerators": _accelerators(),
             "pythons": _pythons(),
+            "uv": shutil.which("uv") is not None,
             "disk": shutil.disk_usage(str(self._store.root)).free,
             "architecture": os.uname().machine,
         }

@@ -84,7 +84,6 @@ class Machine:
         self._events: dict[int, Callable[[Mapping[str, Any]], None]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._tunnel: Tunnel | None = None
-        self._closed = False
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
@@ -125,8 +124,6 @@ class Machine:
 
     async def _connected(self) -> asyncssh.SSHClientProcess[bytes]:
         async with self._connecting:
-            if self._closed:
-                raise Unreachable(f"{self.login.name}: the connection was closed")
             if self._session is not None:
                 return self._session
             try:
@@ -199,9 +196,9 @@ class Machine:
         else:
             waiting.set_result(answer["result"])
 
-    async def _drop(self, trouble: str) -> None:
+    async def _drop(self, trouble: str, *, quietly: bool = False) -> None:
         """Let go of the connection; everything that waits for it hears why."""
-        if self.silent_since is None and not self._closed:
+        if self.silent_since is None and not quietly:
             self.silent_since = time.monotonic()
             if self._session is not None:
                 log.info("connection lost: %s", trouble)
@@ -225,7 +222,7 @@ class Machine:
         image: ImageSpec,
         slice_id: str,
         epoch: int,
-        on_phase: Callable[[str], None],
+        on_phase: Callable[[str], None] = lambda _: None,
         limit: float = BOOTSTRAP_LIMIT,
     ) -> None:
         """Make the machine what the image says, unless it is that already."""
@@ -290,10 +287,9 @@ class Machine:
         return await self._connection.open_unix_connection(path, encoding=None)
 
     async def close(self) -> None:
-        """Let go of the machine; what runs there goes on."""
-        self._closed = True
+        """Let go of the machine; what runs there goes on. A later request connects again."""
         await self.leave_tunnel()
-        await self._drop(f"{self.login.name}: the connection was closed")
+        await self._drop(f"{self.login.name}: the connection was closed", quietly=True)
         if self._reading is not None:
             self._reading.cancel()
             with suppress(asyncio.CancelledError):
