@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-from windlass.core.snapshot import Amounts, amounts
+from windlass.core.model.snapshot import Amounts, amounts
 from windlass.providers.protocol import (
     Host,
     Instance,
