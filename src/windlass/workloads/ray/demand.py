@@ -1,0 +1,175 @@
+"""Demand of a Ray cluster: what its messages say waits, as demands and one standing request. Pure.
+
+Tasks and actors come as shapes with a count, placement groups as gangs, ``request_resources`` as one standing request.
+Nodes that Windlass has not bought count where they have room: the standing request asks only for what they lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from windlass.core.conditions import Condition
+from windlass.core.snapshot import Amounts, Bundle, Demand, Gang
+
+from . import wire_pb2 as wire
+from .shapes import Selector, is_in_group, needs_of, selectors_of, shape_id
+
+REQUEST: Final = "request_resources"
+GROUP: Final = "pg:"
+_STRATEGIES: Final = {"STRICT_SPREAD": Gang.SPREAD, "STRICT_PACK": Gang.SAME_NODE}
+"""All others may lie anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Equal tasks and actors that wait."""
+
+    id: str
+    resources: Mapping[str, float]
+    """In Ray's names and numbers."""
+    selectors: tuple[Selector, ...]
+    count: int
+    message: wire.ResourceRequest = field(compare=False)
+
+    def demand(self, count: int, since: float) -> Demand:
+        """So many of them as a demand."""
+        needs, where = needs_of(self.resources)
+        return Demand(self.id, (Bundle(needs, count),), since=since, **_places(where, self.selectors))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGroup:
+    """A placement group that waits, or the bundles of it that have lost their place."""
+
+    id: str
+    gang: Gang
+    bundles: tuple[tuple[Amounts, Selector, tuple[Selector, ...], int], ...]
+    """What each needs, what follows from it, where it may go, how many."""
+    shunned: tuple[str, ...]
+    """Labels of nodes on which other bundles of it lie: no place for the rest of a STRICT_SPREAD group."""
+    message: wire.GangResourceRequest = field(compare=False)
+
+    def demand(self, since: float) -> Demand:
+        where = tuple(Condition(label, "absent") for label in self.shunned)
+        bundles = tuple(
+            Bundle(needs, count, **_places(own, selectors)) for needs, own, selectors, count in self.bundles
+        )
+        return Demand(self.id, bundles, gang=self.gang, where=where, since=since)
+
+
+def shapes_of(state: wire.ClusterResourceState) -> dict[str, Shape]:
+    """Tasks and actors that wait by the word of the GCS, by id."""
+    found: dict[str, Shape] = {}
+    for one in state.pending_resource_requests:
+        _add(found, one.request.resources_bundle, one.request.label_selectors, one.count, one.request)
+    return found
+
+
+def load_of(load: wire.ResourceLoad) -> dict[str, Shape]:
+    """Tasks and actors that wait by the word of one raylet, by id."""
+    found: dict[str, Shape] = {}
+    for one in load.resource_demands:
+        count = one.num_ready_requests_queued + one.num_infeasible_requests_queued + one.backlog_size
+        request = wire.ResourceRequest(resources_bundle=one.shape, label_selectors=one.label_selectors)
+        _add(found, one.shape, one.label_selectors, count, request)
+    return found
+
+
+def _add(
+    found: dict[str, Shape],
+    bundle: Mapping[str, float],
+    label_selectors: Iterable[wire.LabelSelector],
+    count: int,
+    message: wire.ResourceRequest,
+) -> None:
+    resources = dict(bundle)
+    if count <= 0 or is_in_group(resources):
+        return
+    selectors = selectors_of(label_selectors)
+    name = shape_id(resources, selectors)
+    before = found[name].count if name in found else 0
+    found[name] = Shape(name, resources, selectors, before + count, message)
+
+
+def groups_of(state: wire.ClusterResourceState) -> dict[str, PlacementGroup]:
+    """Placement groups that wait, by id."""
+    found: dict[str, PlacementGroup] = {}
+    for number, gang in enumerate(state.pending_gang_resource_requests):
+        name, _, rest = gang.details.partition(":")
+        strategy, _, _ = rest.partition("|")
+        requests = gang.bundle_selectors[0].resource_requests if gang.bundle_selectors else gang.requests
+        bundles: dict[tuple[Amounts, Selector, tuple[Selector, ...]], int] = {}
+        for request in requests:
+            needs, own = needs_of(request.resources_bundle)
+            kind = needs, own, selectors_of(request.label_selectors)
+            bundles[kind] = bundles.get(kind, 0) + 1
+        if not bundles:
+            continue
+        shunned = {
+            constraint.anti_affinity.label_name
+            for request in (*gang.requests, *requests)
+            for constraint in request.placement_constraints
+            if constraint.anti_affinity.label_name
+        }
+        key = f"{GROUP}{name or number}"
+        found[key] = PlacementGroup(
+            key,
+            _STRATEGIES.get(strategy, Gang.ANY),
+            tuple((*kind, count) for kind, count in bundles.items()),
+            tuple(sorted(shunned)),
+            gang,
+        )
+    return found
+
+
+def request_of(
+    state: wire.ClusterResourceState, others: Sequence[tuple[Mapping[str, int], Mapping[str, str]]] = ()
+) -> Demand | None:
+    """The standing request of ``request_resources``; None: there is none, or ``others`` hold it all.
+
+    ``others``: what nodes that Windlass has not bought have in all, and their labels.
+    """
+    room = [(dict(has), labels) for has, labels in others]
+    bundles: dict[tuple[Amounts, Selector, tuple[Selector, ...]], int] = {}
+    for constraint in state.cluster_resource_constraints:
+        for one in constraint.resource_requests:
+            needs, own = needs_of(one.request.resources_bundle)
+            selectors = selectors_of(one.request.label_selectors)
+            left = one.count - sum(1 for _ in range(one.count) if take(room, needs, own, selectors))
+            if left > 0:
+                bundles[needs, own, selectors] = bundles.get((needs, own, selectors), 0) + left
+    if not bundles:
+        return None
+    wanted = tuple(Bundle(needs, count, **_places(own, many)) for (needs, own, many), count in bundles.items())
+    return Demand(REQUEST, wanted)
+
+
+def take(
+    room: list[tuple[dict[str, int], Mapping[str, str]]],
+    needs: Amounts,
+    own: Selector,
+    selectors: Sequence[Selector],
+) -> bool:
+    """Whether one of these nodes has room for this; it is taken then."""
+    for has, labels in room:
+        if matches(own, selectors, labels) and all(has.get(name, 0) >= amount for name, amount in needs):
+            for name, amount in needs:
+                has[name] -= amount
+            return True
+    return False
+
+
+def matches(own: Selector, selectors: Sequence[Selector], labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is a place for it."""
+    if not all(condition.holds(labels) for condition in own):
+        return False
+    return not selectors or any(all(condition.holds(labels) for condition in one) for one in selectors)
+
+
+def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
+    """Where something may go, as fields of a demand or a bundle."""
+    if len(selectors) == 1:
+        return {"where": tuple(dict.fromkeys((*own, *selectors[0])))}
+    return ({"where": own} if own else {}) | ({"any_of": selectors} if selectors else {})

@@ -1,0 +1,137 @@
+"""Which nodes were drained, for which fence, and what came of it. Ray's drain has no way back.
+
+``DrainNode`` for an idle node is refused by a raylet that is not idle; if it is accepted, the raylet ends. That it was
+accepted proves nothing, for a node that is draining already accepts a second drain with work on it: only a dead node
+runs nothing. The number of the fence goes into the drain's message and comes back in the death of the node, so that
+the certificate survives a restart of Windlass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from windlass.workloads.protocol import Acknowledgement, CordonRefused
+
+from .nodes import Nodes
+
+_MESSAGE: Final = re.compile(r"windlass released (?P<slice>.+) \(drain (?P<epoch>\d+)\)")
+
+
+def message(slice_id: str, epoch: int) -> str:
+    """The text that goes with a drain and comes back with the death of the node."""
+    return f"windlass released {slice_id} (drain {epoch})"
+
+
+def released_by(text: str) -> tuple[str, int] | None:
+    """The slice and the fence in such a text."""
+    found = _MESSAGE.fullmatch(text)
+    return (found["slice"], int(found["epoch"])) if found else None
+
+
+@dataclass(slots=True)
+class _Fence:
+    epoch: int
+    stands: bool
+    refused: str = ""
+    """Why the raylet, or the actor table, said no; empty: it did not."""
+    drained: set[bytes] = field(default_factory=set)
+    """Nodes whose drain was accepted, for this fence or an earlier one."""
+
+
+class Fences:
+    """The fences of one cluster."""
+
+    def __init__(self) -> None:
+        self._fences: dict[str, _Fence] = {}
+        self._gone: set[str] = set()
+
+    def clear(self) -> None:
+        """Another cluster: no node of this one has been drained."""
+        self._fences.clear()
+        self._gone.clear()
+
+    def raise_to(self, slice_id: str, epoch: int) -> bool:
+        """Whether this cordon is to be carried out; a lower epoch, one that was voided and one that was answered are
+        not."""
+        fence = self._fences.get(slice_id)
+        if fence is None:
+            self._fences[slice_id] = _Fence(epoch, stands=True)
+            return True
+        if epoch < fence.epoch or (epoch == fence.epoch and not fence.stands):
+            return False
+        if epoch == fence.epoch:
+            return not fence.refused
+        fence.epoch, fence.stands, fence.refused = epoch, True, ""
+        return True
+
+    def drained(self, slice_id: str, node_id: bytes) -> None:
+        self._fences[slice_id].drained.add(node_id)
+
+    def is_drained(self, slice_id: str, node_id: bytes) -> bool:
+        fence = self._fences.get(slice_id)
+        return fence is not None and node_id in fence.drained
+
+    def refuse(self, slice_id: str, epoch: int, why: str) -> None:
+        fence = self._fences.get(slice_id)
+        if fence is not None and fence.epoch == epoch:
+            fence.refused = why
+
+    def lower(self, slice_id: str, epoch: int) -> None:
+        """Void every fence up to ``epoch``. A drain that was accepted goes on all the same."""
+        fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=False))
+        if epoch >= fence.epoch:
+            fence.epoch, fence.refused = epoch, ""
+            fence.stands = bool(fence.drained)
+
+    def forget(self, slice_ids: Iterable[str]) -> None:
+        for slice_id in slice_ids:
+            self._fences.pop(slice_id, None)
+            self._gone.add(slice_id)
+
+    def insist(self, slice_id: str, epoch: int) -> bool:
+        """Whether a slice is to be ended with work on it: under this fence, which may have been refused before."""
+        fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=True))
+        if epoch < fence.epoch:
+            return False
+        fence.epoch, fence.stands, fence.refused = epoch, True, ""
+        return True
+
+    def late(self, nodes: Nodes) -> list[tuple[str, int, bytes]]:
+        """Nodes that are there although their slice is being ended: (slice, epoch, node)."""
+        return [
+            (slice_id, fence.epoch, node.id)
+            for slice_id, fence in self._fences.items()
+            if fence.stands and not fence.refused
+            for node in nodes.of(slice_id)
+            if not node.draining and node.id not in fence.drained
+        ]
+
+    def acknowledged(self, nodes: Nodes) -> tuple[Acknowledgement, ...]:
+        """What is true now of every slice that is being ended."""
+        found: dict[str, Acknowledgement] = {}
+        self._gone &= {dead.slice_id for dead in nodes.dead.values()}
+        for dead in nodes.dead.values():
+            told = released_by(dead.message)
+            if told is not None and told[0] not in self._gone and not nodes.of(told[0]):
+                before = found.get(told[0])
+                epoch = max(told[1], before.epoch if before is not None else 0)
+                found[told[0]] = Acknowledgement(told[0], epoch, 0, final=True)
+        for slice_id, fence in self._fences.items():
+            if not fence.stands or fence.refused:
+                continue
+            alive = nodes.of(slice_id)
+            if all(node.draining or node.id in fence.drained for node in alive):
+                found[slice_id] = Acknowledgement(slice_id, fence.epoch, len(alive), final=True)
+            else:
+                found.pop(slice_id, None)
+        return tuple(found[name] for name in sorted(found))
+
+    def refused(self) -> tuple[CordonRefused, ...]:
+        return tuple(
+            CordonRefused(slice_id, fence.epoch, fence.refused)
+            for slice_id, fence in sorted(self._fences.items())
+            if fence.stands and fence.refused
+        )

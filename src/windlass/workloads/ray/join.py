@@ -1,0 +1,107 @@
+"""How a host joins a Ray cluster: the words for ``ray start`` and the environment of the worker. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from windlass.core.snapshot import Group
+from windlass.workloads.protocol import Join, WorkloadError
+
+from .shapes import ACCELERATOR, ACCELERATOR_LABEL, IMPLICIT, NODE, RAY_NAMES
+
+LONGEST_SOCKET: Final = 107
+"""Characters of a socket path on Linux."""
+_SOCKET: Final = "/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store"
+"""What Ray appends to the directory, at its longest."""
+_LABEL: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?")
+_OWN_OPTION: Final = frozenset({"cpu", "gpu", "memory", "object_store_memory", "disk"})
+"""Resources that have an option of their own, or that Ray does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What all workers of one cluster have in common."""
+
+    address: str
+    ray: str = "ray"
+    start: tuple[str, ...] = ()
+    """Further words for ``ray start``."""
+    directory: str = "/tmp"  # noqa: S108  # Ray's own default; the directory below it has a name of its own
+    """Where the temporary directories of workers are."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def join(self, group: Group, slice_id: str, host: int, *, local: bool) -> Join:
+        """What one host runs. ``local``: on the machine of the head, whose address it shares."""
+        if wrong := unfit(group):
+            raise WorkloadError(f"host {host} of slice {slice_id} cannot join: {wrong}")
+        directory = self.temp_dir(slice_id, host)
+        if len(directory + _SOCKET) > LONGEST_SOCKET:
+            raise WorkloadError(
+                f"host {host} of slice {slice_id} cannot join: its socket {directory}{_SOCKET} would have more than "
+                f"{LONGEST_SOCKET} characters; set TMPDIR to a shorter directory"
+            )
+        words = [self.ray, "start", "--block", f"--address={self.address}"]
+        if local:
+            words.append(f"--node-ip-address={self.address.rpartition(':')[0]}")
+        words += [*_options(group), f"--temp-dir={directory}", "--disable-usage-stats", *self.start]
+        return Join(tuple(words), {**self.environment, **_named(group, slice_id, host)})
+
+    def temp_dir(self, slice_id: str, host: int) -> str:
+        """Short, and different for every host: two workers in one directory take each other's sockets."""
+        name = hashlib.sha256(f"{self.address} {slice_id}/{host}".encode()).hexdigest()[:10]
+        return f"{self.directory.rstrip('/')}/wr-{name}"
+
+
+def unfit(group: Group) -> str:
+    """Why no node of a group can be a Ray worker; empty if it can."""
+    for name, amount in group.resources:
+        if name in ("cpu", "gpu") and amount % 1000:
+            return f"{group.name} has {amount / 1000:g} {name}, and a Ray node has whole ones"
+        if name.startswith((NODE, IMPLICIT)) or name in ("CPU", "GPU") or not name.isprintable():
+            return f"{group.name} has the resource {name!r}, which Ray keeps for itself"
+    for key, value in group.node_labels().items():
+        prefix, _, own = key.rpartition("/")
+        parts = [own, *prefix.split(".")] if prefix else [own]
+        if not all(map(_LABEL.fullmatch, parts)):
+            return f"{group.name} has the label {key!r}, which Ray does not take: letters, digits and - _ . only"
+        if value and not _LABEL.fullmatch(value):
+            return f"{group.name} has the label {key}={value!r}, which Ray does not take: letters, digits and - _ . only"
+    return ""
+
+
+def with_accelerator_label(group: Group) -> Mapping[str, str]:
+    """The labels of a group; a resource ``accelerator_type:X`` implies the label that Ray gives to such a node."""
+    kinds = [name.removeprefix(ACCELERATOR) for name, _ in group.resources if name.startswith(ACCELERATOR)]
+    return {ACCELERATOR_LABEL: kinds[0], **group.labels} if kinds else group.labels
+
+
+def _options(group: Group) -> Sequence[str]:
+    has = dict(group.resources)
+    words = [f"--num-cpus={has.get('cpu', 0) // 1000}", f"--num-gpus={has.get('gpu', 0) // 1000}"]
+    for name in ("memory", "object_store_memory"):
+        if name in has:
+            unit = 1 if name == "memory" else 1000
+            words.append(f"--{name.replace('_', '-')}={has[name] // unit}")
+    custom = {RAY_NAMES.get(name, name): amount / 1000 for name, amount in group.resources if name not in _OWN_OPTION}
+    kind = group.labels.get(ACCELERATOR_LABEL)
+    if kind:
+        custom.setdefault(f"{ACCELERATOR}{kind}", 1.0)
+    if custom:
+        words.append(f"--resources={json.dumps(custom, sort_keys=True)}")
+    if labels := {**with_accelerator_label(group), **group.node_labels()}:
+        words.append("--labels=" + ",".join(f"{key}={value}" for key, value in sorted(labels.items())))
+    return words
+
+
+def _named(group: Group, slice_id: str, host: int) -> dict[str, str]:
+    return {
+        "RAY_NODE_TYPE_NAME": group.name,
+        "RAY_CLOUD_INSTANCE_ID": f"{slice_id}/{host}",
+        "RAY_CLOUD_INSTANCE_TYPE_NAME": group.labels.get("instance-type", group.name),
+        "RAY_NODE_MARKET_TYPE": "spot" if group.preemptible else "on-demand",
+    }

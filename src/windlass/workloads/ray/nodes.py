@@ -1,0 +1,221 @@
+"""Nodes of a Ray cluster: what its messages say about each, folded onto what was seen before. Pure.
+
+A raylet says whether its node is idle, with one hole: it calls a node idle while the worker process of an actor still
+starts. So a node is busy as well while the actor table binds an actor to it that is not dead. The idle clock never
+starts before the node was first seen: the raylet's own counts from its start, seconds before it joined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from windlass.core.reasons import plural
+from windlass.core.snapshot import amounts
+from windlass.workloads.protocol import WorkNode
+
+from . import wire_pb2 as wire
+from .shapes import HEAD, counted
+
+DEAD_ACTOR: Final = 4
+STEADY: Final = 0.4
+"""Seconds by which two readings of one idle clock may differ."""
+PULL: Final = 1.2
+"""Seconds within which the GCS has pulled what waits from every raylet: once a second, and what that takes."""
+_OURS: Final = re.compile(r"(?P<slice>.+)/(?P<host>\d+)")
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """A node of the cluster as it stands."""
+
+    id: bytes
+    slice_id: str
+    """Empty: not bought by Windlass."""
+    status: int
+    total: Mapping[str, int] = field(default_factory=dict)
+    free: Mapping[str, int] = field(default_factory=dict)
+    labels: Labels = field(default_factory=dict)
+    activity: tuple[str, ...] = ()
+    """What keeps it, in Ray's words."""
+    actors: int = 0
+    """Bound to it and not dead."""
+    raylet: str = ""
+    """``HOST:PORT``"""
+    is_head: bool = False
+    names: frozenset[str] = frozenset()
+    """All resources that it has, in Ray's names."""
+    instance: str = ""
+    joined_at: float = 0.0
+    idle_since: float | None = None
+    history: tuple[tuple[float, Mapping[str, int]], ...] = ()
+    """What was used lately, and when."""
+
+    @property
+    def alive(self) -> bool:
+        return self.status != wire.NODE_DEAD
+
+    @property
+    def draining(self) -> bool:
+        return self.status == wire.NODE_DRAINING
+
+    @property
+    def busy(self) -> bool:
+        return self.status != wire.NODE_IDLE or self.actors > 0
+
+    @property
+    def used(self) -> dict[str, int]:
+        return {name: has - self.free.get(name, 0) for name, has in self.total.items() if has > self.free.get(name, 0)}
+
+    @property
+    def holds(self) -> str:
+        """What keeps the node, in words; empty: nothing."""
+        if self.actors and self.status == wire.NODE_IDLE:
+            return f"{plural(self.actors, 'actor')} starting on it"
+        return "; ".join(self.activity) if self.status == wire.NODE_RUNNING else ""
+
+    def started(self, now: float) -> dict[str, int]:
+        """What it uses more than at its least within the last pull of the GCS: what took it may still be counted as
+        waiting."""
+        seen = [used for at, used in self.history if now - at <= PULL]
+        if now - self.joined_at <= PULL:
+            seen.append({})
+        if not seen:
+            return {}
+        used = self.used
+        grown = {name: amount - min(before.get(name, 0) for before in seen) for name, amount in used.items()}
+        return {name: amount for name, amount in grown.items() if amount > 0}
+
+    def work_node(self) -> WorkNode:
+        """In the words of the contract. Ray does not tell how many tasks run: 1 while it is busy."""
+        return WorkNode(
+            id=self.instance,
+            slice_id=self.slice_id,
+            used=amounts(self.used),
+            tasks=1 if self.busy else 0,
+            idle_since=None if self.busy else self.idle_since,
+            labels=self.labels,
+            present=amounts(dict(self.total)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeadNode:
+    """A node that is gone, and what its death says."""
+
+    id: bytes
+    slice_id: str
+    reason: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """All nodes of the cluster, as they were last seen."""
+
+    alive: Mapping[bytes, RayNode] = field(default_factory=dict)
+    dead: Mapping[bytes, DeadNode] = field(default_factory=dict)
+
+    @property
+    def head(self) -> RayNode | None:
+        return next((node for node in self.alive.values() if node.is_head), None)
+
+    def of(self, slice_id: str) -> list[RayNode]:
+        return [node for node in self.alive.values() if node.slice_id == slice_id]
+
+    def bought(self) -> list[RayNode]:
+        return [node for node in self.alive.values() if node.slice_id]
+
+    def others(self) -> list[RayNode]:
+        """Nodes that Windlass has not bought."""
+        return [node for node in self.alive.values() if not node.slice_id]
+
+
+def fold_nodes(
+    before: Nodes,
+    state: wire.ClusterResourceState,
+    infos: Iterable[wire.GcsNodeInfo],
+    actors: Iterable[wire.ActorTableData],
+    groups: Iterable[str],
+    now: float,
+) -> Nodes:
+    """The nodes as these messages show them. ``groups``: the names of node types that are Windlass's."""
+    known, bound = {info.node_id: info for info in infos}, bound_actors(actors)
+    names = frozenset(groups)
+    alive: dict[bytes, RayNode] = {}
+    for shown in state.node_states:
+        if shown.status == wire.NODE_DEAD:
+            continue
+        info = known.get(shown.node_id, wire.GcsNodeInfo())
+        alive[shown.node_id] = _timed(_shown(shown, info, bound, names), before.alive.get(shown.node_id), shown, now)
+    dead = {}
+    for info in known.values():
+        slice_id = slice_of(info.instance_id, info.node_type_name, names)
+        if info.state and slice_id and info.node_id not in alive:
+            dead[info.node_id] = DeadNode(
+                info.node_id, slice_id, info.death_info.reason, info.death_info.reason_message
+            )
+    return Nodes(alive, dead)
+
+
+def bound_actors(actors: Iterable[wire.ActorTableData]) -> dict[bytes, int]:
+    """How many actors that are not dead are bound to each node."""
+    found: dict[bytes, int] = {}
+    for actor in actors:
+        if actor.state != DEAD_ACTOR and actor.address.node_id.strip(b"\xff"):
+            found[actor.address.node_id] = found.get(actor.address.node_id, 0) + 1
+    return found
+
+
+def slice_of(instance_id: str, node_type: str, groups: frozenset[str]) -> str:
+    """The slice of a node; empty: it is not ours."""
+    found = _OURS.fullmatch(instance_id)
+    return found["slice"] if found and (not groups or node_type in groups or not node_type) else ""
+
+
+def _shown(
+    shown: wire.NodeState, info: wire.GcsNodeInfo, bound: Mapping[bytes, int], groups: frozenset[str]
+) -> RayNode:
+    labels = {**info.labels, **shown.labels, **shown.dynamic_labels}
+    is_head = HEAD in shown.total_resources or info.is_head_node
+    where = f"{info.node_manager_address}:{info.node_manager_port}" if info.node_manager_port else ""
+    return RayNode(
+        id=shown.node_id,
+        slice_id="" if is_head else slice_of(shown.instance_id, shown.ray_node_type_name, groups),
+        status=shown.status,
+        total=counted(shown.total_resources),
+        free=counted(shown.available_resources),
+        labels=labels,
+        activity=tuple(shown.node_activity),
+        actors=bound.get(shown.node_id, 0),
+        raylet=where,
+        is_head=is_head,
+        names=frozenset(shown.total_resources),
+        instance=shown.instance_id,
+    )
+
+
+def _timed(node: RayNode, before: RayNode | None, shown: wire.NodeState, now: float) -> RayNode:
+    """With its clocks."""
+    joined_at = now if before is None else before.joined_at
+    history = () if before is None else (*before.history, (now, before.used))
+    kept = tuple((at, used) for at, used in history if now - at <= PULL)
+    return replace(node, joined_at=joined_at, history=kept, idle_since=_idle_since(node, before, shown, joined_at, now))
+
+
+def _idle_since(
+    node: RayNode, before: RayNode | None, shown: wire.NodeState, joined_at: float, now: float
+) -> float | None:
+    if node.busy:
+        return None
+    since = max(joined_at, now - shown.idle_duration_ms / 1000)
+    if before is not None and before.idle_since is None:
+        # Busy when last seen: it may have been by an actor of which the raylet knew nothing.
+        return max(since, now) if before.status == wire.NODE_IDLE else since
+    if before is not None and before.idle_since is not None and since <= before.idle_since + STEADY:
+        return before.idle_since
+    return since

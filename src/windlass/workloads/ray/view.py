@@ -1,0 +1,103 @@
+"""What the controller is shown of a Ray cluster, from what is known of its nodes and of what waits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from windlass.core.reasons import Code, Reason, seconds
+from windlass.core.snapshot import Demand
+from windlass.workloads.protocol import WorkNode
+
+from . import wire_pb2 as wire
+from .demand import Shape, groups_of, request_of, take
+from .nodes import Nodes
+from .shapes import NODE, needs_of
+from .waiting import Stuck, Waiting
+
+OLD_SELECTORS = (2, 49)
+"""Versions before this one do not tell label selectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Demand, requests and nodes in the words of the contract."""
+
+    demands: tuple[Demand, ...] = ()
+    requests: tuple[Demand, ...] = ()
+    nodes: tuple[WorkNode, ...] = ()
+    messages: Mapping[str, wire.ResourceRequest | wire.GangResourceRequest] = field(default_factory=dict)
+    """What Ray said, by the id of the demand."""
+
+
+def shown(
+    state: wire.ClusterResourceState,
+    nodes: Nodes,
+    waiting: Waiting,
+    since: Mapping[str, float],
+    version: str,
+    now: float,
+) -> Shown:
+    """``since``: when a placement group was first seen."""
+    groups = groups_of(state)
+    others = nodes.others()
+    request = request_of(state, [(node.total, node.labels) for node in others])
+    free = [(dict(node.free), node.labels) for node in others if not node.draining]
+    demands = [one for shape in waiting.shapes.values() for one in _demands(shape, nodes, waiting, free, version, now)]
+    demands += [one.demand(since.get(one.id, now)) for one in groups.values()]
+    messages: dict[str, wire.ResourceRequest | wire.GangResourceRequest] = {}
+    messages |= {name: shape.message for name, shape in waiting.shapes.items()}
+    messages |= {name: group.message for name, group in groups.items()}
+    return Shown(
+        tuple(sorted(demands, key=lambda one: one.id)),
+        () if request is None else (request,),
+        tuple(sorted((node.work_node() for node in nodes.bought()), key=lambda node: node.id)),
+        messages,
+    )
+
+
+def _demands(
+    shape: Shape,
+    nodes: Nodes,
+    waiting: Waiting,
+    free: list[tuple[dict[str, int], Mapping[str, str]]],
+    version: str,
+    now: float,
+) -> Iterator[Demand]:
+    """What waits of one shape, apart from what other nodes are about to take; and what Ray does not take."""
+    count, since = waiting.counts[shape.id], waiting.since[shape.id]
+    named = [name for name in shape.resources if name.startswith(NODE)]
+    if named and (there := _node_with(nodes, named)):
+        why = f"it may run on {there} only, which Ray has not given it: no other machine can help"
+        yield replace(shape.demand(count, since), held=Reason(Code.NOT_TAKEN, why))
+        return
+    stuck = waiting.stuck.get(shape.id)
+    live = count - (stuck.count if stuck is not None else 0)
+    needs, own = needs_of(shape.resources)
+    while live and needs and take(free, needs, own, shape.selectors):
+        live -= 1
+    if live:
+        yield shape.demand(live, since)
+    if stuck is not None and stuck.count:
+        held = replace(shape.demand(stuck.count, since), held=Reason(Code.NOT_TAKEN, _not_taken(stuck, version, now)))
+        yield replace(held, id=f"{shape.id} (not taken)") if live else held
+
+
+def _node_with(nodes: Nodes, names: list[str]) -> str:
+    for node in nodes.alive.values():
+        if all(name in node.names for name in names):
+            return node.slice_id or node.instance or node.id.hex()[:8]
+    return ""
+
+
+def _not_taken(stuck: Stuck, version: str, now: float) -> str:
+    text = f"{stuck.node} has had room for it for {seconds(round(now - stuck.since))} and Ray does not place it"
+    if _number(version) < OLD_SELECTORS:
+        return f"{text}: a label selector, which Ray {'.'.join(version.split('.')[:2])} does not tell?"
+    return f"{text}: an affinity to another node?"
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+

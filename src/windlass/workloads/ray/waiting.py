@@ -1,0 +1,139 @@
+"""What really waits: the word of the GCS, corrected by what is known to be newer. Pure.
+
+The GCS pulls what waits from the raylets once a second, so its counts can be a second old while what a node uses is
+not. Three corrections follow. What the head's raylet shows is at once what its drivers submit. What a node has just
+started is taken off what other raylets had queued. And tasks for which a node has had room for a long time although
+Ray does not place them there wait for something that no machine can give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from .demand import Shape, matches
+from .nodes import PULL, Nodes, RayNode
+from .shapes import needs_of
+
+NOT_TAKEN_AFTER: Final = 10.0
+"""Seconds for which a node must have had room before a task that Ray does not place there buys nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One shape, as the two sources last showed it."""
+
+    gcs: int
+    head: int
+    basis: int
+    """How many of the head's are in the count of the GCS."""
+    head_changed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Tasks of a shape that Ray does not place although a node has room."""
+
+    count: int
+    node: str
+    since: float
+    """Since when that node has had room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits by all that is known, and what must be kept to know it next time."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    stuck: Mapping[str, Stuck] = field(default_factory=dict)
+    since: Mapping[str, float] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    _seen: Mapping[str, _Seen] = field(default_factory=dict)
+    _room: Mapping[str, Mapping[bytes, float]] = field(default_factory=dict)
+
+
+def fold_waiting(
+    before: Waiting, gcs: Mapping[str, Shape], head: Mapping[str, Shape] | None, nodes: Nodes, now: float
+) -> Waiting:
+    """What waits now. ``head``: what the head's raylet shows; None: it could not be asked."""
+    seen, counts, stale = dict[str, _Seen](), dict[str, int](), list[str]()
+    for name in sorted({*gcs, *(head or {}), *before._seen}):
+        told = gcs[name].count if name in gcs else 0
+        if head is None:
+            seen[name], counts[name] = _Seen(told, 0, 0, now), told
+            stale.append(name)
+            continue
+        one = _compared(before._seen.get(name), told, head[name].count if name in head else 0, now)
+        counts[name] = max(0, one.gcs + one.head - one.basis)
+        if one.gcs or one.head or one.basis:
+            seen[name] = one
+        if one.head == one.basis and one.gcs != one.head:
+            stale.append(name)
+    shapes = {**before.shapes, **(head or {}), **gcs}
+    _take_off_started(counts, stale, shapes, nodes, now)
+    counts = {name: count for name, count in counts.items() if count}
+    shapes = {name: shapes[name] for name in counts}
+    since = {name: before.since.get(name, now) for name in counts}
+    room = {name: _rooms(shape, nodes, before._room.get(name, {}), now) for name, shape in shapes.items()}
+    stuck = {
+        name: found
+        for name, count in counts.items()
+        if (found := _stuck(before.stuck.get(name), count, room[name], nodes, now)) is not None
+    }
+    return Waiting(counts, stuck, since, shapes, seen, room)
+
+
+def _compared(before: _Seen | None, gcs: int, head: int, now: float) -> _Seen:
+    """One shape by both sources. A change at the head counts at once, until the GCS has had the time to pull it."""
+    if before is None:
+        return _Seen(gcs, head, head if gcs else 0, now)
+    basis, changed = before.basis, before.head_changed if head == before.head else now
+    if gcs != before.gcs or now - changed > PULL:
+        basis = head
+    return _Seen(gcs, head, basis, changed)
+
+
+def _take_off_started(
+    counts: dict[str, int], stale: Iterable[str], shapes: Mapping[str, Shape], nodes: Nodes, now: float
+) -> None:
+    """Take off what nodes have started since the GCS may have last pulled."""
+    started = [grown for node in nodes.alive.values() if (grown := node.started(now))]
+    for name in stale:
+        needs, _ = needs_of(shapes[name].resources)
+        for grown in started:
+            if not needs or not counts[name]:
+                break
+            times = min(counts[name], *(grown.get(kind, 0) // amount for kind, amount in needs))
+            counts[name] -= times
+            for kind, amount in needs:
+                grown[kind] = grown.get(kind, 0) - times * amount
+
+
+def _rooms(shape: Shape, nodes: Nodes, before: Mapping[bytes, float], now: float) -> dict[bytes, float]:
+    """Since when each node has had room for one more of a shape."""
+    needs, own = needs_of(shape.resources)
+    return {
+        node.id: before.get(node.id, now)
+        for node in nodes.alive.values()
+        if not node.draining
+        and all(node.free.get(name, 0) >= amount for name, amount in needs)
+        and matches(own, shape.selectors, node.labels)
+        and _is_place(node)
+    }
+
+
+def _is_place(node: RayNode) -> bool:
+    """The head without processors takes actors that need nothing only if they may lie there; it is never the proof."""
+    return not node.is_head or any(name in node.total for name in ("cpu", "gpu"))
+
+
+def _stuck(before: Stuck | None, count: int, room: Mapping[bytes, float], nodes: Nodes, now: float) -> Stuck | None:
+    """What stays stuck until Ray takes some of it, also when the node that had room is gone."""
+    if before is not None:
+        return Stuck(min(before.count, count), before.node, before.since)
+    node_id = min(room, key=lambda one: room[one], default=None)
+    if node_id is None or now - room[node_id] < NOT_TAKEN_AFTER:
+        return None
+    node = nodes.alive[node_id]
+    return Stuck(count, node.slice_id or node.instance or node_id.hex()[:8], room[node_id])

@@ -1,0 +1,328 @@
+"""``RayWorkload``: a real Ray cluster, whose autoscaler Windlass is.
+
+A look reads the GCS (resources and demand, nodes, actors) and the head's raylet, and folds it onto what was known. A
+background task asks both every ``poll`` seconds and rings when something differs from the last look. A head that gives
+no answer is unknown, never empty. One that was restarted without its storage is another cluster: what had joined the
+old one is lost, and the new one is served from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from windlass.core.snapshot import Group
+from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
+
+from . import wire_pb2 as wire
+from .demand import load_of, shapes_of
+from .fences import Fences, message
+from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
+from .join import Joining
+from .nodes import Nodes, bound_actors, fold_nodes, slice_of
+from .view import Shown, shown
+from .waiting import Waiting, fold_waiting
+
+POLL: Final = 0.2
+SILENT: Final = 15.0
+LOST: Final = "its cluster is gone: the head has been restarted"
+NO_LONGER_IDLE: Final = "the raylet is no longer idle"
+ALIVE: Final = 0
+"""State of a node in the GCS's list."""
+
+
+class RayWorkload:
+    """Runs the tasks and actors of the Ray cluster whose GCS is at ``HOST:PORT``."""
+
+    final_fences = True
+    """A drain that a raylet has accepted cannot be taken back."""
+
+    def __init__(
+        self,
+        address: str,
+        groups: Iterable[Group] = (),
+        *,
+        token: str = "",
+        token_file: str | None = None,
+        tls: Mapping[str, str | None] | None = None,
+        ray: str = "ray",
+        start: Sequence[str] = (),
+        poll: float = POLL,
+        silent: float = SILENT,
+        local: Callable[[str], bool] = lambda _group: True,
+        look_only: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``token_file``: where ``token`` was read. ``local``: whether the machines of a group are the head's own.
+        ``look_only``: nothing is written to the GCS."""
+        self._gcs = Gcs(address, token=token, tls=tls)
+        self._local, self._look_only, self._now, self._poll, self._silent = local, look_only, now, poll, silent
+        environment = _environment(token, token_file, tls)
+        self._joining = Joining(address, ray, tuple(start), tempfile.gettempdir(), environment)
+        self._groups: dict[str, Group] = {}
+        self._nodes, self._waiting, self._fences = Nodes(), Waiting(), Fences()
+        self._shown = Shown()
+        self._since: dict[str, float] = {}
+        self._lost: dict[str, str] = {}
+        self._version = ""
+        self._failing_since: float | None = None
+        self._seen: object = None
+        self._news, self._looked = asyncio.Event(), asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+        self.regroup(groups)
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
+        self._groups = {group.name: group for group in groups}
+
+    @property
+    def version(self) -> str:
+        """Of the head; empty before the first answer."""
+        return self._version
+
+    @property
+    def gcs(self) -> Gcs:
+        return self._gcs
+
+    # -- the contract -------------------------------------------------------------------------------------------------
+
+    async def observe(self) -> WorkloadView:
+        self._news.clear()
+        try:
+            try:
+                view = await self._look()
+            except OtherCluster:
+                self._start_over()
+                view = await self._look()
+        except GcsError as error:
+            now = self._now()
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            error.brief = now - self._failing_since < self._silent
+            raise
+        finally:
+            self._looked.set()
+        self._failing_since = None
+        return view
+
+    async def changed(self) -> None:
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+        await self._news.wait()
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:
+        known = self._groups.get(group)
+        if known is None:
+            raise WorkloadError(
+                f"host {host} of slice {slice_id} cannot join: there is no group {group}; "
+                f"there are {', '.join(sorted(self._groups)) or 'none'}"
+            )
+        return self._joining.join(known, slice_id, host, local=self._local(group))
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        if not self._fences.raise_to(slice_id, epoch):
+            return
+        state, actors = await asyncio.gather(self._gcs.resource_state(), self._gcs.actors())
+        bound, one_is_drained = bound_actors(actors), False
+        alive = [node for node in state.node_states if node.status != wire.NODE_DEAD and self._is_of(node, slice_id)]
+        going = [node for node in alive if self._is_going(slice_id, node)]
+        for node in alive:
+            if node in going:
+                self._fences.drained(slice_id, node.node_id)
+                one_is_drained = True
+        for node in sorted((one for one in alive if one not in going), key=lambda one: one.instance_id):
+            if not one_is_drained and (bound.get(node.node_id) or node.status == wire.NODE_RUNNING):
+                self._fences.refuse(slice_id, epoch, self._what_runs(node, bound.get(node.node_id, 0)))
+                return
+            # A slice of which one host is gone already is of no use: the others end when their work has ended.
+            reason = PREEMPTION if one_is_drained else IDLE_TERMINATION
+            reply = await self._gcs.drain(node.node_id, reason, message(slice_id, epoch))
+            if not reply.is_accepted:
+                self._fences.refuse(slice_id, epoch, NO_LONGER_IDLE)
+                return
+            self._fences.drained(slice_id, node.node_id)
+            one_is_drained = True
+        self._news.set()
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        self._fences.lower(slice_id, epoch)
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
+        """Without ``evict`` work goes on, and the raylet ends by itself when there is none."""
+        if not self._fences.insist(slice_id, epoch):
+            return
+        for info in await self._alive(slice_id):
+            if evict:
+                await self._gcs.unregister(info.node_id, message(slice_id, epoch))
+            elif not self._fences.is_drained(slice_id, info.node_id):
+                await self._gcs.drain(info.node_id, PREEMPTION, message(slice_id, epoch))
+            self._fences.drained(slice_id, info.node_id)
+        self._news.set()
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        gone = frozenset(slice_ids)
+        for info in await self._gcs.nodes():
+            slice_id = self._slice_of(info)
+            if info.state == ALIVE and slice_id in gone:
+                await self._gcs.unregister(info.node_id, f"the machine of {slice_id} is gone")
+        self._fences.forget(gone)
+        for slice_id in gone:
+            self._lost.pop(slice_id, None)
+            await asyncio.to_thread(self._remove_files, slice_id)
+        self._news.set()
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+            self._listening = None
+        await self._gcs.close()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> WorkloadView:
+        if not self._version:
+            await self._introduce()
+        head = self._nodes.head
+        state, infos, actors, load = await asyncio.gather(
+            self._gcs.resource_state(), self._gcs.nodes(), self._gcs.actors(), self._load(head.raylet if head else "")
+        )
+        now = self._now()
+        self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now)
+        at_head = None if load is None else load_of(load)
+        self._waiting = fold_waiting(self._waiting, shapes_of(state), at_head, self._nodes, now)
+        gangs = {one.details for one in state.pending_gang_resource_requests}
+        self._since = {name: self._since.get(name, now) for name in gangs}
+        since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
+        self._shown = shown(state, self._nodes, self._waiting, since, self._version, now)
+        self._seen = _fingerprint(state, load)
+        if not self._look_only:
+            await self._end_late_ones()
+        return WorkloadView(
+            demands=self._shown.demands,
+            requests=self._shown.requests,
+            nodes=self._shown.nodes,
+            acknowledged=self._fences.acknowledged(self._nodes),
+            refused=self._fences.refused(),
+            lost=dict(self._lost),
+        )
+
+    async def _introduce(self) -> None:
+        """The first words with a head: its version; and that ``ray status`` asks for what we report."""
+        self._version = await self._gcs.version()
+        if not self._look_only and await self._gcs.get(V2_NAMESPACE, V2_KEY) != b"1":
+            await self._gcs.put(V2_NAMESPACE, V2_KEY, b"1")
+
+    async def _load(self, raylet: str) -> wire.ResourceLoad | None:
+        """What waits at the head's raylet; None: it is not known, or it could not be asked."""
+        with suppress(GcsError):
+            return await self._gcs.load(raylet) if raylet else None
+        return None
+
+    async def _end_late_ones(self) -> None:
+        """Drain hosts that joined after their slice was given up."""
+        for slice_id, epoch, node_id in self._fences.late(self._nodes):
+            with suppress(GcsError):
+                await self._gcs.drain(node_id, PREEMPTION, message(slice_id, epoch))
+                self._fences.drained(slice_id, node_id)
+
+    def _start_over(self) -> None:
+        """Another cluster answers at the address."""
+        self._lost |= {node.slice_id: LOST for node in self._nodes.bought()}
+        self._gcs.forget_cluster()
+        self._nodes, self._waiting, self._version = Nodes(), Waiting(), ""
+        self._fences.clear()
+
+    async def _listen(self) -> None:
+        """Ring when the head shows something else than at the last look, and when it falls silent or comes back."""
+        answers = True
+        while True:
+            await asyncio.sleep(self._poll)
+            head = self._nodes.head
+            try:
+                state, load = await asyncio.gather(
+                    self._gcs.resource_state(), self._load(head.raylet if head is not None else "")
+                )
+            except GcsError:
+                if answers:
+                    self._news.set()
+                answers = False
+                continue
+            if not answers or _fingerprint(state, load) != self._seen:
+                answers = True
+                self._looked.clear()
+                self._news.set()
+                await self._looked.wait()
+
+    # -- nodes of one slice -------------------------------------------------------------------------------------------
+
+    def _slice_of(self, info: wire.GcsNodeInfo) -> str:
+        return slice_of(info.instance_id, info.node_type_name, frozenset(self._groups))
+
+    def _is_of(self, node: wire.NodeState, slice_id: str) -> bool:
+        return slice_of(node.instance_id, node.ray_node_type_name, frozenset(self._groups)) == slice_id
+
+    def _is_going(self, slice_id: str, node: wire.NodeState) -> bool:
+        return node.status == wire.NODE_DRAINING or self._fences.is_drained(slice_id, node.node_id)
+
+    async def _alive(self, slice_id: str) -> list[wire.GcsNodeInfo]:
+        return [one for one in await self._gcs.nodes() if one.state == ALIVE and self._slice_of(one) == slice_id]
+
+    @staticmethod
+    def _what_runs(node: wire.NodeState, actors: int) -> str:
+        if actors:
+            return f"{NO_LONGER_IDLE}: an actor is bound to it"
+        return f"{NO_LONGER_IDLE}: {'; '.join(node.node_activity)}" if node.node_activity else NO_LONGER_IDLE
+
+    def _remove_files(self, slice_id: str) -> None:
+        """The temporary directories of workers on this machine."""
+        for host in range(max([group.hosts for group in self._groups.values()], default=1)):
+            shutil.rmtree(self._joining.temp_dir(slice_id, host), ignore_errors=True)
+
+
+def _environment(token: str, token_file: str | None, tls: Mapping[str, str | None] | None) -> dict[str, str]:
+    """What every worker needs to be let in."""
+    found: dict[str, str] = {"RAY_AUTH_MODE": "token" if token else "disabled"}
+    if token and token_file:
+        found["RAY_AUTH_TOKEN_PATH"] = os.path.abspath(token_file)
+    elif token:
+        found["RAY_AUTH_TOKEN"] = token
+    files = {"ca_file": "RAY_TLS_CA_CERT", "cert": "RAY_TLS_SERVER_CERT", "key": "RAY_TLS_SERVER_KEY"}
+    given = {files[key]: path for key, path in (tls or {}).items() if path and key in files}
+    return found | ({"RAY_USE_TLS": "1", **given} if given else {})
+
+
+def _fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | None) -> object:
+    """What must have changed for a new look to show anything else. Clocks are not in it."""
+    return (
+        sorted((one.id, one.count) for one in shapes_of(state).values()),
+        None if load is None else sorted((one.id, one.count) for one in load_of(load).values()),
+        sorted(_bytes(one) for one in state.pending_gang_resource_requests),
+        [_bytes(one) for one in state.cluster_resource_constraints],
+        sorted((one.node_id, one.status, sorted(one.available_resources.items())) for one in state.node_states),
+    )
+
+
+def _bytes(one: Any) -> bytes:
+    return bytes(one.SerializeToString(deterministic=True))
+
+
+def read_token(file: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """The token and the file that it was read from, by the configuration or the environment; empty: none is wanted."""
+    if file is None and environment.get("RAY_AUTH_TOKEN"):
+        return environment["RAY_AUTH_TOKEN"].strip(), None
+    path = file or environment.get("RAY_AUTH_TOKEN_PATH")
+    if not path:
+        return "", None
+    with open(path, encoding="utf-8") as lines:
+        return lines.read().strip(), path
+
+
+def runs_here(groups: Collection[str]) -> Callable[[str], bool]:
+    """Whether a group's machines are this one."""
+    return lambda group: group in groups

@@ -1,0 +1,220 @@
+"""Real Ray heads, drivers and workers for tests, each in processes of their own that end by their process id.
+
+Ray's own programs come from the environments that ``make`` sets up: ``RAY_OLD`` and ``RAY_NEW`` are the ``bin``
+directories of ray 2.48 and of the newest. ``ray stop`` is never used: it ends every Ray process of the machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+HOST = "127.0.0.2"
+VERSIONS = ("RAY_NEW", "RAY_OLD")
+MARK = "WINDLASS_TEST_RAY"
+"""Set in the environment of every process of a stage: raylets and workers inherit it."""
+STARTING = 90.0
+
+
+def programs(which: str) -> Path:
+    """The ``bin`` directory of one of the two versions; skips the test where it is missing."""
+    found = os.environ.get(which)
+    if not found or not (Path(found) / "ray").exists():
+        pytest.skip(f"{which} does not name a bin directory with ray; `make ray-environments` makes it and names it")
+    return Path(found)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
+
+
+class RayHead:
+    """A head without Ray's own autoscaler."""
+
+    def __init__(self, which: str, *, port: int = 0, cpus: int = 0, environment: dict[str, str] | None = None) -> None:
+        self.bin = programs(which)
+        self.port = port or free_port()
+        self.address = f"{HOST}:{self.port}"
+        self.mark = secrets.token_hex(8)
+        self.cpus = cpus
+        self.directory = Path(tempfile.mkdtemp(prefix="wr", dir="/tmp"))
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHONPATH"))},
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_enable_autoscaler_v2": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            MARK: self.mark,
+            **(environment or {}),
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ray(self) -> str:
+        return str(self.bin / "ray")
+
+    def start(self) -> RayHead:
+        words = [
+            self.ray,
+            "start",
+            "--head",
+            "--block",
+            f"--num-cpus={self.cpus}",
+            f"--port={self.port}",
+            f"--node-ip-address={HOST}",
+            "--no-monitor",
+            "--include-dashboard=false",
+            "--object-store-memory=100000000",
+            f"--temp-dir={self.directory}",
+        ]
+        named = {"RAY_NODE_TYPE_NAME": "head", "RAY_CLOUD_INSTANCE_ID": "head-0"}
+        with (self.directory / "head.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                words, env={**self.environment, **named}, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + STARTING
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
+                return self
+            assert self.process.poll() is None, (self.directory / "head.log").read_text(encoding="utf-8")
+            time.sleep(0.1)
+        raise AssertionError(f"the head at {self.address} did not come up: {self.directory}/head.log")
+
+    def signal(self, which: int, program: str = "gcs_server") -> None:
+        """Send a signal to one of the head's processes."""
+        for pid in self.processes():
+            if program in _command(pid):
+                os.kill(pid, which)
+
+    def processes(self) -> list[int]:
+        """Every process that was started here, the head's, the workers' and the drivers'."""
+        return marked(self.mark)
+
+    def stop(self) -> None:
+        for _ in range(50):
+            left = self.processes()
+            if not left:
+                break
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+        if self.process is not None:
+            self.process.wait(10)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def status(self, *words: str) -> str:
+        """What ``ray status`` prints."""
+        done = subprocess.run(
+            [self.ray, "status", f"--address={self.address}", *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    def driver(self) -> Driver:
+        return Driver(self)
+
+
+_DRIVER = """
+import base64, json, os, sys, traceback
+import ray
+ray.init(address=sys.argv[1])
+space = {"ray": ray}
+answers = os.fdopen(int(sys.argv[2]), "w")
+print("READY", file=answers, flush=True)
+for line in sys.stdin:
+    try:
+        code = base64.b64decode(line).decode()
+        space["result"] = None
+        exec(code, space)
+        answer = {"result": space["result"]}
+    except BaseException as error:
+        answer = {"error": "".join(traceback.format_exception(error))[-3000:]}
+    print("ANSWER " + json.dumps(answer), file=answers, flush=True)
+"""
+
+
+class Driver:
+    """A Python process with ``ray.init`` that runs what a test gives it."""
+
+    def __init__(self, head: RayHead) -> None:
+        self.output = head.directory / f"driver-{secrets.token_hex(3)}.log"
+        reading, writing = os.pipe()
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [str(head.bin / "python"), "-u", "-c", _DRIVER, head.address, str(writing)],
+                env=head.environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=head.directory,
+                pass_fds=(writing,),
+            )
+        os.close(writing)
+        self._answers = os.fdopen(reading, encoding="utf-8")
+        self._answer("READY")
+
+    def run(self, code: str) -> object:
+        """Run statements in the driver; what they assign to ``result`` comes back."""
+        self.send(code)
+        return self.answer()
+
+    def send(self, code: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(base64.b64encode(code.encode()) + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> object:
+        found = json.loads(self._answer("ANSWER").removeprefix("ANSWER "))
+        assert "error" not in found, found["error"]
+        return found["result"]
+
+    def _answer(self, wanted: str) -> str:
+        line = self._answers.readline()
+        assert line.startswith(wanted), f"the driver ended: {self.said()}"
+        return line
+
+    def said(self) -> str:
+        """What it has printed."""
+        return self.output.read_text(encoding="utf-8", errors="replace")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        self._answers.close()
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+
+
+def marked(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""

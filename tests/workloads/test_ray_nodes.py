@@ -1,0 +1,136 @@
+"""Nodes of a Ray cluster, folded from what the GCS shows; and what really waits."""
+
+import pytest
+
+from tests.workloads.ray_messages import VERSIONS, actor, cluster, load, node, recorded
+from windlass.workloads.ray import wire_pb2 as wire
+from windlass.workloads.ray.demand import load_of, shapes_of
+from windlass.workloads.ray.nodes import Nodes, fold_nodes
+from windlass.workloads.ray.waiting import Waiting, fold_waiting
+
+GROUPS = ("worker",)
+
+
+def seen(version, name, before=None, now=1000.0):
+    infos, actors = recorded(version, f"{name}_nodes"), recorded(version, f"{name}_actors")
+    state = recorded(version, f"{name}_state")
+    return fold_nodes(before or Nodes(), state, infos.node_info_list, actors.actor_table_data, GROUPS, now)
+
+
+def fold(*nodes, before=None, actors=(), now=1000.0, infos=()):
+    return fold_nodes(before or Nodes(), cluster(*nodes), infos, actors, GROUPS, now)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_recorded_nodes_are_busy_with_what_they_use(version):
+    found = seen(version, "busy")
+    assert {one.slice_id for one in found.bought()} == {"worker-0", "worker-1"}
+    assert found.head is not None
+    assert found.head.raylet.startswith("127.0.0.2:")
+    shown = [one.work_node() for one in found.bought()]
+    assert [(one.tasks, one.idle_since, dict(one.used)["cpu"]) for one in shown] == [(1, None, 1000)] * 2
+    assert all(dict(one.present or ())["cpu"] == 2000 for one in shown)
+    assert all(one.labels["zone"] == "z1" for one in shown)
+    assert all(set(dict(one.used)) == {"cpu"} for one in shown), "resources of placement groups are Ray's business"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_death_of_a_drained_node_brings_its_message_back(version):
+    found = seen(version, "dead")
+    assert not found.bought()
+    assert {one.slice_id: (one.reason, one.message) for one in found.dead.values()} == {
+        "worker-0": (4, "windlass: test 3"),
+        "worker-1": (3, "windlass: test 4"),
+    }
+
+
+def test_an_actor_that_is_being_created_makes_its_node_busy_although_the_raylet_calls_it_idle():
+    for state, tasks in ((0, 1), (1, 1), (2, 1), (3, 1), (4, 0)):
+        found = fold(node(1, idle=9), actors=[actor(1, state)])
+        (shown,) = [one.work_node() for one in found.bought()]
+        assert shown.tasks == tasks
+        assert (shown.idle_since is None) == bool(tasks)
+
+
+def test_a_node_is_not_idle_from_before_it_was_first_seen():
+    found = fold(node(1, idle=10.5))
+    assert [one.idle_since for one in found.bought()] == [1000.0]
+    later = fold(node(1, idle=30.5), before=found, now=1020.0)
+    assert [one.idle_since for one in later.bought()] == [1000.0]
+
+
+def test_the_idle_clock_starts_when_work_ends_and_stands_still_between_two_looks():
+    busy = fold(node(1, status=wire.NODE_RUNNING, free=1), now=1000.0)
+    idle = fold(node(1, idle=0.8), before=busy, now=1010.0)
+    assert [one.idle_since for one in idle.bought()] == [pytest.approx(1009.2)]
+    again = fold(node(1, idle=1.7), before=idle, now=1011.1)
+    assert [one.idle_since for one in again.bought()] == [one.idle_since for one in idle.bought()]
+    worked = fold(node(1, idle=0.5), before=again, now=1020.0)
+    assert [one.idle_since for one in worked.bought()] == [1019.5]
+
+
+def test_after_an_actor_that_the_raylet_knew_nothing_of_the_idle_clock_starts_anew():
+    first = fold(node(1, idle=0), now=1000.0)
+    creating = fold(node(1, idle=5), before=first, actors=[actor(1)], now=1005.0)
+    gone = fold(node(1, idle=6), before=creating, now=1006.0)
+    assert [one.idle_since for one in gone.bought()] == [1006.0]
+
+
+def test_nodes_of_others_are_not_ours():
+    found = fold(node(1, kind="theirs"), node(2))
+    assert [one.slice_id for one in found.bought()] == ["worker-2"]
+    assert len(found.others()) == 1
+
+
+def waits(before, gcs, head, nodes, now):
+    at_head = None if head is None else load_of(load(head))
+    return fold_waiting(before, shapes_of(cluster(tasks=gcs)), at_head, nodes, now)
+
+
+def test_what_a_driver_on_the_head_submits_counts_before_the_gcs_has_pulled_it():
+    first = waits(Waiting(), 0, 0, Nodes(), 1000.0)
+    submitted = waits(first, 0, 8, Nodes(), 1000.1)
+    assert submitted.counts == {"CPU=1": 8}
+    pulled = waits(submitted, 8, 8, Nodes(), 1000.6)
+    assert pulled.counts == {"CPU=1": 8}
+    started = waits(pulled, 8, 6, Nodes(), 1001.0)
+    assert started.counts == {"CPU=1": 6}
+    assert waits(started, 6, 6, Nodes(), 1001.5).counts == {"CPU=1": 6}
+
+
+def test_what_waits_elsewhere_is_added_to_what_waits_at_the_head():
+    first = waits(Waiting(), 5, 0, Nodes(), 1000.0)
+    both = waits(first, 5, 3, Nodes(), 1000.2)
+    assert both.counts == {"CPU=1": 8}
+    assert waits(both, 8, 3, Nodes(), 1001.0).counts == {"CPU=1": 8}
+
+
+def test_a_task_that_has_just_started_on_a_node_is_not_bought_for_again():
+    idle = fold(node(1), now=1000.0)
+    old = waits(Waiting(), 4, None, idle, 1000.0)
+    assert old.counts == {"CPU=1": 4}
+    started = fold(node(1, status=wire.NODE_RUNNING, free=0), before=idle, now=1000.3)
+    stale = waits(old, 4, None, started, 1000.3)
+    assert stale.counts == {"CPU=1": 2}, "two of the four run on the node that joined"
+    later = fold(node(1, status=wire.NODE_RUNNING, free=0), before=started, now=1002.0)
+    assert waits(stale, 4, None, later, 1002.0).counts == {"CPU=1": 4}, "the GCS has pulled since: four wait"
+
+
+def test_tasks_that_ray_does_not_place_on_free_nodes_are_stuck_after_ten_seconds():
+    found = fold(node(1), now=1000.0)
+    one = waits(Waiting(), 4, None, found, 1000.0)
+    nine = waits(one, 4, None, fold(node(1), before=found, now=1009.0), 1009.0)
+    assert not nine.stuck
+    ten = waits(nine, 4, None, fold(node(1), before=found, now=1010.5), 1010.5)
+    assert (ten.stuck["CPU=1"].count, ten.stuck["CPU=1"].node) == (4, "worker-1")
+    gone = waits(ten, 4, None, Nodes(), 1020.0)
+    assert gone.stuck["CPU=1"].count == 4, "that the node went does not mean that another one would help"
+    more = waits(gone, 9, None, Nodes(), 1021.0)
+    assert (more.counts["CPU=1"], more.stuck["CPU=1"].count) == (9, 4)
+    assert not waits(more, 0, None, Nodes(), 1030.0).stuck
+
+
+def test_a_full_node_makes_nothing_stuck():
+    full = fold(node(1, status=wire.NODE_RUNNING, free=0), now=1000.0)
+    one = waits(Waiting(), 4, None, full, 1000.0)
+    assert not waits(one, 4, None, full, 1060.0).stuck
