@@ -130,6 +130,14 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         ),
         "Ask the operator, or resume the group.",
     ),
+    Code.NOT_TAKEN: (
+        (
+            "A ready node has had room for it for a while, and the workload does not place it there: another machine "
+            "of the kind would not help. With Ray 2.48 this is how a label selector looks, which that version does "
+            "not tell; with every version, a hard affinity to one node."
+        ),
+        "Look at the label selector or the affinity of the task. With Ray, use a version that tells selectors.",
+    ),
     # -- what the provider can give
     Code.STOCKOUT: (
         "The provider has no such machines at the moment.",

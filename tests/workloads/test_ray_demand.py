@@ -40,17 +40,8 @@ def test_the_raylet_of_the_head_says_the_same_as_the_gcs(version):
 def test_placement_groups_are_gangs_by_their_strategy(version):
     found = groups_of(recorded(version, "demand_state"))
     plain = [one for one in found.values() if sum(count for *_, count in one.bundles) == 3]
-    assert sorted(one.demand(0).gang for one in plain) == ["any", "any", "same-node", "spread"]
+    assert sorted(str(one.demand(0).gang) for one in plain) == ["any", "any", "same-node", "spread"]
     assert all(name.startswith("pg:") for name in found)
-
-
-def test_a_placement_group_with_selectors_says_them_bundle_by_bundle():
-    found = groups_of(recorded("2.60", "demand_state"))
-    (one,) = [group.demand(0) for group in found.values() if len(group.bundles) == 2]
-    assert [[str(condition) for condition in bundle.where] for bundle in one.bundles] == [
-        ["zone in (z1)"],
-        ["zone in (z2)"],
-    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

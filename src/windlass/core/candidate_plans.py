@@ -151,6 +151,7 @@ def _transplant(other: Draft, draft: Draft, place: Ints, hidden: set[int]) -> No
     draft.late_gangs, draft.unserved = other.late_gangs, other.unserved
     draft.waiting_requests, draft.requests_table = other.waiting_requests, other.requests_table
     draft.invalid = other.invalid
+    draft.held = other.held
     draft.requested = {int(place[p]) for p in other.requested}
     draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
     draft.requested |= {int(place[p]) for p in other.bought_for_requests() if place[p] < len(draft.slices)}

@@ -115,6 +115,7 @@ class Draft:
         """Gangs past their deadline: not served any more."""
         self.waiting_requests: list[Demand] = []
         self.invalid: list[tuple[Demand, str]] = []
+        self.held: list[Demand] = []
 
     # -- set up after the slices above a limit are known ------------------------------------------------------------
 

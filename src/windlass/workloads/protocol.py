@@ -19,6 +19,9 @@ from windlass.core.model.snapshot import Amounts, Demand
 class WorkloadError(Exception):
     """The workload could not be asked; what it would have said is unknown, never zero."""
 
+    brief: bool = False
+    """Too short yet to be called trouble: nothing shrinks, and nothing is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkNode:
@@ -34,6 +37,10 @@ class WorkNode:
     healthy: bool = True
     present: Amounts | None = None
     """What the node really has; None: what its group says. A node without its accelerator is not ready."""
+    activity: str = ""
+    """What keeps the node busy, in the words of the workload; empty: it does not say."""
+    lost: str = ""
+    """Why the node can do no work any more although its machine may run; empty: it can. Its slice is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,11 @@ class Acknowledgement:
     epoch: int
     running: int
     """Tasks that still run there. 0 is the certificate without which no slice is ended."""
+    final: bool = False
+    """The cordon cannot be taken back: the slice offers nothing any more, whatever waits."""
+    refused: str = ""
+    """Why the workload did not cordon the slice: work has come meanwhile. Empty: it did. With a refusal ``running``
+    says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

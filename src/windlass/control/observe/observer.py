@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from windlass.core.model.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
-from windlass.workloads.protocol import Workload
+from windlass.workloads.protocol import Workload, WorkloadError
 
 from .completed import Answered
 from .observed import Sighted
@@ -39,6 +39,8 @@ class _Source(Generic[T]):
     asked_at: float | None = None
     """When the look began that gave the answer."""
     trouble: str = ""
+    brief: bool = False
+    """Whether it has failed for too short a time to be called in trouble."""
     task: asyncio.Task[None] | None = None
     _time: asyncio.Timeout | None = None
     """How long the last look may take."""
@@ -81,10 +83,11 @@ class _Source(Generic[T]):
         self.answered()
 
     def _take(self, answer: object, asked_at: float) -> None:
-        self.answer, self.asked_at, self.trouble = self.check(answer), asked_at, ""
+        self.answer, self.asked_at, self.trouble, self.brief = self.check(answer), asked_at, "", False
 
     def _fail(self, error: Exception) -> None:
         garbage = isinstance(error, Garbage)
+        self.brief = isinstance(error, WorkloadError) and error.brief
         self.answer, self.trouble = None, f"gave garbage: {error}" if garbage else f"{error}" or type(error).__name__
 
     def known(self) -> T | None:
@@ -159,7 +162,7 @@ class Observer:
         for name, source in self._providers.items():
             if source.trouble or instances[name] is None:
                 troubles[f"provider {name}"] = source.trouble or "has not answered yet"
-        if self._workload.trouble or work is None:
+        if (self._workload.trouble or work is None) and not self._workload.brief:
             troubles["workload"] = self._workload.trouble or "has not answered yet"
         return Look(instances, work, troubles)
 

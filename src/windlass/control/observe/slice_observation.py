@@ -22,10 +22,19 @@ class Sight(NamedTuple):
     workload_known: bool
     running: int | None
     """Tasks that still run by the acknowledgement of the current fence; None: not acknowledged."""
+    refused: str = ""
+    """Why the workload refused the current cordon; empty: it did not."""
+    final: bool = False
+    """Whether the workload has cordoned it for good, under the current fence or an earlier one."""
 
     @property
     def absent(self) -> bool:
         return self.provider_known and self.instance is None
+
+    @property
+    def lost_node(self) -> str:
+        """Why a node of it can do no work any more, by the workload's word; empty: all can."""
+        return next((node.lost for node in self.nodes if node.lost), "")
 
     def whole(self, group: Group | None) -> bool:
         """Whether every host is in the workload, healthy, and the kind of machine that its group promises."""
@@ -36,7 +45,11 @@ class Sight(NamedTuple):
         if len(self.nodes) < max(1, hosts):
             return False
         for node in self.nodes:
-            if not node.healthy or (node.present is not None and not _is_kind(dict(node.present), promised)):
+            if (
+                not node.healthy
+                or node.lost
+                or (node.present is not None and not _is_kind(dict(node.present), promised))
+            ):
                 return False
         return True
 

@@ -130,14 +130,22 @@ def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
     """One for each slice: for its newest fence, and said twice, the more running, the truer."""
     found: dict[str, Acknowledgement] = {}
     for word in words:
-        if not isinstance(word, Acknowledgement) or not (
-            _is_name(word.slice_id) and _is_count(word.epoch) and _is_count(word.running)
-        ):
+        if not isinstance(word, Acknowledgement) or not _is_whole_word(word):
             raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
         before = found.get(word.slice_id)
         if before is None or (before.epoch, before.running) < (word.epoch, word.running):
             found[word.slice_id] = word
     return found
+
+
+def _is_whole_word(word: Any) -> bool:
+    return (
+        _is_name(word.slice_id)
+        and _is_count(word.epoch)
+        and _is_count(word.running)
+        and type(word.final) is bool
+        and isinstance(word.refused, str)
+    )
 
 
 def _is_whole_instance(one: Any) -> bool:
@@ -164,6 +172,8 @@ def _is_whole_node(node: Any) -> bool:
         and all(_is_name(key) and (value == "" or _is_name(value)) for key, value in node.labels.items())
         and type(node.healthy) is bool
         and (node.present is None or _are_amounts(node.present))
+        and isinstance(node.activity, str)
+        and isinstance(node.lost, str)
     )
 
 

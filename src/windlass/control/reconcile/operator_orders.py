@@ -68,7 +68,7 @@ def obeyed(book: Book, orders: Iterable[Order], now: float) -> Book:
                 leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
                 book = book.with_records(record.but(leaving=leaving))
             case "undrain" if record is not None and record.leaving is not None and record.state not in ENDING:
-                if record.leaving.code == Code.MANUAL:
+                if record.leaving.code == Code.MANUAL and not record.final:
                     book = book.with_records(_called_back(record.but(leaving=None), order.by, now))
             case _:
                 continue

@@ -15,10 +15,11 @@ from windlass.control.observe.observed import PROVIDER, WORKLOAD, Sighted, selle
 from windlass.control.observe.slice_observation import Sight
 from windlass.control.settings import Policy, Settings
 from windlass.control.state.fleet import Book, Failure, Gone, Luck, Moved, Refused, SliceRecord, moved, seen_nodes
-from windlass.core.model.lifecycle import ENDED, ENDING, State
+from windlass.core.model.lifecycle import ENDED, ENDING, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason, plural, seconds
 from windlass.core.model.snapshot import Group, Node
 from windlass.providers.protocol import Instance
+from windlass.workloads.protocol import Acknowledgement
 
 from .provider_health import held_off, over_quota, succeeded, unlucky
 
@@ -129,20 +130,27 @@ class _Folding:
         sold = self.settings.by_name.get(name)
         return sold.group if sold is not None else None
 
+    def _word(self, record: SliceRecord) -> Acknowledgement | None:
+        """What the workload says about the cordon of a slice, of whichever fence."""
+        return self.sighted.word.get(record.id) if self.workload_known else None
+
     def _running(self, record: SliceRecord) -> int | None:
         """Tasks that still run there by the workload's word for the current fence; None: there is no such word."""
-        word = self.sighted.word.get(record.id) if self.workload_known else None
-        return word.running if word is not None and word.epoch == record.fence else None
+        word = self._word(record)
+        return word.running if word is not None and word.epoch == record.fence and not word.refused else None
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
     def _sight(self, record: SliceRecord) -> Sight:
+        word = self._word(record)
         return Sight(
             instance=self._listed(record.id),
             provider_known=record.provider not in self.silent,
             nodes=self.sighted.nodes_of.get(record.id, ()) if self.workload_known else (),
             workload_known=self.workload_known,
             running=self._running(record),
+            refused=word.refused if word is not None and word.epoch == record.fence else "",
+            final=word is not None and word.final and not word.refused,
         )
 
     def _next(self, record: SliceRecord) -> SliceRecord:
@@ -159,7 +167,9 @@ class _Folding:
             if move is None:
                 return record
             self.moves.append(move)
-            if record.state == State.LOST:
+            if record.state == State.CORDONED:
+                sight = self._sight(record)  # what was acknowledged was an earlier cordon
+            elif record.state == State.LOST:
                 record = record.but(dead=True)
             elif record.state == State.READY:
                 record = record.but(dead=False, joined_at=record.joined_at or self.now)
@@ -273,6 +283,8 @@ def _looked_at(record: SliceRecord, sight: Sight, group: Group | None, policy: P
             changes["unwell_since"] = now if unwell else None
             if not unwell and record.leaving is not None and record.leaving.code == Code.UNHEALTHY:
                 changes["leaving"] = None
+    if sight.final != record.final and (sight.final or record.state not in RECALLABLE) and sight.workload_known:
+        changes["final"] = sight.final
     if record.leaving is None and record.state not in ENDING:
         leaving = _must_leave(record, sight, policy, now)
         if leaving is not None:
@@ -318,22 +330,29 @@ def _step(
         case State.BOOTING | State.INITIALIZING:
             return _coming_up(record, sight, group, policy, now)
         case State.READY:
+            if sight.final:
+                return State.CORDONED, Reason(Code.IDLE, "the workload has ended it under an earlier drain")
             return _lost(record, sight, policy, now)
         case State.CORDONED:
-            if lost := _lost(record, sight, policy, now):
+            if not sight.final and (lost := _lost(record, sight, policy, now)):
                 return lost
             if sight.running is not None:
                 why = f"acknowledged: {plural(sight.running, 'task')} still running"
                 return State.DRAINING, Reason(record.reason.code, why)
+            if sight.refused:
+                if group is None or record.must_go:
+                    return State.DRAINING, Reason(record.reason.code, f"its work is waited for: {sight.refused}")
+                return State.READY, Reason(Code.DRAIN_ABORTED, sight.refused)
             if age >= policy.cordon_timeout:
                 return State.READY, Reason(
                     Code.DRAIN_ABORTED, f"not acknowledged within {seconds(policy.cordon_timeout)}"
                 )
         case State.DRAINING:
-            if lost := _lost(record, sight, policy, now):
+            # What ends by itself once it is drained for good was released, and is not lost.
+            if not sight.final and (lost := _lost(record, sight, policy, now)):
                 return lost
             evicted = policy.allow_eviction and record.must_go
-            patient = evicted or record.leaving is not None or group is None
+            patient = evicted or record.leaving is not None or group is None or record.final
             if age >= policy.drain_timeout and not patient and not record.certified:
                 return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(policy.drain_timeout)}")
         case State.LAUNCH_TIMEOUT | State.INIT_FAILED:
@@ -411,6 +430,8 @@ def _coming_up(
 def _lost(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> tuple[State, Reason] | None:
     """READY and after: gone or dead without our asking, by the provider's word. One dead host of a slice takes all of
     it. What the workload alone does not see may still be at work: that is drained under the fence (``_must_leave``)."""
+    if sight.lost_node:
+        return State.LOST, Reason(Code.LOST, sight.lost_node)
     if _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, "vanished from the provider's list without our asking")
     if sight.dead_host and sight.instance is not None:

@@ -87,6 +87,8 @@ class SliceRecord(Changing):
     leaving: Reason | None = None
     """Why it must go whatever waits: the operator says so, the provider takes it soon, it is unhealthy. No demand calls
     it back, and its work is waited for without a limit."""
+    final: bool = False
+    """Its cordon cannot be taken back: it ends when its work has ended, and takes no other."""
     quarantine: str = ""
     """Why nobody touches it any more; empty when all is well."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
@@ -133,9 +135,9 @@ class SliceRecord(Changing):
 
     @lazily
     def planned_with(self) -> Slice:
-        """What the planner sees. A slice that must leave offers nothing any more, whatever waits: to the planner it is
-        as good as ending."""
-        leaving = self.leaving is not None and self.state in OFFERING | RECALLABLE
+        """What the planner sees. A slice that must leave, or that cannot be called back, offers nothing any more,
+        whatever waits: to the planner it is as good as ending."""
+        leaving = (self.leaving is not None or self.final) and self.state in OFFERING | RECALLABLE
         state = State.TERMINATING if leaving else self.state
         marked = self.marked_until if self.state == State.READY else None
         return Slice(self.id, self.group, state, self.since, marked, self.nodes)

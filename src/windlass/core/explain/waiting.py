@@ -44,6 +44,9 @@ def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
     for demand, mistake in draft.invalid:
         reason = Reason(Code.INVALID_DEMAND, f"{mistake}; correct it where it is submitted")
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
+    for demand in draft.held:
+        reason = Reason(Code.NOT_TAKEN, demand.held)
+        items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
     return tuple(sorted(items, key=lambda item: item.demand))
 
 
@@ -69,7 +72,8 @@ def waiting_counts(draft: Draft) -> dict[str, int]:
     counts: dict[str, int] = {}
     for shape, count in draft.waiting_shapes:
         counts.update(_last_members(shape, count))
-    whole = (*draft.waiting_gangs, *draft.late_gangs, *draft.waiting_requests, *(one for one, _ in draft.invalid))
+    refused = (*draft.held, *(one for one, _ in draft.invalid))
+    whole = (*draft.waiting_gangs, *draft.late_gangs, *draft.waiting_requests, *refused)
     return counts | {demand.id: demand.count for demand in whole}
 
 

@@ -229,6 +229,8 @@ class Demand:
     priority: int = 0
     since: Seconds | None = None
     deadline: Seconds | None = None
+    held: str = ""
+    """Why no machine would help, by the word of its workload: nothing is placed or bought for it. Empty: one would."""
 
     @lazily
     def count(self) -> int:

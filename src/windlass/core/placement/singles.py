@@ -26,6 +26,8 @@ def serve(draft: Draft) -> None:
     for demand in draft.snapshot.demands:
         if mistake := demand.mistake:
             draft.invalid.append((demand, mistake))
+        elif demand.held:
+            draft.held.append(demand)
         elif demand.gang and demand.deadline is not None and draft.now >= demand.deadline:
             draft.late_gangs.append(demand)
         else:

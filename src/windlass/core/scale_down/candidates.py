@@ -54,9 +54,8 @@ class Release:
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
         """For each group: whether demand waits that it could hold with its limits lifted."""
-        codes = [
-            item.groups for item in waiting.values() if item.reason.code not in (Code.GANG_FORMING, Code.INVALID_DEMAND)
-        ]
+        aside = (Code.GANG_FORMING, Code.INVALID_DEMAND, Code.NOT_TAKEN)
+        codes = [item.groups for item in waiting.values() if item.reason.code not in aside]
         return [any(reasons[group.name].code not in IMPOSSIBLE for reasons in codes) for group in self.draft.groups]
 
     def _held(self, waiting: dict[str, Waiting]) -> tuple[dict[int, str], dict[int, tuple[str, Seconds]]]:

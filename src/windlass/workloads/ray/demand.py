@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from windlass.core.conditions import Condition
-from windlass.core.snapshot import Amounts, Bundle, Demand, Gang
+from windlass.core.model.conditions import Condition
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang
 
 from . import wire_pb2 as wire
 from .shapes import Selector, is_in_group, needs_of, selectors_of, shape_id
@@ -171,5 +171,6 @@ def matches(own: Selector, selectors: Sequence[Selector], labels: Mapping[str, s
 def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
     """Where something may go, as fields of a demand or a bundle."""
     if len(selectors) == 1:
-        return {"where": tuple(dict.fromkeys((*own, *selectors[0])))}
+        where = tuple(dict.fromkeys((*own, *selectors[0])))
+        return {"where": where} if where else {}
     return ({"where": own} if own else {}) | ({"any_of": selectors} if selectors else {})

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass.workloads.protocol import Acknowledgement, CordonRefused
+from windlass.workloads.protocol import Acknowledgement
 
 from .nodes import Nodes
 
@@ -120,18 +120,14 @@ class Fences:
                 epoch = max(told[1], before.epoch if before is not None else 0)
                 found[told[0]] = Acknowledgement(told[0], epoch, 0, final=True)
         for slice_id, fence in self._fences.items():
-            if not fence.stands or fence.refused:
+            if not fence.stands:
                 continue
             alive = nodes.of(slice_id)
+            if fence.refused:
+                found[slice_id] = Acknowledgement(slice_id, fence.epoch, 0, refused=fence.refused)
+                continue
             if all(node.draining or node.id in fence.drained for node in alive):
                 found[slice_id] = Acknowledgement(slice_id, fence.epoch, len(alive), final=True)
             else:
                 found.pop(slice_id, None)
         return tuple(found[name] for name in sorted(found))
-
-    def refused(self) -> tuple[CordonRefused, ...]:
-        return tuple(
-            CordonRefused(slice_id, fence.epoch, fence.refused)
-            for slice_id, fence in sorted(self._fences.items())
-            if fence.stands and fence.refused
-        )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass.core.snapshot import Group
+from windlass.core.model.snapshot import Group
 from windlass.workloads.protocol import Join, WorkloadError
 
 from .shapes import ACCELERATOR, ACCELERATOR_LABEL, IMPLICIT, NODE, RAY_NAMES
@@ -31,7 +31,7 @@ class Joining:
     ray: str = "ray"
     start: tuple[str, ...] = ()
     """Further words for ``ray start``."""
-    directory: str = "/tmp"  # noqa: S108  # Ray's own default; the directory below it has a name of its own
+    directory: str = "/tmp"  # Ray's own default; the directory below it has a name of its own
     """Where the temporary directories of workers are."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -70,7 +70,9 @@ def unfit(group: Group) -> str:
         if not all(map(_LABEL.fullmatch, parts)):
             return f"{group.name} has the label {key!r}, which Ray does not take: letters, digits and - _ . only"
         if value and not _LABEL.fullmatch(value):
-            return f"{group.name} has the label {key}={value!r}, which Ray does not take: letters, digits and - _ . only"
+            return (
+                f"{group.name} has the label {key}={value!r}, which Ray does not take: letters, digits and - _ . only"
+            )
     return ""
 
 

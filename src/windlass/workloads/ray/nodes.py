@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
-from windlass.core.reasons import plural
-from windlass.core.snapshot import amounts
+from windlass.core.model.reasons import plural
+from windlass.core.model.snapshot import amounts
 from windlass.workloads.protocol import WorkNode
 
 from . import wire_pb2 as wire
@@ -100,6 +101,7 @@ class RayNode:
             idle_since=None if self.busy else self.idle_since,
             labels=self.labels,
             present=amounts(dict(self.total)),
+            activity="" if self.used else self.holds,
         )
 
 
@@ -142,8 +144,10 @@ def fold_nodes(
     actors: Iterable[wire.ActorTableData],
     groups: Iterable[str],
     now: float,
+    refused: Mapping[str, float] = MappingProxyType({}),
 ) -> Nodes:
-    """The nodes as these messages show them. ``groups``: the names of node types that are Windlass's."""
+    """The nodes as these messages show them. ``groups``: the names of node types that are Windlass's. ``refused``:
+    when the drain of a slice was last refused; it has not been idle from before."""
     known, bound = {info.node_id: info for info in infos}, bound_actors(actors)
     names = frozenset(groups)
     alive: dict[bytes, RayNode] = {}
@@ -151,7 +155,11 @@ def fold_nodes(
         if shown.status == wire.NODE_DEAD:
             continue
         info = known.get(shown.node_id, wire.GcsNodeInfo())
-        alive[shown.node_id] = _timed(_shown(shown, info, bound, names), before.alive.get(shown.node_id), shown, now)
+        node = _timed(_shown(shown, info, bound, names), before.alive.get(shown.node_id), shown, now)
+        floor = refused.get(node.slice_id, 0.0)
+        if node.idle_since is not None and node.idle_since < floor:
+            node = replace(node, idle_since=floor)
+        alive[node.id] = node
     dead = {}
     for info in known.values():
         slice_id = slice_of(info.instance_id, info.node_type_name, names)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from windlass.core.conditions import Condition
-from windlass.core.quantities import BYTES
-from windlass.core.snapshot import Amounts, amounts
+from windlass.core.model.conditions import Condition
+from windlass.core.model.quantities import BYTES
+from windlass.core.model.snapshot import Amounts, amounts
 
 from . import wire_pb2 as wire
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from windlass.core.reasons import Code, Reason, seconds
-from windlass.core.snapshot import Demand
+from windlass.core.model.reasons import seconds
+from windlass.core.model.snapshot import Demand
 from windlass.workloads.protocol import WorkNode
 
 from . import wire_pb2 as wire
@@ -69,7 +69,7 @@ def _demands(
     named = [name for name in shape.resources if name.startswith(NODE)]
     if named and (there := _node_with(nodes, named)):
         why = f"it may run on {there} only, which Ray has not given it: no other machine can help"
-        yield replace(shape.demand(count, since), held=Reason(Code.NOT_TAKEN, why))
+        yield replace(shape.demand(count, since), held=why)
         return
     stuck = waiting.stuck.get(shape.id)
     live = count - (stuck.count if stuck is not None else 0)
@@ -79,7 +79,7 @@ def _demands(
     if live:
         yield shape.demand(live, since)
     if stuck is not None and stuck.count:
-        held = replace(shape.demand(stuck.count, since), held=Reason(Code.NOT_TAKEN, _not_taken(stuck, version, now)))
+        held = replace(shape.demand(stuck.count, since), held=_not_taken(stuck, version, now))
         yield replace(held, id=f"{shape.id} (not taken)") if live else held
 
 
@@ -99,5 +99,3 @@ def _not_taken(stuck: Stuck, version: str, now: float) -> str:
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-
-

@@ -9,16 +9,17 @@ old one is lost, and the new one is served from then on.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from windlass.core.snapshot import Group
-from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
+from windlass.core.model.snapshot import Group
+from windlass.workloads.protocol import Join, WorkloadError, WorkloadView, WorkNode
 
 from . import wire_pb2 as wire
 from .demand import load_of, shapes_of
@@ -69,7 +70,10 @@ class RayWorkload:
         self._nodes, self._waiting, self._fences = Nodes(), Waiting(), Fences()
         self._shown = Shown()
         self._since: dict[str, float] = {}
-        self._lost: dict[str, str] = {}
+        self._lost: dict[str, WorkNode] = {}
+        """Slices that had joined a cluster that is gone, with one of their nodes each."""
+        self._refused: dict[str, float] = {}
+        """When a slice was last refused to be drained: its idle clock starts anew then."""
         self._version = ""
         self._failing_since: float | None = None
         self._seen: object = None
@@ -137,16 +141,21 @@ class RayWorkload:
                 one_is_drained = True
         for node in sorted((one for one in alive if one not in going), key=lambda one: one.instance_id):
             if not one_is_drained and (bound.get(node.node_id) or node.status == wire.NODE_RUNNING):
-                self._fences.refuse(slice_id, epoch, self._what_runs(node, bound.get(node.node_id, 0)))
+                self._refuse(slice_id, epoch, self._what_runs(node, bound.get(node.node_id, 0)))
                 return
             # A slice of which one host is gone already is of no use: the others end when their work has ended.
             reason = PREEMPTION if one_is_drained else IDLE_TERMINATION
             reply = await self._gcs.drain(node.node_id, reason, message(slice_id, epoch))
             if not reply.is_accepted:
-                self._fences.refuse(slice_id, epoch, NO_LONGER_IDLE)
+                self._refuse(slice_id, epoch, NO_LONGER_IDLE)
                 return
             self._fences.drained(slice_id, node.node_id)
             one_is_drained = True
+        self._news.set()
+
+    def _refuse(self, slice_id: str, epoch: int, why: str) -> None:
+        self._fences.refuse(slice_id, epoch, why)
+        self._refused[slice_id] = self._now()
         self._news.set()
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
@@ -173,6 +182,7 @@ class RayWorkload:
         self._fences.forget(gone)
         for slice_id in gone:
             self._lost.pop(slice_id, None)
+            self._refused.pop(slice_id, None)
             await asyncio.to_thread(self._remove_files, slice_id)
         self._news.set()
 
@@ -193,7 +203,7 @@ class RayWorkload:
             self._gcs.resource_state(), self._gcs.nodes(), self._gcs.actors(), self._load(head.raylet if head else "")
         )
         now = self._now()
-        self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now)
+        self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now, self._refused)
         at_head = None if load is None else load_of(load)
         self._waiting = fold_waiting(self._waiting, shapes_of(state), at_head, self._nodes, now)
         gangs = {one.details for one in state.pending_gang_resource_requests}
@@ -206,10 +216,8 @@ class RayWorkload:
         return WorkloadView(
             demands=self._shown.demands,
             requests=self._shown.requests,
-            nodes=self._shown.nodes,
+            nodes=(*self._shown.nodes, *self._lost.values()),
             acknowledged=self._fences.acknowledged(self._nodes),
-            refused=self._fences.refused(),
-            lost=dict(self._lost),
         )
 
     async def _introduce(self) -> None:
@@ -233,7 +241,8 @@ class RayWorkload:
 
     def _start_over(self) -> None:
         """Another cluster answers at the address."""
-        self._lost |= {node.slice_id: LOST for node in self._nodes.bought()}
+        for node in self._nodes.bought():
+            self._lost[node.slice_id] = replace(node.work_node(), healthy=False, tasks=0, used=(), lost=LOST)
         self._gcs.forget_cluster()
         self._nodes, self._waiting, self._version = Nodes(), Waiting(), ""
         self._fences.clear()
@@ -289,7 +298,7 @@ def _environment(token: str, token_file: str | None, tls: Mapping[str, str | Non
     """What every worker needs to be let in."""
     found: dict[str, str] = {"RAY_AUTH_MODE": "token" if token else "disabled"}
     if token and token_file:
-        found["RAY_AUTH_TOKEN_PATH"] = os.path.abspath(token_file)
+        found["RAY_AUTH_TOKEN_PATH"] = str(Path(token_file).resolve())
     elif token:
         found["RAY_AUTH_TOKEN"] = token
     files = {"ca_file": "RAY_TLS_CA_CERT", "cert": "RAY_TLS_SERVER_CERT", "key": "RAY_TLS_SERVER_KEY"}
@@ -319,8 +328,7 @@ def read_token(file: str | None, environment: Mapping[str, str]) -> tuple[str, s
     path = file or environment.get("RAY_AUTH_TOKEN_PATH")
     if not path:
         return "", None
-    with open(path, encoding="utf-8") as lines:
-        return lines.read().strip(), path
+    return Path(path).read_text(encoding="utf-8").strip(), path
 
 
 def runs_here(groups: Collection[str]) -> Callable[[str], bool]:
