@@ -33,19 +33,27 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
     "status": {
         "windlass.status/v1": {
             "schema": "`windlass.status/v1`",
+            "seq": "the number of the last journal record in it",
+            "version": "of Windlass",
             "at": "when it was asked, in seconds since 1970, as all times",
             "as_of": "the instant that countdowns count from: now, or when the controller was last seen",
+            "headline": "the state of the cluster in a sentence or two",
+            "summary": "`waiting_tasks`, `waiting_demands`, `impossible_demands`, `oldest_wait_since`, `slices`, "
+            "`busy`, `idle`, `coming`, `leaving`, `ceiling`, `unknown_sources`",
             "leader": "`holder`, `epoch`, `alive`, `seen_at`",
             "troubles": "what is in trouble, by name (`workload`, `provider NAME`, `slice ID`), and how",
             "frozen": "frozen groups (`*` is all), and who froze them",
             "settings_differ": "whether the file says something else than the controller goes by",
-            "groups": "`name`, `ready`, `coming`, `leaving`, `busy`, `max`, `hourly_cost`, `availability` (`state`, "
-            "`until`, `why`), `frozen_by`, `boot_seconds`",
-            "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`",
-            "demands": "`id`, `tasks`, `since`, `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, "
-            "`starts_in`)",
+            "groups": "`name`, `ready`, `coming`, `leaving`, `busy`, `max`, `min`, `spare`, `hosts`, `resources`, "
+            "`labels`, `price`, `preemptible`, `hourly_cost`, `availability` (`state`, `until`, `why`), `frozen_by`, "
+            "`boot_seconds`, `next` (`code`, `why`; why one more cannot be had now, or null)",
+            "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`, "
+            "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`",
+            "demands": "`id`, `tasks`, `since`, `needs`, `gang`, `groups`, `unblocks` (`change`, `set`, `hourly_cost`, "
+            "`buys`, `for`), `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, `starts_in`)",
             "hourly_cost": "dollars per hour: `now`, `planned`",
             "bill": "dollars so far: `total`, and its parts `work`, `booting`, `idle`, `spare`, `draining`, `ending`",
+            "spent_since": "when the accounts begin; null: nothing is recorded yet",
         }
     },
     "why": {
@@ -53,14 +61,16 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "schema": "`windlass.why/v1`",
             "name": "what was asked about",
             "at": "the instant of the answer",
+            "led": "whether a controller runs",
             "slice": "null, or `id`, `group`, `provider`, `state`, `since`, `hourly_cost`, `started` (`at`, `code`, "
-            "`why`, `passed_over`), `life`, `now` (`code`, `why`, `until`), `certificate` (`at`, `fence`), `tasks`, "
+            "`why`, `passed_over`, `count`), `life`, `refused`, `must_go`, `cordoned`, `trouble`, `now` (`code`, "
+            "`why`, `until`, `then`), `certificate` (`at`, `fence`), `dead`, `joined`, `leaving`, `nodes`, `tasks`, "
             "`ready_in`",
-            "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `parts`, `groups`, `unblocks`, "
-            "`launched`, `reasons`",
-            "group": "null, or `name`, `provider`, `resources`, `min`, `max`, `spare`, `price`, `idle_timeout`, "
-            "`slices`, `hourly_cost`, `frozen_by`, `availability`, `health`, `failures`, `succeeded_at`, "
-            "`boot_seconds`, `launches`, `refusals`",
+            "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `gang`, `parts`, `groups`, "
+            "`unblocks`, `launched`, `reasons`",
+            "group": "null, or `name`, `provider`, `resources`, `hosts`, `min`, `max`, `spare`, `price`, "
+            "`scales_down`, `idle_timeout`, `slices`, `hourly_cost`, `frozen_by`, `availability`, `next`, `health`, "
+            "`failures`, `succeeded_at`, `boot_seconds`, `launches`, `refusals`",
         }
     },
     "events": {
@@ -72,6 +82,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "text": "what happened, as a sentence",
             "subjects": "the slices, demands or groups that it is about",
             "alarm": "whether somebody should look",
+            "seq": "the number of the last journal record of the pass in which it happened",
+            "epoch": "of the controller that wrote it",
         }
     },
     "freeze": _ORDER,

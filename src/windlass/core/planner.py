@@ -96,7 +96,7 @@ def _what_if(snapshot: Snapshot) -> Outcome:
     draft = best_draft(snapshot, _served, _opened)
     ledger, names = draft.ledger, [group.name for group in draft.groups]
     return Outcome(
-        waiting=frozenset(waiting_counts(draft)),
+        waiting=waiting_counts(draft),
         counted={name: ledger.counted[index] + ledger.new[index] for index, name in enumerate(names)},
         flying={name: ledger.in_flight[index] + ledger.new[index] for index, name in enumerate(names)},
         nodes=ledger.nodes,

@@ -16,13 +16,14 @@ from rich.text import Text
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.observe_once import Sight, known, seen
-from windlass.cli.connection.open_journal import config_file, is_missing, leader_of, why_closed
+from windlass.cli.connection.open_journal import config_file, is_missing, why_closed
 from windlass.cli.ui.checklist import Check, note, ok, problem
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import grid, next_steps, printed, span
 from windlass.config import Config
 from windlass.config.build import misfits
 from windlass.control.record.journal_tables import SETTINGS, Chronicle
+from windlass.control.report.leader import leader_of
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import plural, seconds

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import click
 
@@ -16,12 +15,9 @@ from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
 from windlass.config import Config
-from windlass.control.record.journal_tables import IS
-from windlass.control.report.events import TOLD, Line, lines
-from windlass.control.report.history import group_in
-from windlass.journal import Journal, Record
+from windlass.control.report.events import SCHEMA, Line, earlier_events, later_events
+from windlass.journal import Journal
 
-SCHEMA: Final = "windlass.event/v1"
 LIMIT: Final = 50
 EVERY: Final = 0.3
 """Seconds between two looks for what is new: one row is read."""
@@ -71,13 +67,12 @@ def command(
 
 
 def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[Line]:
-    """The last lines, the oldest first. Read backwards pass by pass, so that a long journal costs no more."""
+    """The last lines, the oldest first."""
     found: list[Line] = []
-    records = journal.read(upto=upto, kinds=TOLD, since=since, newest_first=True)
-    for _, together in groupby(_about(records, subject), key=lambda record: record.at):
+    for together in earlier_events(journal, upto, since=since, subject=subject):
         if limit is not None and len(found) >= limit:
             break
-        found += reversed(list(lines(reversed(list(together)))))
+        found += reversed(together)
     return (found if limit is None else found[:limit])[::-1]
 
 
@@ -87,35 +82,14 @@ def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[Line
         time.sleep(EVERY)
         upto = journal.last_seq()
         if upto > seq:
-            yield from lines(_about(journal.read(seq, upto=upto, kinds=TOLD), subject))
+            for together in later_events(journal, seq, upto, subject=subject):
+                yield from together
             seq = upto
-
-
-def _about(records: Iterable[Record], name: str | None) -> Iterator[Record]:
-    """Those about a slice, a demand or a group; what is about a slice is about its group, too."""
-    for record in records:
-        if name is None or record.subject == name or name in _concerned(record):
-            yield record
-
-
-def _concerned(record: Record) -> Iterable[str]:
-    data: Any = record.data
-    match record.kind:
-        case "launch":
-            return tuple(data.get("slices", ()))
-        case "slice" if IS in data:
-            return (data[IS]["group"],)
-        case "refused":
-            return (group_in(record.subject),)
-        case "trouble":
-            return (record.subject.partition(" ")[2],)
-        case _:
-            return ()
 
 
 def _shown(line: Line, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"schema": SCHEMA, **line.to_dict()}) + "\n"
+        return json.dumps(line.document()) + "\n"
     from .run import shown
 
     return shown(line) + "\n"

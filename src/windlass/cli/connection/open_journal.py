@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from windlass.config import Config
-from windlass.control.record.journal_tables import ORDER
 from windlass.core.model.reasons import nearest_names
 from windlass.journal import Journal, JournalError, open_journal
 
@@ -51,29 +49,6 @@ def config_file() -> str:
     """The file that the command was given."""
     context = click.get_current_context(silent=True)
     return str(context.params.get("config_file", "CONFIG")) if context is not None else "CONFIG"
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """Who leads, or led last."""
-
-    holder: str | None
-    """None: it gave the lease back, or there never was one."""
-    epoch: int
-    alive: bool
-    seen_at: float | None
-    """When it last showed itself; None: never."""
-
-
-def leader_of(journal: Journal, now: float) -> Leader:
-    """Who leads by the lease, as far as it can be seen by our clock."""
-    lease = journal.lease()
-    written = next((one for one in journal.read(newest_first=True, limit=50) if one.kind != ORDER), None)
-    seen = [] if written is None else [written.at]
-    if lease is None:
-        return Leader(None, 0 if written is None else written.epoch, False, max(seen, default=None))
-    seen.append(lease.expires_at - lease.ttl)
-    return Leader(lease.holder, lease.epoch, now < lease.expires_at, min(now, max(seen)))
 
 
 def unknown_name(name: str, what: str, known: Iterable[str]) -> str:

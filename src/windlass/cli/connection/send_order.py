@@ -17,9 +17,8 @@ from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import Order, What, give
 from windlass.control.record.journal_tables import IS, Chronicle
 from windlass.control.report.current import chronicle_of
+from windlass.control.report.leader import leader_of
 from windlass.journal import Journal
-
-from .open_journal import leader_of
 
 SCHEMA: Final = "windlass.order/v1"
 PATIENCE: Final = 3.0

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from windlass.core.model.quantities import NANO, format_money
 from windlass.core.model.reasons import seconds
 
 PIPED_WIDTH: Final = 100
@@ -89,6 +90,11 @@ def _config_words() -> str:
     if context is None or context.get_parameter_source("config_file") != ParameterSource.COMMANDLINE:
         return ""
     return f" -c {context.params['config_file']}"
+
+
+def money(amount: float) -> str:
+    """Dollars of a document."""
+    return format_money(round(amount * NANO))
 
 
 # -- times ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from windlass.control.state.fleet import Luck, SliceRecord
 from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.model.plan import Change, Plan, Waiting
 from windlass.core.model.reasons import Code, plural, seconds
-from windlass.core.model.snapshot import Demand, Snapshot
+from windlass.core.model.snapshot import Demand, Group, Snapshot
 from windlass.core.planner import plan
 from windlass.journal import Journal
 
@@ -74,6 +74,14 @@ class Picture:
     @cached_property
     def _waiting(self) -> Mapping[str, Waiting]:
         return {one.demand: one for one in self.plan.waiting}
+
+    @cached_property
+    def _groups(self) -> Mapping[str, Group]:
+        return {group.name: group for group in self.snapshot.groups}
+
+    def planned_group(self, name: str) -> Group:
+        """A group as the planner saw it: with what is believed of its provider."""
+        return self._groups[name]
 
     def luck(self, group: str) -> Luck:
         return self.chronicle.book.luck.get(group, Luck())

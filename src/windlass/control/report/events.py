@@ -6,18 +6,23 @@ back (looks, accounts) has no line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, REFUSED
+from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import plural
-from windlass.journal import Entry, Record
+from windlass.journal import Entry, Journal, Record
+
+from .history import group_in
 
 TOLD: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, "slice", "waiting")
 """The kinds of entries that have a line."""
+SCHEMA: Final = "windlass.event/v1"
+FEW: Final = 32
+"""Records that are read at once when the end of a pass is looked for."""
 NAMED: Final = 3
 """Slices of a line that are named; the others are counted."""
 ALARMS: Final = frozenset({State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
@@ -34,8 +39,12 @@ class Line:
     text: str
     subjects: tuple[str, ...]
     alarm: bool = False
+    seq: int | None = None
+    """The number of the last record of its pass; None: it is not in a journal yet."""
+    epoch: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        known = {} if self.seq is None else {"seq": self.seq, "epoch": self.epoch}
         return {
             "at": self.at,
             "kind": self.kind,
@@ -43,13 +52,117 @@ class Line:
             "text": self.text,
             "subjects": list(self.subjects),
             "alarm": self.alarm,
+            **known,
         }
+
+    def document(self) -> dict[str, Any]:
+        """As ``windlass events --json`` prints it."""
+        return {"schema": SCHEMA, **self.to_dict()}
 
 
 def lines(entries: Iterable[Entry | Record]) -> Iterator[Line]:
     """The lines of what was written, pass by pass."""
     for _, together in groupby((one for one in entries if one.kind in TOLD), key=lambda one: one.at):
         yield from _pass(list(together))
+
+
+# -- events of a journal -------------------------------------------------------------------------------------------
+
+
+def passes(records: Iterable[Record], *, newest_first: bool = False) -> Iterator[list[Record]]:
+    """Records that were appended together, in the order of their numbers; an order of an operator is alone."""
+    together: list[Record] = []
+    for record in records:
+        if together and not _same_pass(*((record, together[-1]) if newest_first else (together[-1], record))):
+            yield together[::-1] if newest_first else together
+            together = []
+        together.append(record)
+    if together:
+        yield together[::-1] if newest_first else together
+
+
+def _same_pass(earlier: Record, later: Record) -> bool:
+    alone = earlier.kind == ORDER or later.kind in (ORDER, PASS)
+    return not alone and (earlier.epoch, earlier.at) == (later.epoch, later.at)
+
+
+def lines_of(together: list[Record], end: int) -> list[Line]:
+    """The lines of the records of one pass whose last record has the number ``end``."""
+    told = [one for one in together if one.kind in TOLD]
+    return [replace(line, seq=end, epoch=told[0].epoch) for line in _pass(list(told))] if told else []
+
+
+def last_record(journal: Journal, record: Record) -> int:
+    """The number of the last record that was appended together with this one."""
+    while True:
+        following = list(journal.read(record.seq, limit=FEW))
+        for one in following:
+            if not _same_pass(record, one):
+                return record.seq
+            record = one
+        if len(following) < FEW:
+            return record.seq
+
+
+def earlier_events(
+    journal: Journal,
+    upto: int,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    subject: str | None = None,
+    wanted: Callable[[Line], bool] = lambda _: True,
+) -> Iterator[list[Line]]:
+    """The events up to a record, pass by pass, the newest pass first, read as they are asked for."""
+    records = journal.read(upto=upto, kinds=(PASS, *TOLD), since=since, until=until, newest_first=True)
+    for together in passes(records, newest_first=True):
+        mine = [one for one in together if one.kind in TOLD and is_about(one, subject)]
+        if mine:
+            found = [line for line in lines_of(mine, last_record(journal, together[-1])) if wanted(line)]
+            if found:
+                yield found
+
+
+def later_events(
+    journal: Journal,
+    after: int,
+    upto: int | None = None,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    subject: str | None = None,
+    wanted: Callable[[Line], bool] = lambda _: True,
+) -> Iterator[list[Line]]:
+    """The events after a record, pass by pass, the oldest first."""
+    for together in passes(journal.read(after, upto=upto, kinds=(PASS, *TOLD), since=since, until=until)):
+        mine = [one for one in together if one.kind in TOLD and is_about(one, subject)]
+        if mine:
+            found = [line for line in lines_of(mine, last_record(journal, together[-1])) if wanted(line)]
+            if found:
+                yield found
+
+
+def is_about(record: Record, name: str | None) -> bool:
+    """Whether a record is about a slice, a demand or a group; what is about a slice is about its group, too."""
+    return name is None or record.subject == name or name in _concerned(record)
+
+
+def _concerned(record: Record) -> Iterable[str]:
+    data: Any = record.data
+    match record.kind:
+        case "launch":
+            return tuple(data.get("slices", ()))
+        case "slice" if IS in data:
+            return (data[IS]["group"],)
+        case "refused":
+            return (group_in(record.subject),)
+        case "trouble":
+            return (record.subject.partition(" ")[2],)
+        case _:
+            return ()
+
+
+# -- sentences -----------------------------------------------------------------------------------------------------
 
 
 def _pass(entries: list[Entry | Record]) -> Iterator[Line]:
@@ -104,7 +217,8 @@ def _line(one: Entry | Record) -> Line | None:
             text = f"{who} is frozen by {data[IS]}" if IS in data else f"{who} is resumed"
             return Line(one.at, one.kind, "FROZEN", text, (one.subject,))
         case "order":
-            text = f"{data.get('by')} asks: {data.get('what')} {one.subject}"
+            comment = f" ({data['comment']})" if data.get("comment") else ""
+            text = f"{data.get('by')} asks: {data.get('what')} {one.subject}{comment}"
             return Line(one.at, one.kind, "MANUAL", text, (one.subject,))
         case "mistake":
             return Line(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)

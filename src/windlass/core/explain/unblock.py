@@ -32,7 +32,8 @@ from windlass.core.model.snapshot import (
 class Outcome:
     """What comes of a snapshot: who waits, and what the ceilings count once its launches are made."""
 
-    waiting: frozenset[str]
+    waiting: Mapping[str, int]
+    """Tasks that find no place, by demand."""
     counted: Mapping[str, int]
     """Slices that count for each group's max, launches included."""
     flying: Mapping[str, int]
@@ -117,9 +118,13 @@ class Unblocker:
         outcome = self._places(demand, snapshot)
         if outcome is None or self._as_it_is is None:
             return None
-        cost = outcome.cost - self._as_it_is.cost
+        before = self._as_it_is
         return Unblock(
-            " and ".join(edit.change for edit in edits), tuple((self._path(edit), edit.value) for edit in edits), cost
+            " and ".join(edit.change for edit in edits),
+            tuple((self._path(edit), edit.value) for edit in edits),
+            outcome.cost - before.cost,
+            _more(outcome.counted, before.counted),
+            _more(before.waiting, outcome.waiting),
         )
 
     def _path(self, edit: Edit) -> tuple[str, ...]:
@@ -265,6 +270,12 @@ class Unblocker:
             yield _new_nodes(cluster, lifted.nodes)
         if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
             yield _new_budget(cluster, lifted.cost)
+
+
+def _more(some: Mapping[str, int], than: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """By how much the counts of one are above those of another, where they are."""
+    more = ((name, count - than.get(name, 0)) for name, count in some.items())
+    return tuple(sorted((name, count) for name, count in more if count > 0))
 
 
 def _different(edits: Iterable[Edit]) -> Iterator[Edit]:

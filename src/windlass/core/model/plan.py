@@ -84,6 +84,10 @@ class Unblock:
     """The same for machines: places in the scenario file and their new values."""
     hourly_cost: int
     """Nanodollars per hour that it would cost more."""
+    buys: tuple[tuple[str, int], ...] = ()
+    """Slices that it would add, by group."""
+    places: tuple[tuple[str, int], ...] = ()
+    """Tasks that it would place, by demand: what it costs is for all of them."""
 
     def to_dict(self) -> dict[str, Any]:
         settings = [{"path": list(path), "value": value} for path, value in self.set]

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
+from rich.console import RenderableType
 
 from windlass.cli.connection.config_option import configured
-from windlass.cli.connection.open_journal import config_file, leader_of, opened, stop
+from windlass.cli.connection.open_journal import config_file, opened, stop
 from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, next_steps, printed
 from windlass.config import Config
 from windlass.control.record.journal_tables import TooOld
-from windlass.control.report.current import Picture, chronicle_of, pictured
-from windlass.control.report.history import life_of, wait_of
-from windlass.core.model.reasons import nearest_names
+from windlass.control.report.current import chronicle_of, pictured
+from windlass.control.report.leader import leader_of
+from windlass.control.report.why import SCHEMA, Question
 from windlass.journal import Journal
 
 from . import demand as why_demand
 from . import group as why_group
 from . import slice as why_slice
-from .question import Asked
-
-SCHEMA = "windlass.why/v1"
-LOOKED_BACK = 5000
-"""Records that are looked through for names like the one that is not known."""
 
 
 @click.command("why", epilog="Exit status: 0 told, 1 there is no such name, or the journal does not reach back so far.")
@@ -57,29 +53,27 @@ def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
     with opened(config) as journal:
         asked = _asked(config, journal, name, at)
         if not asked.kinds:
-            stop(_nobody(name, asked.picture, journal))
-        answer: dict[str, Any] = {
-            "schema": SCHEMA,
-            "name": name,
-            "at": asked.picture.now,
-            **dict.fromkeys(("slice", "demand", "group")),
-        }
-        parts, steps = [], []
-        for kind in asked.kinds:
-            told = _ANSWERS[kind](asked)
-            answer[kind] = told.data
-            parts += told.parts
-            steps += told.steps
+            stop(_unknown(asked))
+        document = asked.to_dict()
     if as_json:
-        write(json.dumps(answer, indent=2) + "\n")
-        return
-    if at is not None:
-        parts.insert(0, f"As of {clock(at, time.time())}")
-    write(printed([*parts, next_steps(*list(dict.fromkeys(steps))[:3])]))
+        write(json.dumps(document, indent=2) + "\n")
+    else:
+        write(printed(page(document, at)))
 
 
-def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Asked:
-    """The picture at the instant, and what the journal knows under the name."""
+def page(document: Mapping[str, Any], at: float | None) -> list[RenderableType]:
+    """A why document for people."""
+    parts: list[RenderableType] = [] if at is None else [f"As of {clock(at, time.time())}"]
+    steps: list[str] = []
+    for kind, (make_page, next_of) in _ANSWERS.items():
+        if document[kind] is not None:
+            parts += make_page(document)
+            steps += next_of(document, at)
+    return [*parts, next_steps(*list(dict.fromkeys(steps))[:3])]
+
+
+def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Question:
+    """The picture at the instant, and the question about it."""
     now = time.time()
     leader = leader_of(journal, now)
     try:
@@ -89,19 +83,16 @@ def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Ask
             f"--at: {error}, but to {clock(error.since, now)}. "
             f"journal.retention in {config_file()} says for how long it keeps what happened."
         )
-    instant = at if at is not None else now if leader.alive or leader.seen_at is None else leader.seen_at
-    picture = pictured(chronicle, config.settings, instant)
-    return Asked(name, at, picture, journal, leader.alive, life_of(journal, name, at), wait_of(journal, name, at))
+    picture = pictured(chronicle, config.settings, leader.instant(now) if at is None else at)
+    return Question(name, at, picture, journal, leader.alive)
 
 
-def _nobody(name: str, picture: Picture, journal: Journal) -> str:
-    chronicle = picture.chronicle
-    known = {*picture.settings.by_name, *chronicle.book.slices, *chronicle.sighted.demand, *chronicle.sighted.request}
-    past = {one.subject for one in journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)}
-    near = nearest_names(name, known | past)
+def _unknown(asked: Question) -> str:
+    near = asked.near_names()
     if near:
-        return f"there is no slice, demand or group {name}; did you mean {' or '.join(near)}?"
-    return f"there is no slice, demand or group {name}; {_listed('groups', picture.settings.by_name)}windlass status"
+        return f"there is no slice, demand or group {asked.name}; did you mean {' or '.join(near)}?"
+    groups = _listed("groups", asked.picture.settings.by_name)
+    return f"there is no slice, demand or group {asked.name}; {groups}windlass status"
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
@@ -109,4 +100,8 @@ def _listed(what: str, names: Iterable[str]) -> str:
     return f"{what} are {', '.join(some)}; all names: " if some else "all names: "
 
 
-_ANSWERS = {"slice": why_slice.answer, "demand": why_demand.answer, "group": why_group.answer}
+_ANSWERS = {
+    "slice": (why_slice.page, why_slice.steps),
+    "demand": (why_demand.page, why_demand.steps),
+    "group": (why_group.page, why_group.steps),
+}

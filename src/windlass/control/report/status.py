@@ -1,0 +1,369 @@
+"""The status document: what a cluster is doing now, as data, for the command line and the server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from windlass._version import __version__
+from windlass.control.reconcile.provider_health import boot_time
+from windlass.control.record.costs import HOUR, KINDS, UNBILLED, Account, charged
+from windlass.control.record.journal_tables import SETTINGS
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
+from windlass.core.capacity.limits import Ledger
+from windlass.core.model.lifecycle import COSTLY, COUNTED, IN_FLIGHT, State
+from windlass.core.model.plan import Unblock
+from windlass.core.model.quantities import dollars, exact_quantity
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import Availability, Demand, Group
+from windlass.journal import Journal
+
+from .current import Part, Picture, due
+from .headline import NEVER, headline
+from .leader import Leader
+
+SCHEMA: Final = "windlass.status/v1"
+ZONES: Final = ("zone", "topology.kubernetes.io/zone")
+"""Labels that name a zone."""
+_ORDER: Final = {state: index for index, state in enumerate(State)}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group and its slices."""
+
+    name: str
+    ready: int
+    coming: int
+    leaving: int
+    busy: int
+    group: Group | None
+    """None: the group is not in the settings any more."""
+    hourly_cost: int
+    availability: Availability
+    frozen: str
+    boot: float | None
+    next: Reason | None
+    """Why one more cannot be had now; None: it can."""
+
+    @property
+    def max(self) -> int | None:
+        return None if self.group is None else self.group.max
+
+    def to_dict(self) -> dict[str, Any]:
+        group = self.group
+        return {
+            "name": self.name,
+            "ready": self.ready,
+            "coming": self.coming,
+            "leaving": self.leaving,
+            "busy": self.busy,
+            "max": self.max,
+            "min": None if group is None else group.min,
+            "spare": None if group is None else group.spare,
+            "hosts": 1 if group is None else group.hosts,
+            "resources": {} if group is None else {kind: exact_quantity(n, kind) for kind, n in group.resources},
+            "labels": {} if group is None else dict(sorted(group.labels.items())),
+            "price": None if group is None or group.price is None else dollars(group.price),
+            "preemptible": False if group is None else group.preemptible,
+            "hourly_cost": dollars(self.hourly_cost),
+            "availability": {
+                "state": self.availability.state,
+                "until": self.availability.until,
+                "why": self.availability.why,
+            },
+            "frozen_by": self.frozen or None,
+            "boot_seconds": self.boot,
+            "next": next_dict(self.next),
+        }
+
+
+def next_dict(reason: Reason | None) -> dict[str, Any]:
+    return {"code": None, "why": "one more can be had now"} if reason is None else _reason_dict(reason)
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that ``windlass status`` reports."""
+
+    configured: Settings
+    """What the configuration file says."""
+    leader: Leader
+    picture: Picture
+    now: float
+    spent_since: float | None = None
+    """When the accounts begin."""
+    ways: Mapping[str, tuple[Unblock, ...]] | None = None
+    """Ways out that were worked out before, by demand; None: they are worked out here."""
+
+    @cached_property
+    def records(self) -> list[SliceRecord]:
+        """By group, in the order of their lives."""
+        slices = self.picture.chronicle.book.slices.values()
+        return sorted(slices, key=lambda one: (one.group, _ORDER[one.state], one.since, one.id))
+
+    @cached_property
+    def groups(self) -> list[GroupStatus]:
+        mine: dict[str, list[SliceRecord]] = defaultdict(list)
+        for record in self.records:
+            mine[record.group].append(record)
+        limits = limits_of(self.picture)
+        return [self._group(name, mine[name], limits) for name in sorted({*self.picture.settings.by_name, *mine})]
+
+    def _group(self, name: str, mine: list[SliceRecord], limits: Mapping[str, Reason | None]) -> GroupStatus:
+        sold = self.picture.settings.by_name.get(name)
+        frozen = self.picture.chronicle.book.frozen
+        ready = sum(one.state == State.READY for one in mine)
+        coming = sum(one.state in IN_FLIGHT for one in mine)
+        removed = Reason(Code.GROUP_REMOVED, f"{name} is not in the settings any more: what is left of it is drained")
+        return GroupStatus(
+            name,
+            ready,
+            coming,
+            len(mine) - ready - coming,
+            sum(one.busy_nodes > 0 for one in mine),
+            None if sold is None else sold.group,
+            sum(one.price for one in mine if one.state in COSTLY),
+            self.picture.planned_group(name).availability if sold is not None else Availability(),
+            frozen.get(name) or frozen.get(EVERY_GROUP, ""),
+            boot_time(self.picture.luck(name)),
+            removed if sold is None else limits[name],
+        )
+
+    @cached_property
+    def demands(self) -> list[tuple[Demand, tuple[Part, ...]]]:
+        """What waits, the largest first; standing requests only while they are not met."""
+        sighted, waits = self.picture.chronicle.sighted, {one.demand for one in self.picture.plan.waiting}
+        found = [*sighted.demand.values(), *(one for one in sighted.request.values() if one.id in waits)]
+        return [(one, self.picture.parts(one)) for one in sorted(found, key=lambda one: (-one.count, one.id))]
+
+    @cached_property
+    def troubles(self) -> dict[str, str]:
+        """What is in trouble, by name: sources, calls, slices that are not touched any more."""
+        held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in self.records if one.quarantine}
+        stuck = {
+            f"slice {one.id}": f"cannot be ended: {one.reason.why}"
+            for one in self.records
+            if one.state == State.TERMINATE_FAILED
+        }
+        found = {**held, **stuck, **self.picture.chronicle.sighted.trouble}
+        return dict(sorted(found.items(), key=lambda item: (item[0].startswith("slice "), item[0])))
+
+    @cached_property
+    def accounts(self) -> Mapping[str, Account]:
+        chronicle = self.picture.chronicle
+        return charged(chronicle.account, chronicle.book, chronicle.stay, self.now)
+
+    @cached_property
+    def bill(self) -> dict[str, int]:
+        """What was spent so far, in nanodollars, by what for."""
+        return {kind: round(sum(one.dollars(kind) for one in self.accounts.values()) * 10**9) for kind in KINDS}
+
+    @property
+    def hourly_cost(self) -> tuple[int, int]:
+        """Now and planned; slices of groups that are gone from the settings cost as well."""
+        cost, known = self.picture.plan.hourly_cost, self.picture.settings.by_name
+        removed = sum(one.price for one in self.records if one.group not in known and one.state in COSTLY)
+        return cost.now + removed, cost.planned + removed
+
+    @property
+    def other_settings(self) -> bool:
+        """Whether the file says something else than what the controller goes by."""
+        running = self.picture.chronicle.settings.get(SETTINGS)
+        return running is not None and running != self.configured
+
+    def ways_out(self, demand: str) -> tuple[Unblock, ...]:
+        ways = self.picture.plan.unblocks if self.ways is None else self.ways
+        return ways.get(demand, ())
+
+    # -- the document ---------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        now, planned = self.hourly_cost
+        demands = [self._demand_dict(one, parts) for one, parts in self.demands]
+        frozen = dict(sorted(self.picture.chronicle.book.frozen.items()))
+        summary, leader = self.summary(demands), self.leader.to_dict()
+        return {
+            "schema": SCHEMA,
+            "seq": self.picture.chronicle.seq,
+            "version": __version__,
+            "at": self.now,
+            "as_of": self.picture.now,
+            "headline": headline(demands, summary, frozen, leader),
+            "summary": summary,
+            "leader": leader,
+            "troubles": self.troubles,
+            "frozen": frozen,
+            "settings_differ": self.other_settings,
+            "groups": [one.to_dict() for one in self.groups],
+            "slices": [self._slice_dict(one) for one in self.records],
+            "demands": demands,
+            "hourly_cost": {"now": dollars(now), "planned": dollars(planned)},
+            "bill": {"total": dollars(sum(self.bill.values())), **{k: dollars(v) for k, v in self.bill.items()}},
+            "spent_since": self.spent_since,
+        }
+
+    def summary(self, demands: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """The counts of the document, from its rows."""
+        rows = list(demands)
+        ready = [one for one in self.records if one.state == State.READY]
+        busy = sum(one.busy_nodes > 0 for one in ready)
+        coming = sum(one.state in IN_FLIGHT for one in self.records)
+        ceiling = self.picture.settings.cluster.max_hourly_cost
+        return {
+            "waiting_tasks": sum(one["tasks"] for one in rows),
+            "waiting_demands": len(rows),
+            "impossible_demands": sum(any(part["code"] in NEVER for part in one["parts"]) for one in rows),
+            "oldest_wait_since": min((one["since"] for one in rows if one["since"] is not None), default=None),
+            "slices": len(self.records),
+            "busy": busy,
+            "idle": len(ready) - busy,
+            "coming": coming,
+            "leaving": len(self.records) - len(ready) - coming,
+            "ceiling": None if ceiling is None else dollars(ceiling),
+            "unknown_sources": sorted(self.picture.chronicle.sighted.unknown),
+        }
+
+    def _slice_dict(self, record: SliceRecord) -> dict[str, Any]:
+        reason, why = self.picture.stay(record)
+        until = next_step(self.picture, record, reason)
+        return {
+            "id": record.id,
+            "group": record.group,
+            "provider": record.provider,
+            "state": str(record.state),
+            "since": record.since,
+            "tasks": sum(node.tasks for node in record.nodes),
+            "code": reason,
+            "why": why,
+            "ready_in": self.picture.ready_in(record),
+            "hourly_cost": dollars(record.price),
+            "until": None if until is None else until[0],
+            "then": None if until is None else until[1],
+            "use": self._use(record),
+            "cost": cost_so_far(record, self.picture.now),
+            "zone": _zone(record, self.picture.settings),
+            "hosts": record.hosts,
+        }
+
+    def _use(self, record: SliceRecord) -> float:
+        sold = self.picture.settings.by_name.get(record.group)
+        return 0.0 if sold is None else share_in_use(record, sold.group)
+
+    def _demand_dict(self, demand: Demand, parts: Iterable[Part]) -> dict[str, Any]:
+        found = tuple(parts)
+        waits = next((part.waiting for part in found if part.waiting is not None), None)
+        return {
+            "id": demand.id,
+            "tasks": demand.count,
+            "since": demand.since,
+            "parts": [part_dict(part) for part in found],
+            "needs": needs_of(demand),
+            "gang": None if demand.gang is None else str(demand.gang),
+            "groups": {} if waits is None else _reasons_dict(waits.groups),
+            "unblocks": [] if waits is None else [way_dict(one) for one in self.ways_out(demand.id)],
+        }
+
+
+def spent_since(journal: Journal) -> float | None:
+    """When the accounts begin: the oldest settings, which are never compacted."""
+    return next((one.at for one in journal.read(kinds=("settings",), limit=1)), None)
+
+
+def limits_of(picture: Picture) -> dict[str, Reason | None]:
+    """For each group: why one more could not be had now, beside what the plan launches; None: it could."""
+    snapshot = picture.snapshot
+    places = {group.name: index for index, group in enumerate(snapshot.groups)}
+    counts: dict[tuple[int | None, State], int] = defaultdict(int)
+    for one in snapshot.slices:
+        counts[places.get(one.group), one.state] += 1
+    strays = [one for one in snapshot.slices if one.group not in places]
+    ledger = Ledger(snapshot.cluster, snapshot.groups, counts, {}, strays, snapshot.now)
+    for launch in picture.plan.launches:
+        ledger.add(places[launch.group], launch.count)
+    return {name: ledger.refusal(index, 1) for name, index in places.items()}
+
+
+def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tuple[float, str] | None:
+    """When the next thing happens to a slice without new input, and what."""
+    limit = due(record, picture.settings)
+    if limit is not None:
+        return limit[0], f"it is too late and becomes {limit[1]}"
+    sold = picture.settings.by_name.get(record.group)
+    rules = None if sold is None else sold.group.scale_down
+    if reason == Code.NOT_IDLE_LONG_ENOUGH and rules is not None and rules.idle_timeout is not None:
+        idle = [record.since if node.idle_since is None else node.idle_since for node in record.nodes]
+        return max(idle, default=record.since) + rules.idle_timeout, "it is drained, if nothing needs it"
+    if record.marked_until is not None:
+        return record.marked_until, "its mark is due"
+    return None
+
+
+def share_in_use(record: SliceRecord, group: Group) -> float:
+    """The largest share of any resource of a slice that its tasks use, between 0 and 1."""
+    if not record.busy_nodes:
+        return 0.0
+    used: dict[str, int] = defaultdict(int)
+    for node in record.nodes:
+        for kind, amount in node.used:
+            used[kind] += amount
+    whole = {kind: amount * max(1, len(record.nodes)) for kind, amount in group.resources}
+    shares = [amount / whole[kind] for kind, amount in used.items() if whole.get(kind)]
+    return round(min(1.0, max(shares, default=0.0)), 4)
+
+
+def cost_so_far(record: SliceRecord, now: float) -> float:
+    """Dollars that a slice has cost since its provider was asked for it; nothing while it is not there yet."""
+    if record.state in UNBILLED and record.state != State.TERMINATED:
+        return 0.0
+    since = record.since if record.asked_at is None else record.asked_at
+    spent = record.price * max(0, round((now - since) * 10**6))
+    return round(spent / (HOUR * 10**9), 6)
+
+
+def _zone(record: SliceRecord, settings: Settings) -> str | None:
+    sold = settings.by_name.get(record.group)
+    for labels in (*(node.labels for node in record.nodes), *(() if sold is None else (sold.group.labels,))):
+        for name in ZONES:
+            if name in labels:
+                return str(labels[name])
+    return None
+
+
+def needs_of(demand: Demand) -> list[dict[str, Any]]:
+    return [
+        {"count": one.count, "needs": {name: exact_quantity(amount, name) for name, amount in one.needs}}
+        for one in demand.bundles
+    ]
+
+
+def way_dict(way: Unblock) -> dict[str, Any]:
+    """A way out, with what it buys and whom it places: its price is for all of them."""
+    return {**way.to_dict(), "buys": dict(way.buys), "for": dict(way.places)}
+
+
+def part_dict(part: Part) -> dict[str, Any]:
+    return {
+        "tasks": part.count,
+        "code": part.code,
+        "why": part.why,
+        "slices": list(part.slices),
+        "starts_in": part.starts_in,
+    }
+
+
+def _reason_dict(reason: Reason) -> dict[str, Any]:
+    return {"code": str(reason.code), "why": reason.why}
+
+
+def _reasons_dict(reasons: Mapping[str, Reason]) -> dict[str, dict[str, Any]]:
+    return {name: _reason_dict(reason) for name, reason in sorted(reasons.items())}
+
+
+def counted_slices(picture: Picture, group: str) -> int:
+    """Slices of a group that count for its max."""
+    return sum(one.group == group and one.state in COUNTED for one in picture.chronicle.book.slices.values())

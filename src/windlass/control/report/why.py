@@ -1,0 +1,266 @@
+"""The why document: why a slice, a demand or a group is as it is, now or at an earlier time, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, Final
+
+from windlass.control.reconcile.provider_health import availability_of, boot_time, health
+from windlass.control.record.journal_tables import LAUNCH
+from windlass.control.settings import SoldGroup
+from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
+from windlass.core.model.lifecycle import COSTLY, COUNTED, ENDED, IN_FLIGHT, State
+from windlass.core.model.plan import Unblock
+from windlass.core.model.quantities import dollars, exact_quantity
+from windlass.core.model.reasons import Reason, nearest_names
+from windlass.core.model.snapshot import Demand
+from windlass.journal import Journal, Record
+
+from .current import Part, Picture
+from .history import Life, Wait, launches_for, life_of, refusals_of, wait_of
+from .status import limits_of, needs_of, next_dict, next_step, part_dict, way_dict
+
+SCHEMA: Final = "windlass.why/v1"
+LOOKED_BACK: Final = 5000
+"""Records that are searched for names like one that is not known."""
+MOST_LAUNCHES: Final = 5
+"""Launches and refusals of a group that are listed: the last ones."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A name, with all that answers why it is as it is."""
+
+    name: str
+    at: float | None
+    """None: now."""
+    picture: Picture
+    journal: Journal
+    led: bool
+    """Whether a controller runs now."""
+    ways: Mapping[str, tuple[Unblock, ...]] | None = None
+    """Ways out that were worked out before; None: they are worked out here."""
+
+    @cached_property
+    def life(self) -> Life | None:
+        return life_of(self.journal, self.name, self.at)
+
+    @cached_property
+    def wait(self) -> Wait | None:
+        return wait_of(self.journal, self.name, self.at)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """What the name stands for."""
+        found = [kind for kind, known in (("slice", self.life), ("demand", self.wait)) if known is not None]
+        groups = {*self.picture.settings.by_name, *(one.group for one in self.picture.chronicle.book.slices.values())}
+        return [*found, "group"] if self.name in groups else found
+
+    # -- what answers it ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def demand(self) -> Demand | None:
+        """The demand while it waits."""
+        sighted = self.picture.chronicle.sighted
+        return sighted.demand.get(self.name) or sighted.request.get(self.name)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        return () if self.demand is None else self.picture.parts(self.demand)
+
+    @cached_property
+    def ways_out(self) -> tuple[Unblock, ...]:
+        if not any(part.waiting for part in self.parts):
+            return ()
+        return (self.picture.plan.unblocks if self.ways is None else self.ways).get(self.name, ())
+
+    @cached_property
+    def launches(self) -> tuple[Record, ...]:
+        """Launches for the demand."""
+        return () if self.wait is None else launches_for(self.journal, self.name, self.wait)
+
+    @cached_property
+    def record(self) -> SliceRecord:
+        """What is known of the slice, or was last."""
+        assert self.life is not None
+        return self.picture.chronicle.book.slices.get(self.name, self.life.last)
+
+    @cached_property
+    def sold(self) -> SoldGroup | None:
+        return self.picture.settings.by_name.get(self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        parts: Mapping[str, Callable[[Question], dict[str, Any]]] = {
+            "slice": slice_dict,
+            "demand": demand_dict,
+            "group": group_dict,
+        }
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "at": self.picture.now,
+            "led": self.led,
+            **{kind: make(self) if kind in self.kinds else None for kind, make in parts.items()},
+        }
+
+    def near_names(self) -> list[str]:
+        """Names that may have been meant, of now and of the past."""
+        chronicle = self.picture.chronicle
+        sighted = chronicle.sighted
+        known = {*self.picture.settings.by_name, *chronicle.book.slices, *sighted.demand, *sighted.request}
+        past = self.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
+        return nearest_names(self.name, known | {one.subject for one in past})
+
+
+# -- a slice -------------------------------------------------------------------------------------------------------
+
+
+def until_of(asked: Question) -> tuple[float, str] | None:
+    """When the next thing happens to the slice without new input, and what."""
+    if asked.record.state in ENDED:
+        return None
+    return next_step(asked.picture, asked.record, asked.picture.stay(asked.record)[0])
+
+
+def slice_dict(asked: Question) -> dict[str, Any]:
+    life, record = asked.life, asked.record
+    assert life is not None
+    ended = record.state in ENDED
+    reason, why = (record.reason.code, record.reason.why) if ended else asked.picture.stay(record)
+    launch: Any = None if life.launch is None else life.launch.data
+    limit = until_of(asked)
+    return {
+        "id": record.id,
+        "group": record.group,
+        "provider": record.provider,
+        "state": str(record.state),
+        "since": record.since,
+        "hourly_cost": dollars(record.price),
+        "started": {
+            "at": life.born,
+            "code": record.started_for.code,
+            "why": record.started_for.why,
+            "passed_over": {} if launch is None else launch["passed_over"],
+            "count": None if launch is None else launch["count"],
+        },
+        "life": [
+            {"at": one.at, "state": str(one.state), "code": one.reason.code, "why": one.reason.why}
+            for one in life.steps
+        ],
+        "refused": [{"at": one.at, "code": one.data["code"], "why": one.data["why"]} for one in life.refused],
+        "must_go": None if life.must_go is None else _at_reason(*life.must_go),
+        "cordoned": None if life.draining is None else _at_reason(life.draining.at, life.draining.reason),
+        "trouble": asked.picture.chronicle.sighted.trouble.get(f"slice {record.id}"),
+        "now": {
+            "code": reason,
+            "why": why,
+            "until": None if limit is None else limit[0],
+            "then": None if limit is None else limit[1],
+        },
+        "certificate": None if life.certified is None else {"at": life.certified[0], "fence": life.certified[1]},
+        "dead": record.dead,
+        "joined": record.joined_at is not None,
+        "leaving": None if record.leaving is None else str(record.leaving.code),
+        "nodes": len(record.nodes),
+        "tasks": 0 if ended else sum(node.tasks for node in record.nodes),
+        "ready_in": None if record.state not in IN_FLIGHT else asked.picture.ready_in(record),
+    }
+
+
+def _at_reason(at: float, reason: Reason) -> dict[str, Any]:
+    return {"at": at, "code": str(reason.code), "why": reason.why}
+
+
+# -- a demand ------------------------------------------------------------------------------------------------------
+
+
+def demand_dict(asked: Question) -> dict[str, Any]:
+    wait, demand = asked.wait, asked.demand
+    assert wait is not None
+    known = demand or wait.demand
+    return {
+        "id": known.id,
+        "waits": demand is not None,
+        "since": wait.since,
+        "until": None if demand is not None else wait.until,
+        "tasks": 0 if demand is None else demand.count,
+        "needs": needs_of(known),
+        "gang": None if known.gang is None else str(known.gang),
+        "parts": [part_dict(part) for part in asked.parts],
+        "groups": {
+            name: {"code": str(reason.code), "why": reason.why}
+            for part in asked.parts
+            if part.waiting is not None
+            for name, reason in sorted(part.waiting.groups.items())
+        },
+        "unblocks": [way_dict(one) for one in asked.ways_out],
+        "launched": [
+            {"at": one.at, "group": one.subject, "slices": one.data["slices"], "why": one.data["why"]}
+            for one in asked.launches
+        ],
+        "reasons": [
+            {"at": at, "code": None if one is None else one.reason.code, "why": None if one is None else one.reason.why}
+            for at, one in wait.reasons
+        ],
+    }
+
+
+# -- a group -------------------------------------------------------------------------------------------------------
+
+
+def group_dict(asked: Question) -> dict[str, Any]:
+    return {**_limits_and_health(asked), **_launches_and_refusals(asked)}
+
+
+def _limits_and_health(asked: Question) -> dict[str, Any]:
+    picture, name, sold = asked.picture, asked.name, asked.sold
+    luck, rules, now = picture.luck(name), picture.settings.policy.backoff, picture.now
+    mine = [one for one in picture.chronicle.book.slices.values() if one.group == name]
+    frozen = picture.chronicle.book.frozen
+    available = availability_of(luck, rules, now)
+    group = None if sold is None else sold.group
+    return {
+        "name": name,
+        "provider": None if sold is None else sold.provider,
+        "resources": {} if group is None else {kind: exact_quantity(some, kind) for kind, some in group.resources},
+        "hosts": None if group is None else group.hosts,
+        "min": None if group is None else group.min,
+        "max": None if group is None else group.max,
+        "spare": None if group is None else group.spare,
+        "price": None if group is None or group.price is None else dollars(group.price),
+        "scales_down": group is not None and group.scale_down is not None,
+        "idle_timeout": None if group is None or group.scale_down is None else group.scale_down.idle_timeout,
+        "slices": {
+            "counted": sum(one.state in COUNTED for one in mine),
+            "ready": sum(one.state == State.READY for one in mine),
+            "coming": sum(one.state in IN_FLIGHT for one in mine),
+            "busy": sum(any(node.busy for node in one.nodes) for one in mine),
+        },
+        "hourly_cost": dollars(sum(one.price for one in mine if one.state in COSTLY)),
+        "frozen_by": frozen.get(name) or frozen.get(EVERY_GROUP),
+        "availability": {"state": available.state, "until": available.until, "why": available.why},
+        "next": None if sold is None else next_dict(limits_of(picture)[name]),
+        "health": round(health(luck, rules, now), 4),
+        "failures": [{"at": one.at, "code": one.code} for one in luck.failures if now - one.at < rules.heal],
+        "succeeded_at": luck.succeeded_at,
+        "boot_seconds": boot_time(luck),
+    }
+
+
+def _launches_and_refusals(asked: Question) -> dict[str, Any]:
+    journal, until = asked.journal, asked.at
+    launched = journal.read(subject=asked.name, kinds=(LAUNCH,), until=until, newest_first=True)
+    launches = list(islice(launched, MOST_LAUNCHES))[::-1]
+    refusals = refusals_of(journal, asked.name, MOST_LAUNCHES, until)[::-1]
+    return {
+        "launches": [
+            {"at": one.at, "count": one.data["count"], "code": one.data["code"], "why": one.data["why"]}
+            for one in launches
+        ],
+        "refusals": [
+            {"at": one.at, "slice": one.subject, "code": one.data["code"], "why": one.data["why"]} for one in refusals
+        ],
+    }

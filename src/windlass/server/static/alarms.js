@@ -1,0 +1,29 @@
+// Alarms: what needs a look, under the headline or at the top of a page.
+
+import { h } from "./vendor/preact.js";
+import { span } from "./format.js";
+import { Command, Why } from "./parts.js";
+import { at, now, status } from "./store.js";
+
+/** What needs a look: frozen groups, sources that do not answer, machines in trouble. */
+export function Alarms() {
+  const known = status.value;
+  if (!known) return null;
+  /** @type {{subject: string, kind: string, look: string, text: any, action: any}[]} */
+  const rows = [];
+  for (const [subject, by] of Object.entries(known.frozen)) {
+    const name = subject === "*" ? "Everything" : subject;
+    rows.push({ subject, kind: "frozen", look: "limit", text: [h("b", null, `${name} is frozen`), ` by ${by}: nothing is launched or released`], action: h(Command, { what: "resume", subject }) });
+  }
+  for (const [subject, text] of Object.entries(known.troubles)) {
+    const source = subject === "workload" || subject.startsWith("provider ");
+    const slice = subject.startsWith("slice ") ? subject.slice(6) : null;
+    rows.push({ subject, kind: source ? "unknown" : "trouble", look: source ? "unknown" : "alarm", text: [h("b", null, subject), `: ${text}${source ? "; nothing is released while it is unknown" : ""}`], action: slice && h(Why, { name: slice, class: "btn plain" }, "Why") });
+  }
+  const lost = known.slices.filter((one) => one.code === "LOST" || one.code === "PREEMPTED");
+  for (const one of lost.slice(0, 3)) {
+    rows.push({ subject: one.id, kind: "lost", look: "alarm", text: [h("b", null, `${one.id} was ${one.code === "LOST" ? "lost" : "preempted"}`), ` ${span((at.value ?? now.value) - one.since)} ago: ${one.why}`], action: h(Why, { name: one.id, class: "btn plain" }, "Why") });
+  }
+  if (lost.length > 3) rows.push({ subject: "*", kind: "lost", look: "alarm", text: `and ${lost.length - 3} machines more`, action: null });
+  return h("div", { class: "notes", "data-testid": "alarms", role: "status", "aria-label": "Alarms" }, rows.map((row) => h("div", { class: `note ${row.look}`, key: `${row.kind}${row.subject}`, "data-testid": "alarm", "data-subject": row.subject, "data-kind": row.kind }, h("span", null, row.text), row.action)));
+}

@@ -1,0 +1,75 @@
+// Numbers, times and reason codes as people read them.
+
+/** Reason codes by kind; a kind has one colour everywhere. */
+const KINDS = {
+  coming: ["LAUNCHING", "BOOTING", "GANG_FORMING"],
+  limit: ["AT_MAX", "MAX_NODES", "BUDGET", "FROZEN", "RATE_LIMITED"],
+  market: ["STOCKOUT", "QUOTA", "BACKOFF"],
+  never: ["NO_SHAPE_FITS", "NO_LABEL_MATCH", "NOT_TOLERATED", "GANG_SHAPE", "TOO_SMALL", "INVALID_DEMAND", "WORSE_SCORE", "DEARER", "LOWER_RANK"],
+  unknown: ["UNKNOWN_INPUT"],
+  alarm: ["LOST", "PREEMPTED", "UNHEALTHY", "LEAKED"],
+};
+/** @type {Map<string, string>} */
+const KIND_OF = new Map(Object.entries(KINDS).flatMap(([kind, codes]) => codes.map((code) => /** @type {[string, string]} */ ([code, kind]))));
+
+/** @param {string | null | undefined} code */
+export const kindOf = (code) => KIND_OF.get(code ?? "") ?? "plain";
+
+const STATE_COLOURS = /** @type {Record<string, string>} */ ({
+  queued: "--s-queued", requesting: "--s-requesting", booting: "--s-booting", initializing: "--s-initializing",
+  ready: "--s-idle", cordoned: "--s-cordoned", draining: "--s-draining", terminating: "--s-ending",
+  terminated: "--s-ending", cancelled: "--s-ending", lost: "--s-failed", terminate_failed: "--s-failed",
+  launch_failed: "--s-failed", launch_timeout: "--s-failed", init_failed: "--s-failed",
+});
+/** @param {string} state */
+export const colourOf = (state) => `var(${STATE_COLOURS[state] ?? "--s-ending"})`;
+
+export const FAILED = new Set(["lost", "terminate_failed", "launch_failed", "launch_timeout", "init_failed"]);
+export const IN_FLIGHT = new Set(["queued", "requesting", "booting", "initializing"]);
+/** States in which the machine is gone, or was never there. */
+export const OVER = new Set(["terminated", "launch_failed", "cancelled"]);
+
+/** @param {number} at seconds since 1970 */
+export function clock(at) {
+  const there = new Date(at * 1000), time = there.toTimeString().slice(0, 8);
+  return there.toDateString() === new Date().toDateString() ? time : `${day(there)} ${time}`;
+}
+/** @param {number} at */
+export const timeOfDay = (at) => new Date(at * 1000).toTimeString().slice(0, 8);
+/** @param {number} at */
+export const minuteOfDay = (at) => new Date(at * 1000).toTimeString().slice(0, 5);
+/** @param {Date} date */
+const day = (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+/** @param {number} number */
+const two = (number) => String(number).padStart(2, "0");
+
+/** @param {number} seconds */
+export function span(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+  return `${(whole / 86400).toFixed(1)} days`;
+}
+
+/** @param {number} amount */
+export function usd(amount) {
+  if (amount === 0) return "$0.00";
+  return Math.abs(amount) < 0.01 ? `$${amount.toFixed(4)}` : `$${amount.toFixed(2)}`;
+}
+
+/** @param {number} count @param {string} one */
+export const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
+
+/** @param {number} share 0 to 1 */
+export const percent = (share) => `${Math.round(share * 100)} %`;
+
+/** "12 cpu, 1 gpu, 85Gi"  @param {Record<string, string | number> | null | undefined} needs */
+export const needsText = (needs) =>
+  Object.entries(needs ?? {}).map(([name, amount]) => (name === "memory" ? String(amount) : `${amount} ${name}`)).join(", ");
+
+/** The numbers of a wait move on the page; the sentence of the journal has them as of its row. @param {string} why */
+export const withoutWait = (why) => why.replace(/^waits [^:]*: /, "");
+
+/** @param {string} change */
+export const arrows = (change) => change.replaceAll("->", "→");

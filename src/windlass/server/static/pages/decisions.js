@@ -1,0 +1,49 @@
+// Decisions: what happened, the newest first; a line opens its pass.
+
+import { h } from "../vendor/preact.js";
+import { useEffect, useState } from "../vendor/preact-hooks.js";
+import { get } from "../api.js";
+import { Empty, EventRow, Failure } from "../parts.js";
+import { at, change, events, view } from "../store.js";
+
+const PAGE = 100;
+const KINDS = ["launch", "slice", "waiting", "refused", "trouble", "frozen", "order", "mistake", "settings"];
+const CODES = ["AT_MAX", "BACKOFF", "BOOTING", "BUDGET", "CONSOLIDATE", "DEMAND", "FROZEN", "GANG_FORMING", "GANG_SHAPE", "IDLE", "LAUNCHING", "LEAKED", "LOST", "LOW_UTILIZATION", "MANUAL", "MAX_NODES", "MIN", "NO_LABEL_MATCH", "NO_SHAPE_FITS", "NOT_TOLERATED", "PREEMPTED", "PROBE", "QUOTA", "RATE_LIMITED", "REQUEST", "SPARE", "STOCKOUT", "SURPLUS", "UNHEALTHY", "UNKNOWN_INPUT"];
+
+export function Decisions() {
+  const params = view.value.params;
+  const filter = { kind: params.get("kind") ?? "", code: params.get("code") ?? "", alarm: params.get("alarm") ?? "", subject: params.get("subject") ?? "", text: params.get("q") ?? "" };
+  const [older, setOlder] = useState(/** @type {{rows: any[], previous: number | null}} */ ({ rows: [], previous: null }));
+  const [failure, setFailure] = useState(/** @type {string | null} */ (null));
+  const [ready, setReady] = useState(false);
+  const moment = at.value, key = JSON.stringify([filter.kind, filter.code, filter.alarm, filter.subject, moment]);
+  const asked = { kind: filter.kind, code: filter.code, alarm: filter.alarm, subject: filter.subject, until: moment, limit: PAGE };
+  useEffect(() => {
+    let over = false;
+    setReady(false);
+    void get("/events", asked).then((answer) => { if (!over) { setOlder({ rows: answer.events, previous: answer.previous }); setFailure(null); setReady(true); } },
+      (error) => { if (!over) { setFailure(error.message); setReady(true); } });
+    return () => { over = true; };
+  }, [key]);
+  const more = async () => {
+    const answer = await get("/events", { ...asked, before: older.previous });
+    setOlder({ rows: [...answer.events, ...older.rows], previous: answer.previous });
+  };
+  const last = older.rows.at(-1)?.seq ?? 0;
+  const fits = (/** @type {any} */ one) => (!filter.kind || one.kind === filter.kind) && (!filter.code || one.code === filter.code) && (!filter.alarm || one.alarm) && (!filter.subject || one.subjects.includes(filter.subject));
+  const fresh = moment === null && ready ? events.value.filter((one) => (one.seq ?? 0) > last && fits(one)) : [];
+  const words = filter.text.toLowerCase();
+  const rows = [...older.rows, ...fresh].filter((one) => !words || one.text.toLowerCase().includes(words));
+  const pick = (/** @type {string} */ name) => (/** @type {Event} */ event) => change({ [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value }, true);
+  return h("section", { "data-testid": "page-decisions" },
+    h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "Decisions"),
+      h("input", { class: "field", type: "search", placeholder: "text…", "aria-label": "Text", "data-testid": "filter-text", value: filter.text, onInput: pick("q") }),
+      h("select", { class: "field", "aria-label": "Kind", "data-testid": "filter-kind", value: filter.kind, onChange: pick("kind") }, h("option", { value: "" }, "every kind"), KINDS.map((name) => h("option", { key: name, value: name }, name))),
+      h("select", { class: "field", "aria-label": "Reason", "data-testid": "filter-code", value: filter.code, onChange: pick("code") }, h("option", { value: "" }, "every reason"), CODES.map((name) => h("option", { key: name, value: name }, name))),
+      h("label", { class: "check" }, h("input", { type: "checkbox", "data-testid": "filter-alarm", checked: filter.alarm === "true", onChange: (/** @type {Event} */ event) => change({ alarm: /** @type {HTMLInputElement} */ (event.currentTarget).checked ? "true" : null }, true) }), "alarms only"),
+      filter.subject && h("button", { type: "button", class: "btn", onClick: () => change({ subject: null }) }, `only ${filter.subject} ×`)),
+    h(Failure, { text: failure }),
+    h("section", { class: "panel", "data-testid": "events-list" },
+      rows.length ? rows.slice().reverse().map((one, index) => h(EventRow, { one, wide: true, key: `${one.seq}-${one.kind}-${one.text}-${rows.length - index}` })) : ready && h(Empty, null, words || filter.kind || filter.code || filter.alarm || filter.subject ? "Nothing of the kind happened." : "Nothing happened yet.")),
+    older.previous !== null && h("p", null, h("button", { type: "button", class: "btn", "data-testid": "load-older", onClick: more }, "older")));
+}

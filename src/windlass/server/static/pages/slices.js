@@ -1,0 +1,164 @@
+// Machines: a lane for each over time; its height is the share in use.
+
+import { h } from "../vendor/preact.js";
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
+import { Chart, Ticks } from "../charts.js";
+import { clock, colourOf, FAILED, OVER, percent, plural, span, timeOfDay, usd } from "../format.js";
+import { Choice, Empty, Failure, Link, Loading } from "../parts.js";
+import { addressOf, at, change, now, seq, status, view } from "../store.js";
+import { useDocument, useSeries } from "../series.js";
+
+const RANGES = /** @type {[string, string][]} */ ([["240", "4 min"], ["3600", "1 h"], ["86400", "24 h"], ["604800", "7 d"]]);
+const LEGEND = [["requesting", "requesting", true], ["booting", "booting", false], ["initializing", "joining", false]];
+/** From so many lanes on rows are low, and only those in sight are in the page. */
+const MANY = 60;
+const ROW = { lane: 27, low: 12, group: 34 };
+
+export function Slices() {
+  const known = status.value, params = view.value.params;
+  const range = params.get("range") ?? "3600", sort = params.get("sort") ?? "group", filters = { group: params.get("group") ?? "", state: params.get("state") ?? "", text: (params.get("q") ?? "").toLowerCase() };
+  const many = (known?.slices.length ?? 0) >= 500;
+  // The window moves in steps, so that the address of the question stays the same for a while.
+  const step = Math.max(2, Number(range) / 200), end = at.value ?? Math.ceil(now.value / step) * step;
+  const [answer, failure] = useDocument("/lanes", { since: end - Number(range), until: at.value, limit: 5000 }, seq.value, many ? 5000 : 1000);
+  const series = useSeries({ since: end - Number(range), points: 300 }, seq.value);
+  const lanes = useMemo(() => ordered(answer?.slices ?? [], sort, filters), [answer, sort, filters.group, filters.state, filters.text]);
+  if (!known) return null;
+  const pick = (/** @type {string} */ name) => (/** @type {Event} */ event) => change({ [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value }, true);
+  const until = at.value ?? Math.max(answer?.until ?? 0, known.at), since = answer ? Math.max(answer.since, Math.min(earliest(answer.slices), until - 60)) : end - Number(range);
+  return h("section", { "data-testid": "page-slices" },
+    h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "Machines"),
+      h(Choice, { label: "Order", value: sort, onPick: (value) => change({ sort: value }, true), options: [["group", "by group"], ["cost", "by cost"], ["state", "by state"]] }),
+      h(Choice, { label: "Time", testid: "range", value: range, onPick: (value) => change({ range: value }, true), options: RANGES }),
+      h("input", { class: "field", type: "search", placeholder: "name…", "aria-label": "Name", "data-testid": "filter-text", value: params.get("q") ?? "", onInput: pick("q"), size: 12 }),
+      h("select", { class: "field", "aria-label": "Group", "data-testid": "filter-group", value: filters.group, onChange: pick("group") }, h("option", { value: "" }, "every group"), known.groups.map((group) => h("option", { key: group.name, value: group.name }, group.name))),
+      h("select", { class: "field", "aria-label": "State", "data-testid": "filter-state", value: filters.state, onChange: pick("state") }, h("option", { value: "" }, "every state"), ["here", "ready", "booting", "draining", "terminating", "terminated", "lost"].map((name) => h("option", { key: name, value: name }, name))),
+      h("span", { class: "cap", "data-testid": "lane-count", "data-value": lanes.length }, plural(lanes.length, "machine")),
+      h("span", { class: "grow" }), h(Legend, null)),
+    h(Failure, { text: failure }),
+    !answer && !failure ? h(Loading, null) : h("section", { class: `panel lanes${lanes.length >= MANY ? " many" : ""}`, "data-testid": "lanes", "aria-label": "Machines over time" },
+      h("div", { class: "dm", style: { padding: "10px 0 6px" } }, h("span", { class: "cap", style: { paddingLeft: 18 } }, "tasks waiting"),
+        series?.at.length ? h(Waiting, { series, since, until }) : h("span", null), h("span", { class: "cap num", style: { paddingRight: 16 } }, "cost")),
+      lanes.length ? h(Rows, { lanes, since, until, grouped: sort === "group" }) : h(Empty, null, "No machines in this time: they are bought when work waits. windlass submit …"),
+      h("div", { class: "ax", style: { height: 28, borderTop: "1px solid var(--line)" } }, h("span", null), h(Ticks, { from: since, to: until }), h("span", null))));
+}
+
+/** @param {any[]} slices */
+const earliest = (slices) => slices.reduce((first, one) => Math.min(first, one.spans[0]?.from ?? Infinity), Infinity);
+
+/** @param {{series: any, since: number, until: number}} props */
+function Waiting({ series, since, until }) {
+  const from = series.at.findIndex((/** @type {number} */ time) => time >= since), start = Math.max(0, from < 0 ? series.at.length - 1 : from - 1);
+  const times = [since, ...series.at.slice(start + 1).filter((/** @type {number} */ time) => time < until), until];
+  const sum = (/** @type {number} */ index) => Object.values(series.waiting).reduce((/** @type {number} */ total, values) => total + (/** @type {number[]} */ (values)[index] ?? 0), 0);
+  const values = [sum(start), ...series.at.slice(start + 1).map((/** @type {number} */ _t, /** @type {number} */ index) => sum(start + 1 + index)).slice(0, times.length - 2), sum(series.at.length - 1)];
+  const most = Math.max(1, ...values);
+  return h(Chart, { times, height: 34, top: most, label: `Tasks waiting over time, ${most} at the most`, curves: [{ values, stroke: "--ink2", fill: "--ink/0.1" }] });
+}
+
+const Legend = () => h("span", { class: "legend", style: { margin: 0 } },
+  LEGEND.map(([state, text, hatch]) => h("span", { key: text }, h("i", { class: `sw${hatch ? " hatch" : ""}`, style: { backgroundColor: colourOf(String(state)) } }), text)),
+  h("span", null, h("i", { class: "sw", style: { background: "var(--s-idle)" } }), "ready, idle"), h("span", null, h("i", { class: "sw", style: { background: "var(--s-busy)" } }), "in use (height = share)"),
+  h("span", null, h("i", { class: "sw", style: { background: "var(--s-draining)" } }), "draining"), h("span", null, h("i", { class: "sw", style: { background: "var(--s-ending)" } }), "ending"),
+  h("span", null, h("i", { class: "sw", style: { background: "var(--s-failed)", borderRadius: "50%" } }), "lost"),
+  h("span", null, h("svg", { width: 9, height: 7, "aria-hidden": "true" }, h("path", { d: "M0 0h9L4.5 7z", fill: "var(--c-limit)" })), "by an operator"));
+
+/** @param {any} one */
+const lastState = (one) => one.spans.at(-1)?.state ?? "";
+
+/** @param {any[]} slices @param {string} sort @param {{group: string, state: string, text: string}} filters */
+function ordered(slices, sort, filters) {
+  const kept = slices.filter((one) => (!filters.group || one.group === filters.group) && (!filters.text || one.id.toLowerCase().includes(filters.text))
+    && (!filters.state || (filters.state === "here" ? !OVER.has(lastState(one)) : lastState(one) === filters.state)));
+  const by = /** @type {Record<string, (a: any, b: any) => number>} */ ({
+    group: (a, b) => a.group.localeCompare(b.group) || a.spans[0].from - b.spans[0].from, cost: (a, b) => b.cost - a.cost, state: (a, b) => lastState(a).localeCompare(lastState(b)) || a.id.localeCompare(b.id),
+  });
+  return kept.sort(by[sort] ?? by.group);
+}
+
+/** Rows of a list, of which only those in sight are in the page when they are many. @param {{lanes: any[], since: number, until: number, grouped: boolean}} props */
+function Rows({ lanes, since, until, grouped }) {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const [sight, setSight] = useState({ top: 0, height: 900 });
+  const many = lanes.length >= MANY;
+  const rows = useMemo(() => {
+    /** @type {{top: number, height: number, group?: string, lane?: any}[]} */
+    const found = [];
+    let top = 0, group = null;
+    for (const lane of lanes) {
+      if (grouped && lane.group !== group) { group = lane.group; found.push({ top, height: ROW.group, group }); top += ROW.group; }
+      const height = many ? ROW.low : ROW.lane;
+      found.push({ top, height, lane });
+      top += height;
+    }
+    return found;
+  }, [lanes, grouped, many]);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return undefined;
+    const look = () => setSight({ top: element.scrollTop, height: element.clientHeight });
+    look();
+    element.addEventListener("scroll", look, { passive: true });
+    const watch = new ResizeObserver(look);
+    watch.observe(element);
+    return () => { element.removeEventListener("scroll", look); watch.disconnect(); };
+  }, [many]);
+  const last = rows.at(-1), total = last ? last.top + last.height : 0;
+  const shown = many ? rows.filter((row) => row.top + row.height > sight.top - 200 && row.top < sight.top + sight.height + 200) : rows;
+  return h("div", { class: "scroll", ref: box, role: "list", tabIndex: many ? 0 : undefined, "aria-label": "Machines" },
+    many && h("div", { style: { height: shown[0]?.top ?? 0 }, "aria-hidden": "true" }),
+    shown.map((row) => (row.group !== undefined ? h(GroupHead, { key: `group:${row.group}`, name: row.group, lanes }) : h(Lane, { key: row.lane.id, one: row.lane, since, until, low: many }))),
+    many && h("div", { style: { height: Math.max(0, total - ((shown.at(-1)?.top ?? 0) + (shown.at(-1)?.height ?? 0))) }, "aria-hidden": "true" }));
+}
+
+/** @param {{name: string, lanes: any[]}} props */
+function GroupHead({ name, lanes }) {
+  const group = status.value?.groups.find((one) => one.name === name);
+  const unused = lanes.filter((one) => one.group === name && one.spans.some((/** @type {any} */ part) => part.state === "ready") && !one.use.some((/** @type {any} */ part) => part.tasks > 0)).length;
+  return h("div", { class: "lg", role: "listitem", "data-testid": "lane-group", "data-group": name },
+    h(Link, { class: "id", to: addressOf(view.value.path, { why: name }) }, name),
+    h("span", { class: "m" }, group && `${group.ready} ready${group.leaving ? `, ${group.leaving} leaving` : ""}${group.coming ? `, ${group.coming} coming` : ""} of ${group.max ?? 0}${group.price === null ? "" : `, ${usd(group.price)}/h each`}`,
+      unused > 0 && [" · ", h("span", { class: "warn" }, `${unused} never ran a task`)], group?.frozen_by && [" · ", h("span", { class: "warn" }, `frozen by ${group.frozen_by}`)]),
+    h("span", null));
+}
+
+/** @param {{one: any, since: number, until: number, low: boolean}} props */
+function Lane({ one, since, until, low }) {
+  const length = until - since, state = lastState(one), gone = OVER.has(state), high = low ? 9 : 17;
+  const left = (/** @type {number} */ time) => `${((Math.min(until, Math.max(since, time)) - since) / length) * 100}%`;
+  const width = (/** @type {number} */ from, /** @type {number} */ to) => `${Math.max(0.25, ((Math.min(until, to) - Math.max(since, from)) / length) * 100)}%`;
+  const inSight = one.spans.filter((/** @type {any} */ part) => !OVER.has(part.state) && (part.to ?? until) >= since && part.from <= until);
+  const busy = (one.use.at(-1)?.tasks ?? 0) > 0;
+  const dot = gone ? { background: "transparent", boxShadow: "inset 0 0 0 1.5px var(--line)" } : { background: state === "ready" ? (busy ? "var(--s-busy)" : "var(--s-idle)") : colourOf(state) };
+  const open = () => change({ why: one.id });
+  return h("div", {
+    class: `lane${gone ? " gone" : ""}${view.value.params.get("why") === one.id ? " on" : ""}`, role: "listitem", tabIndex: 0, "aria-label": `${one.id}, ${state}`, "data-row": one.id, onClick: open,
+    "data-testid": "lane", "data-slice": one.id, "data-group": one.group, "data-state": state,
+  },
+    h("span", { class: "id", title: one.id }, h("i", { class: "dot", style: dot }), shortName(one.id)),
+    h("div", { class: "track" },
+      inSight.filter((/** @type {any} */ part) => !FAILED.has(part.state)).map((/** @type {any} */ part, /** @type {number} */ index, /** @type {any[]} */ all) => h("i", {
+        key: `${part.state}${part.from}`, "data-testid": "lane-span", "data-state": part.state,
+        class: `${part.state === "requesting" || part.state === "queued" ? "hatch" : ""}${index === 0 ? " first" : ""}${index === all.length - 1 ? " last" : ""}`,
+        title: `${part.state} from ${clock(part.from)}, ${span((part.to ?? until) - part.from)}: ${part.why}`, style: { left: left(part.from), width: width(part.from, part.to ?? until), backgroundColor: colourOf(part.state) },
+      })),
+      used(one, since, until).map((part) => h("i", { key: part.from, class: "f", title: `${plural(part.tasks, "task")}, ${percent(part.share)} used`, style: { left: left(part.from), width: width(part.from, part.to), height: Math.max(2, part.share * high) } })),
+      inSight.filter((/** @type {any} */ part) => FAILED.has(part.state)).map((/** @type {any} */ part) => h("span", { key: part.from, class: "xx", "data-testid": "lane-span", "data-state": part.state, style: { left: left(part.from) }, title: `${part.state} at ${timeOfDay(part.from)}: ${part.why}` }, "×")),
+      inSight.filter((/** @type {any} */ part) => part.by).slice(0, 1).map((/** @type {any} */ part) => h("span", { key: "by", class: "op", style: { left: left(part.from) }, title: `by ${part.by}: ${part.why}` }))),
+    h("span", { class: "c" }, usd(one.cost)));
+}
+
+/** The stamp in the middle of a name is the same for all machines of a run. @param {string} id */
+const shortName = (id) => id.replace(/-[0-9a-z]{6}-(\d+)$/, "…-$1");
+
+/** @param {any} one @param {number} since @param {number} until */
+function used(one, since, until) {
+  /** @type {{from: number, to: number, tasks: number, share: number}[]} */
+  const found = [];
+  const over = one.spans.find((/** @type {any} */ part) => !["queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining"].includes(part.state))?.from ?? until;
+  one.use.forEach((/** @type {any} */ part, /** @type {number} */ index) => {
+    const from = Math.max(since, part.at), to = Math.min(until, over, one.use[index + 1]?.at ?? until);
+    if (part.tasks > 0 && to > from) found.push({ from, to, tasks: part.tasks, share: part.share });
+  });
+  return found;
+}

@@ -1,0 +1,43 @@
+// Documents over time, asked again as passes go by, but not for every one of them.
+
+import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
+import { get } from "./api.js";
+import { at } from "./store.js";
+
+/** Milliseconds between two questions for the same document. */
+const EVERY = 2000;
+
+/**
+ * A document of a path, kept while a newer one is asked for.
+ * @param {string} path @param {Record<string, any>} params @param {number} version asked again when it changes @param {number} [every]
+ * @returns {[any, string | null]}
+ */
+export function useDocument(path, params, version, every = EVERY) {
+  const [answer, setAnswer] = useState(/** @type {any} */ (null));
+  const [failure, setFailure] = useState(/** @type {string | null} */ (null));
+  const asked = useRef({ key: "", when: 0 });
+  const key = JSON.stringify([path, params]);
+  useEffect(() => {
+    const stop = new AbortController(), same = asked.current.key === key;
+    const pause = same ? Math.max(0, asked.current.when + every - Date.now()) : 0;
+    const timer = setTimeout(async () => {
+      asked.current = { key, when: Date.now() };
+      try {
+        const found = await get(path, params);
+        if (asked.current.key !== key) return;
+        setAnswer(found);
+        setFailure(null);
+      } catch (error) {
+        if (!stop.signal.aborted && asked.current.key === key) setFailure(error instanceof Error ? error.message : String(error));
+      }
+    }, pause);
+    return () => clearTimeout(timer);
+  }, [key, version]);
+  return [answer, failure];
+}
+
+/** @param {{since: number | null, points: number}} asked @param {number} version */
+export function useSeries({ since, points }, version) {
+  const [answer] = useDocument("/series", { since, until: at.value, points }, version);
+  return answer;
+}

@@ -1,0 +1,181 @@
+// What the page knows, as signals: the address, the status that patches are laid over, events, and who we are.
+
+import { batch, computed, signal } from "./vendor/signals-core.js";
+import { Problem, call, get } from "./api.js";
+
+/** @typedef {import("./types.js").Status} Status */
+/** @typedef {import("./types.js").WindlassEvent} WindlassEvent */
+
+// -- the address ------------------------------------------------------------------------------------------------
+
+const here = () => ({ path: location.pathname.replace(/(.)\/$/, "$1"), params: new URLSearchParams(location.search) });
+export const view = signal(here());
+addEventListener("popstate", () => { view.value = here(); });
+
+/** @param {string} path @param {Record<string, string | null | undefined>} [changes] */
+export function addressOf(path, changes = {}) {
+  const kept = new URLSearchParams();
+  const at = view.value.params.get("at");
+  if (path === view.value.path) for (const [name, value] of view.value.params) kept.set(name, value);
+  else if (at) kept.set("at", at);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === "") kept.delete(name);
+    else kept.set(name, value);
+  }
+  const query = kept.toString().replaceAll("+", "%20");
+  return query ? `${path}?${query}` : path;
+}
+
+/** @param {string} address @param {boolean} [silently] replace the address instead of adding to the history */
+export function go(address, silently = false) {
+  if (silently) history.replaceState(null, "", address);
+  else history.pushState(null, "", address);
+  view.value = here();
+}
+
+/** @param {Record<string, string | null | undefined>} changes @param {boolean} [silently] */
+export const change = (changes, silently = false) => go(addressOf(view.value.path, changes), silently);
+
+/** The instant that the page is about; null: now. */
+export const at = computed(() => {
+  const asked = Number(view.value.params.get("at"));
+  return Number.isFinite(asked) && asked > 0 ? asked : null;
+});
+
+// -- time -------------------------------------------------------------------------------------------------------
+
+/** The server's clock less ours, so that a countdown is right on a machine whose clock is not. */
+let offset = 0;
+export const now = signal(Date.now() / 1000);
+setInterval(() => { now.value = Date.now() / 1000 + offset; }, 1000);
+/** @param {number} server */
+export function clockIs(server) {
+  offset = server - Date.now() / 1000;
+  now.value = server;
+}
+export const instant = computed(() => at.value ?? (status.value && !status.value.leader.alive ? status.value.as_of : now.value));
+
+// -- who ---------------------------------------------------------------------------------------------------------
+
+export const me = signal(/** @type {{name: string, role: string} | null} */ (null));
+export const isOperator = computed(() => me.value?.role === "operator");
+
+// -- what is known -------------------------------------------------------------------------------------------------
+
+export const status = signal(/** @type {Status | null} */ (null));
+export const events = signal(/** @type {WindlassEvent[]} */ ([]));
+export const problem = signal(/** @type {string | null} */ (null));
+export const connection = signal(/** @type {{state: "live" | "reconnecting" | "stale", since: number}} */ ({ state: "live", since: 0 }));
+export const liveState = computed(() => {
+  if (at.value !== null) return "past";
+  if (connection.value.state !== "live") return connection.value.state;
+  return status.value && !status.value.leader.alive ? "stale" : "live";
+});
+export const seq = computed(() => status.value?.seq ?? 0);
+
+const STATES = ["queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining", "terminating"];
+/** @param {any} one */
+const rank = (one) => { const place = STATES.indexOf(one.state); return place < 0 ? STATES.length : place; };
+/** @type {Record<string, (a: any, b: any) => number>} */
+const ORDERS = {
+  groups: (a, b) => compare(a.name, b.name),
+  slices: (a, b) => compare(a.group, b.group) || rank(a) - rank(b) || a.since - b.since || compare(a.id, b.id),
+  demands: (a, b) => b.tasks - a.tasks || compare(a.id, b.id),
+};
+/** @param {string} a @param {string} b */
+const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+/** @param {any} row @returns {string} */
+const nameOf = (row) => row.name ?? row.id;
+
+/**
+ * The status with a patch laid over it.
+ * @param {Status} before @param {{set?: Record<string, any>, gone?: Record<string, string[]>}} patch
+ * @returns {Status}
+ */
+export function patched(before, patch) {
+  const after = /** @type {any} */ ({ ...before, ...patch.set });
+  for (const table of ["groups", "slices", "demands"]) {
+    const changed = patch.set?.[table], gone = patch.gone?.[table] ?? [];
+    if (!changed && !gone.length) { after[table] = /** @type {any} */ (before)[table]; continue; }
+    const rows = new Map(/** @type {any} */ (before)[table].map((/** @type {any} */ row) => [nameOf(row), row]));
+    for (const name of gone) rows.delete(name);
+    for (const [name, row] of Object.entries(changed ?? {})) rows.set(name, row);
+    after[table] = [...rows.values()].sort(ORDERS[table]);
+  }
+  return after;
+}
+
+export const KEPT = 300;
+/** @param {{seq: number, at: number, status?: any, events?: WindlassEvent[]}} message */
+export function laidOver(message) {
+  const before = status.value;
+  if (!before || message.seq <= before.seq) return;
+  batch(() => {
+    clockIs(message.at);
+    status.value = { ...patched(before, message.status ?? {}), seq: message.seq, at: message.at };
+    if (message.events?.length) events.value = [...events.value, ...message.events].slice(-KEPT);
+  });
+}
+
+/** Which load is the newest: an answer of an older one is dropped. */
+let loading = 0;
+
+/** Load the whole status, of now or of the instant in the address. */
+export async function load() {
+  const mine = ++loading, instant = at.value;
+  try {
+    const [document, listed] = await Promise.all([
+      get("/status", { at: instant }),
+      get("/events", { limit: 60, ...(instant === null ? {} : { until: instant }) }),
+    ]);
+    if (mine !== loading) return;
+    batch(() => {
+      if (instant === null) clockIs(document.at);
+      status.value = document;
+      events.value = listed.events;
+      problem.value = null;
+    });
+  } catch (error) {
+    if (mine !== loading) return;
+    if (error instanceof Problem && error.status === 401) { toLogin(); return; }
+    problem.value = error instanceof Problem ? error.message : "The server does not answer. It is tried again every few seconds.";
+  }
+}
+
+export function toLogin() {
+  if (location.pathname === "/login") return;
+  me.value = null;
+  go(`/login?to=${encodeURIComponent(location.pathname + location.search)}`, true);
+}
+
+// -- toasts and orders -------------------------------------------------------------------------------------------
+
+export const toasts = signal(/** @type {{id: number, text: string}[]} */ ([]));
+let lastToast = 0;
+/** @param {string} text */
+export function toast(text) {
+  const id = ++lastToast;
+  toasts.value = [...toasts.value, { id, text }];
+  setTimeout(() => { toasts.value = toasts.value.filter((one) => one.id !== id); }, 5000);
+}
+
+/** The question that is asked before an order; null: none. */
+export const asked = signal(/** @type {{what: string, subject: string, text: string} | null} */ (null));
+export const outcome = signal(/** @type {{what: string, subject: string, heard: boolean | null, text: string} | null} */ (null));
+
+/** @param {string} what @param {string} subject */
+export async function order(what, subject) {
+  try {
+    const given = await call("POST", "/orders", { body: { what, subject }, headers: { "Idempotency-Key": crypto.randomUUID() } });
+    outcome.value = { what, subject, heard: given.heard, text: given.outcome };
+    for (let tries = 0; tries < 20 && !outcome.value.heard; tries += 1) {
+      await new Promise((done) => { setTimeout(done, 250); });
+      const became = await get(`/orders/${given.seq}`);
+      outcome.value = { what, subject, heard: became.heard, text: became.outcome };
+    }
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    outcome.value = { what, subject, heard: false, text };
+    toast(text);
+  }
+}

@@ -1,1 +1,0 @@
-"""Kubernetes for tests: a real control plane from its binaries, and an API server within the process."""

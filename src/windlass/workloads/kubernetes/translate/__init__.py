@@ -1,1 +1,0 @@
-"""Translation of API objects into the planner's words. Pure: no clock, no calls."""
