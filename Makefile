@@ -21,7 +21,7 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo plans test lint format docs docs-write prove bench clean
+.PHONY: help setup demo plans test lint format docs docs-write prove bench kubernetes-assets clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -85,6 +85,10 @@ prove: $(STAMPS)/runtime ## Run the controller in SEEDS made-up worlds full of f
 
 bench: $(STAMPS)/bench ## Measure speed and cost of plans
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+ASSETS ?= .kubernetes-assets
+kubernetes-assets: ## Get or build the Kubernetes binaries that the tier of tests `kubernetes` runs on
+	@./tools/kubernetes_assets.sh $(ASSETS)
 
 clean: ## Remove .venv and everything that was made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

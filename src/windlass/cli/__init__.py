@@ -32,6 +32,7 @@ COMMANDS = {
     "shadow": "What a shadow would have done.",
     "simulate": "Run the controller in a made-up world, with faults, and check every promise.",
     "config": "Check, explain or import a configuration.",
+    "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
 }
 
 

@@ -1,0 +1,184 @@
+"""What a machine keeps about itself on disk: to whom it is sold, which epochs it saw, which slices have ended.
+
+Runs on the machine, as a part of the agent: the standard library only, from Python 3.8 on.
+
+    sold.json            which slice of which cluster has the machine, since when, in which phase
+    epochs/CLUSTER       the highest fencing epoch that this cluster's controllers have shown
+    ended/DAY/NAME       empty: a slice of this name has ended here; its id never buys again
+    images/HASH/         what a bootstrap has made; `done` is written last
+    run/                 of the slice that has the machine: supervisor.json, mux.sock, program.log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARK = "WINDLASS_REMOTE"
+"""In the environment of everything that a program starts: by it the last orphan is found."""
+REMEMBERED_DAYS = 30
+
+
+class Refused(Exception):
+    """A request that is not carried out; ``kind`` steers the controller."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def stat_of(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def identity(pid: int) -> str | None:
+    """What tells a live process from another one with its number: when it started, in which boot."""
+    fields = stat_of(pid)
+    if fields is None or fields[0] in ("Z", "X"):
+        return None
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    return f"{fields[19]}@{boot}"
+
+
+def alive(process: dict[str, Any] | None) -> bool:
+    return process is not None and identity(process["pid"]) == process["start"]
+
+
+def all_pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid in all_pids():
+        fields = stat_of(pid)
+        if fields is not None and fields[0] not in ("Z", "X"):
+            children.setdefault(int(fields[1]), []).append(pid)
+    found: list[int] = []
+    border = [os.getpid()]
+    while border:
+        below = children.get(border.pop(), [])
+        found += below
+        border += below
+    return found
+
+
+def kill_marked(mark: str) -> int:
+    """Kill every process with our mark in its environment; how many there were."""
+    killed = 0
+    wanted = (f"{MARK}={mark}").encode()
+    for pid in all_pids():
+        with contextlib.suppress(OSError):
+            if pid != os.getpid() and wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+def prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def write_json(path: Path, value: object) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with open(str(beside), "w", encoding="utf-8") as file:  # noqa: PTH123  # Path.open takes no opener
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(str(beside), str(path))  # noqa: PTH105
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 4000))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+class Store:
+    """What the directory says of the machine."""
+
+    def __init__(self, directory: str) -> None:
+        self.root = Path(directory)
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in ("epochs", "ended", "images", "incoming"):
+            (self.root / part).mkdir(mode=0o700, exist_ok=True)
+        self.run = self.root / "run"
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        with (self.root / "lock").open("a") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+            yield
+
+    @property
+    def sold(self) -> dict[str, Any] | None:
+        return read_json(self.root / "sold.json")
+
+    def sell(self, sold: dict[str, Any] | None) -> None:
+        if sold is None:
+            with contextlib.suppress(FileNotFoundError):
+                (self.root / "sold.json").unlink()
+        else:
+            write_json(self.root / "sold.json", sold)
+
+    def epoch(self, cluster: str) -> int:
+        try:
+            return int((self.root / "epochs" / cluster).read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def check_epoch(self, cluster: str, epoch: int) -> None:
+        """Keep the highest epoch; refuse a lower one."""
+        highest = self.epoch(cluster)
+        if epoch < highest:
+            raise Refused("stale", f"a controller with epoch {highest} has taken over from epoch {epoch}")
+        if epoch > highest:
+            write_json(self.root / "epochs" / cluster, epoch)
+
+    def has_ended(self, cluster: str, slice_id: str) -> bool:
+        return any(self.root.glob(f"ended/*/{cluster}~{slice_id}"))
+
+    def remember_end(self, cluster: str, slice_id: str) -> None:
+        day = self.root / "ended" / time.strftime("%Y-%m-%d", time.gmtime())
+        day.mkdir(mode=0o700, exist_ok=True)
+        (day / (f"{cluster}~{slice_id}")).touch()
+        for old in sorted((self.root / "ended").iterdir())[:-REMEMBERED_DAYS]:
+            shutil.rmtree(str(old), ignore_errors=True)
+
+    def mine(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What was sold, if it is the slice that the request names."""
+        sold = self.sold
+        if sold is None or (sold["cluster"], sold["slice"]) != (request["cluster"], request["slice"]):
+            raise Refused("gone", "this machine does not hold slice {}".format(request["slice"]))
+        return sold
+
+    def supervisor(self) -> dict[str, Any] | None:
+        return read_json(self.run / "supervisor.json")

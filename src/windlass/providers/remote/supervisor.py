@@ -1,0 +1,151 @@
+"""The supervisor of a program on a machine: it starts the program, carries its streams, and ends all of it.
+
+The order comes on standard input, because it may hold private keys. The program runs in a session of its own; what it
+leaves behind is adopted. Everything is ended when that is asked for (SIGTERM), when the program has ended, or when no
+controller was heard of for the lease, if there is one: then the controller may count the program as gone.
+
+Runs on the machine, as a part of the agent: the standard library only, from Python 3.8 on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from windlass.providers.remote.machine_store import MARK, Store, descendants, identity, prctl, tail, write_json
+from windlass.providers.remote.mux import Mux
+
+TUNNELS = "WINDLASS_TUNNELS"
+"""In the environment of a program: where each address that it is to reach is found on this machine, as JSON."""
+PYTHON = "{python}"
+"""In a command: the interpreter of the image."""
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Supervisor:
+    """Holds one program and the streams between it and the controller."""
+
+    def __init__(self, store: Store, order: dict[str, Any]) -> None:
+        self._store = store
+        self._order = order
+        self._mux = Mux(1, self._connect, session="none")
+        self._program: subprocess.Popen[bytes] | None = None
+        self._ending = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._ending.set)
+        self._mux.last_heard = loop.time()
+        tunnels = {}
+        for target in self._order["reach"]:
+            server = await asyncio.start_server(self._accepting(target), "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            tunnels[target] = f"127.0.0.1:{port}"
+        os.umask(0o077)
+        await asyncio.start_unix_server(self._attached, str(self._store.run / "mux.sock"))
+        me = {"pid": os.getpid(), "start": identity(os.getpid()), "tunnels": tunnels}
+        write_json(self._store.run / "supervisor.json", me)
+        self._start(tunnels)
+        sys.stdout.write("started\n")
+        sys.stdout.close()
+        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        try:
+            await self._watch()
+        finally:
+            code = await self._end()
+            exited = {"code": code, "tail": tail(self._store.run / "program.log")}
+            with contextlib.suppress(OSError):
+                write_json(self._store.run / "supervisor.json", {**me, "exited": exited})
+
+    def _accepting(self, target: str) -> Any:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._mux.open(target, reader, writer)
+
+        return accept
+
+    async def _attached(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._mux.attach(reader, writer)
+
+    async def _connect(self, target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = target.rpartition(":")
+        return await asyncio.open_connection(host, int(port))
+
+    def _start(self, tunnels: dict[str, str]) -> None:
+        order = self._order
+        environment = {
+            **os.environ,
+            **order["environment"],
+            MARK: str(self._store.run),
+            TUNNELS: json.dumps(tunnels),
+        }
+        command = order["command"]
+        if order["image"]:
+            image = self._store.root / "images" / order["image"]
+            command = [str(image / "python") if word == PYTHON else word for word in command]
+            environment["PYTHONPATH"] = str(image / "site")
+        log = os.open(str(self._store.run / "program.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._program = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd=str(self._store.run),
+            preexec_fn=_in_new_session,
+        )
+        os.close(log)
+
+    async def _watch(self) -> None:
+        """Until the program has ended, the end is asked for, or the lease is over."""
+        lease = self._order.get("lease")
+        loop = asyncio.get_running_loop()
+        assert self._program is not None
+        while self._program.poll() is None and not self._ending.is_set():
+            if lease and loop.time() - self._mux.last_heard > lease:
+                sys.stderr.write(f"no controller was heard of for {lease:g} s: the program is ended\n")
+                return
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), 0.2)
+
+    async def _end(self) -> int | None:
+        program = self._program
+        if program is None:
+            return None
+        asked: set[int] = set()
+        for last, seconds in ((False, self._order.get("grace", 5.0)), (True, 5.0)):
+            deadline = time.monotonic() + seconds
+            while True:
+                with contextlib.suppress(ChildProcessError):
+                    while program.poll() is not None and os.waitpid(-1, os.WNOHANG)[0]:
+                        pass
+                left = descendants()
+                if not left or time.monotonic() > deadline:
+                    break
+                for pid in left:
+                    if last or pid not in asked:
+                        asked.add(pid)
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL if last else signal.SIGTERM)
+                await asyncio.sleep(0.05)
+        return program.poll()
+
+
+def _in_new_session() -> None:
+    os.setsid()
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def supervise(directory: str) -> None:
+    order = json.loads(sys.stdin.readline())
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    asyncio.run(Supervisor(Store(directory), order).run())

@@ -1,0 +1,418 @@
+"""The provider of machines with SSH: a list of machines, each sold to one slice at a time.
+
+What is sold is written down on the machines themselves, so that any controller of the cluster finds it, and a machine
+that is in the lists of two clusters is sold to one of them. The highest epoch is kept there too; a launch and an end
+ask all machines that answer, and a lower epoch than any has seen is refused.
+
+A machine that does not answer is out of stock. If it has a slice of ours, the slice is shown as it was last seen; after
+``lost_after`` seconds its host counts as dead. Where programs have a lease (those of a pool), a machine that is silent
+for longer than that runs nothing of ours any more, and a slice that was ended meanwhile is gone; where they have none
+it stays in the list as ending until the machine answers and confirms it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+from windlass.core.model.snapshot import Amounts, amounts
+from windlass.providers.protocol import (
+    Host,
+    Instance,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    Offering,
+    ProviderError,
+    StaleEpoch,
+)
+from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
+from windlass.providers.remote.machine import AgentRefused, Machine
+from windlass.providers.remote.preparation import Preparations, ProgramRules, checked, phase_of
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LOST_AFTER: Final = 60.0
+_MARGIN: Final = 15.0
+"""Seconds beyond a lease within which its supervisor has ended the program for certain."""
+LOOK_LIMIT: Final = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """One machine of the list. ``resources`` None: as the machine says."""
+
+    address: str
+    port: int = 22
+    user: str = ""
+    resources: Amounts | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A machine as it was last seen."""
+
+    machine: Machine
+    spec: MachineSpec
+    looked: dict[str, Any] | None = None
+    """What it said last; None: it never answered."""
+    resources: Amounts | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    trouble: str = ""
+
+    @property
+    def sold(self) -> Mapping[str, Any] | None:
+        return (self.looked or {}).get("sold")
+
+    @property
+    def silent_for(self) -> float:
+        since = self.machine.silent_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def holds(self, slice_id: str) -> bool:
+        sold = self.sold
+        return sold is not None and not sold.get("foreign") and sold["slice"] == slice_id
+
+
+class SSHProvider:
+    """Sells the machines of a list. Several hosts of a slice are several machines."""
+
+    def __init__(
+        self,
+        hosts: Iterable[MachineSpec | Mapping[str, Any] | str],
+        *,
+        cluster: str = "windlass",
+        user: str = "",
+        key_file: str = "",
+        known_hosts: str = "",
+        connect: Literal["tunnel", "direct"] = "tunnel",
+        directory: str = "~/.windlass",
+        lease: float | None = None,
+        grace: float = 5.0,
+        lost_after: float = LOST_AFTER,
+        look_only: bool = False,
+    ) -> None:
+        """``lease``: seconds without a controller after which programs end themselves; None: they go on.
+
+        ``look_only``: the list repairs nothing.
+        """
+        specs = [_spec(one, user) for one in hosts]
+        if not specs:
+            raise InvalidRequest("ssh: there are no hosts; give at least one, such as hosts: [gpu1.example.org]")
+        names = [(spec.address, spec.port) for spec in specs]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidRequest(f"ssh: {twice[0]}:{twice[1]} is in hosts twice; name each machine once")
+        self._machines = [
+            _Seen(
+                Machine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), cluster, directory),
+                spec,
+                resources=spec.resources,
+            )
+            for spec in specs
+        ]
+        self._look_only = look_only
+        self._lease = lease
+        self._lost_after = lost_after
+        self._preparations = Preparations(ProgramRules(connect == "tunnel", lease, grace))
+        self._choosing = asyncio.Lock()
+        self._ended: set[str] = set()
+        """Slices whose end was asked for while a machine of theirs was silent."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.mistakes: tuple[str, ...] = ()
+        """Machines that do not answer, and why, for people."""
+
+    # -- the contract -----------------------------------------------------------------------------------------------
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        checked(order)
+        if len(order.hosts) > len(self._machines):
+            raise InvalidRequest(
+                f"slice {order.slice_id} has {len(order.hosts)} hosts and there are {len(self._machines)} machines"
+            )
+        # In a task of its own: a caller that goes away leaves no machine that is sold and never prepared.
+        await asyncio.shield(self._task(self._launch(order, epoch)))
+
+    async def _launch(self, order: LaunchOrder, epoch: int) -> None:
+        async with self._choosing:
+            await self._look((order.slice_id,))
+            self._check_epoch(epoch)
+            if any(order.slice_id in (seen.looked or {}).get("ended", ()) for seen in self._answering()):
+                log.warning(
+                    "%s starts nothing: a slice of that id has ended already, and an id buys once", order.slice_id
+                )
+                return
+            held = {int(seen.sold["host"]): seen for seen in self._machines if seen.sold and seen.holds(order.slice_id)}
+            if any(seen.sold and seen.sold.get("ending") for seen in held.values()):
+                return
+            missing = [number for number in range(len(order.hosts)) if number not in held]
+            taken = await self._take(order, epoch, missing) if missing else {}
+        for number, seen in {**held, **taken}.items():
+            sold = seen.sold or {}
+            if not sold.get("started") and not sold.get("failed"):
+                self._preparations.begin(seen.machine, order, number, epoch)
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:
+        await asyncio.shield(self._task(self._terminate(slice_id, epoch)))
+
+    async def _terminate(self, slice_id: str, epoch: int) -> None:
+        await self._preparations.stop(slice_id)
+        await self._look(())
+        self._check_epoch(epoch)
+        holding = [seen for seen in self._machines if seen.holds(slice_id)]
+        await asyncio.gather(*(self._end(seen, slice_id, epoch) for seen in holding))
+
+    async def list(self) -> Sequence[Instance]:
+        await self._look(())
+        self.mistakes = tuple(seen.trouble for seen in self._machines if seen.trouble)
+        if not self._look_only:
+            self._repair()
+        slices: dict[str, list[_Seen]] = {}
+        for seen in self._machines:
+            sold = seen.sold
+            if sold is not None and not sold.get("foreign") and not self._is_over(seen, str(sold["slice"])):
+                slices.setdefault(str(sold["slice"]), []).append(seen)
+        return [self._instance(slice_id, found) for slice_id, found in sorted(slices.items())]
+
+    async def offerings(self) -> Sequence[Offering]:
+        await self._all(self._facts)
+        found = [seen for seen in self._machines if seen.resources is not None]
+        return tuple(Offering(seen.spec.address, seen.resources or (), zones=("ssh",)) for seen in found)
+
+    async def close(self) -> None:
+        await self._preparations.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(seen.machine.close() for seen in self._machines))
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    async def _look(self, ids: Sequence[str]) -> None:
+        async def look(seen: _Seen) -> None:
+            seen.looked = await seen.machine.ask("look", ids=list(ids), limit=LOOK_LIMIT)
+
+        await self._all(look)
+
+    async def _all(self, ask: Callable[[_Seen], Awaitable[None]]) -> None:
+        async def one(seen: _Seen) -> None:
+            try:
+                await ask(seen)
+                seen.trouble = ""
+            except Unreachable as error:
+                seen.trouble = plain(error)
+            except AgentRefused as error:
+                seen.trouble = f"{seen.machine.login.name}: {plain(error)}"
+            except (KeyError, TypeError, ValueError):
+                seen.trouble = f"{seen.machine.login.name}: its agent sent an answer that is none"
+
+        await asyncio.gather(*(one(seen) for seen in self._machines))
+
+    async def _facts(self, seen: _Seen) -> None:
+        if not seen.facts:
+            seen.facts = await seen.machine.ask("facts", limit=60)
+        if seen.resources is None:
+            seen.resources = resources_of(seen.facts)
+
+    def _answering(self) -> Sequence[_Seen]:
+        return [seen for seen in self._machines if not seen.trouble and seen.looked is not None]
+
+    def _check_epoch(self, epoch: int) -> None:
+        highest = max((int(seen.looked["epoch"]) for seen in self._answering() if seen.looked), default=0)
+        if epoch < highest:
+            raise StaleEpoch(f"a controller with epoch {highest} has taken over; this one has epoch {epoch}")
+
+    def _is_over(self, seen: _Seen, slice_id: str) -> bool:
+        """Whether a slice on a silent machine is gone: its end was asked for, and its lease is over."""
+        lease = self._lease
+        return slice_id in self._ended and lease is not None and seen.silent_for > lease + _MARGIN
+
+    def _repair(self) -> None:
+        """End what was ended while its machine was silent, and join the tunnels of programs that run."""
+        for seen in self._answering():
+            sold = seen.sold
+            if sold is None or sold.get("foreign"):
+                continue
+            slice_id = str(sold["slice"])
+            if slice_id in self._ended or sold.get("ending"):
+                self._task(self._end(seen, slice_id, int((seen.looked or {}).get("epoch", 0))))
+
+    def _instance(self, slice_id: str, found: Sequence[_Seen]) -> Instance:
+        by_number = {int(seen.sold["host"]): seen for seen in found if seen.sold}
+        sold = found[0].sold or {}
+        count = max(int(sold.get("hosts", 1)), max(by_number, default=0) + 1)
+        hosts, phases, troubles = [], [], []
+        for number in range(count):
+            seen = by_number.get(number)
+            name = f"{slice_id}/{number}"
+            if seen is None:
+                hosts.append(Host(name, running=False))
+                continue
+            hosts.append(Host(name, running=self._runs(seen), address=seen.spec.address))
+            phases.append(phase_of(seen.looked or {}))
+            troubles.append(self._trouble_of(seen))
+        ending = slice_id in self._ended or any(bool((seen.sold or {}).get("ending")) for seen in found)
+        whole = len(by_number) == count
+        return instance(
+            slice_id,
+            str(sold["group"]),
+            "ending" if ending else "running" if whole else "pending",
+            hosts,
+            phases,
+            troubles,
+            "ssh",
+        )
+
+    def _runs(self, seen: _Seen) -> bool:
+        """Whether a host is up: it is being prepared, or its program runs."""
+        sold, looked = seen.sold or {}, seen.looked or {}
+        if seen.silent_for > self._lost_after:
+            return False
+        return not sold.get("failed") and (not sold.get("started") or bool(looked.get("running")))
+
+    def _trouble_of(self, seen: _Seen) -> str:
+        sold, looked = seen.sold or {}, seen.looked or {}
+        if sold.get("failed"):
+            return plain_lines(sold["failed"])
+        if seen.trouble:
+            return seen.trouble
+        if sold.get("started") and not looked.get("running"):
+            exited = looked.get("exited") or {}
+            return f"its program ended with code {exited.get('code')}: {plain_lines(exited.get('tail', ''), 500)}"
+        return ""
+
+    # -- selling ----------------------------------------------------------------------------------------------------
+
+    async def _take(self, order: LaunchOrder, epoch: int, missing: Sequence[int]) -> dict[int, _Seen]:
+        """Sell a machine for each missing host, or none."""
+        await self._all(self._facts)
+        taken: dict[int, _Seen] = {}
+        reasons: list[str] = []
+        free = iter(self._machines)
+        for number in missing:
+            for seen in free:
+                why = self._unfit(seen, order) or await self._taken(seen, order, number, epoch)
+                if not why:
+                    taken[number] = seen
+                    break
+                reasons.append(f"{seen.spec.address}: {why}")
+        if len(taken) < len(missing):
+            for seen in taken.values():
+                await self._ask(seen, "untake", slice=order.slice_id, epoch=epoch)
+            raise InsufficientCapacity(f"no machine is free for {order.group}: " + "; ".join(reasons))
+        return taken
+
+    def _unfit(self, seen: _Seen, order: LaunchOrder) -> str:
+        if seen.trouble:
+            return f"does not answer ({seen.trouble})"
+        sold = seen.sold
+        if sold is not None:
+            if sold.get("foreign"):
+                return f"sold to cluster {plain(sold['cluster'], 60)}"
+            return f"sold to slice {plain(sold['slice'], 60)}"
+        has = dict(seen.resources or ())
+        for name, amount in order.resources:
+            if has.get(name, 0) < amount:
+                return f"has too little {name}"
+        wrong = [name for name, value in order.labels.items() if seen.spec.labels.get(name, value) != value]
+        return f"its label {wrong[0]} is {seen.spec.labels[wrong[0]]}" if wrong else ""
+
+    async def _taken(self, seen: _Seen, order: LaunchOrder, number: int, epoch: int) -> str:
+        """Sell one machine; the reason if that is not possible."""
+        sold: dict[str, Any] = {
+            "slice": order.slice_id,
+            "group": order.group,
+            "host": number,
+            "hosts": len(order.hosts),
+        }
+        try:
+            await seen.machine.ask("take", epoch=epoch, **sold)
+        except Unreachable as error:
+            return plain(error)
+        except AgentRefused as error:
+            if error.kind == "stale":
+                raise StaleEpoch(plain(error)) from error
+            return plain(error)
+        seen.looked = {**(seen.looked or {}), "sold": {**sold, "cluster": seen.machine.cluster, "phase": "connecting"}}
+        return ""
+
+    async def _end(self, seen: _Seen, slice_id: str, epoch: int) -> None:
+        if not await self._ask(seen, "end", slice=slice_id, epoch=epoch, limit=40):
+            self._ended.add(slice_id)
+            return
+        await seen.machine.leave_tunnel()
+        if seen.holds(slice_id) and seen.looked is not None:
+            seen.looked = {**seen.looked, "sold": None}
+        if not any(one.holds(slice_id) for one in self._machines):
+            self._ended.discard(slice_id)
+
+    async def _ask(self, seen: _Seen, op: str, **fields: Any) -> bool:
+        """Whether a request was carried out; a machine that does not answer is asked again later."""
+        try:
+            await seen.machine.ask(op, **fields)
+        except Unreachable as error:
+            seen.trouble = plain(error)
+            return False
+        except AgentRefused as error:
+            if error.kind == "stale":
+                raise StaleEpoch(plain(error)) from error
+            if error.kind != "gone":
+                raise ProviderError(f"{seen.machine.login.name}: {plain(error)}") from error
+        return True
+
+    def _task(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        async def run() -> T:
+            return await work
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _spec(given: MachineSpec | Mapping[str, Any] | str, user: str) -> MachineSpec:
+    if isinstance(given, str):
+        name, _, address = given.rpartition("@")
+        return MachineSpec(address, user=name or user)
+    if isinstance(given, MachineSpec):
+        return given if given.user else MachineSpec(given.address, given.port, user, given.resources, given.labels)
+    unknown = sorted(set(given) - {"address", "port", "user", "resources", "labels"})
+    if unknown or not given.get("address"):
+        what = f"{unknown[0]!r} is not known" if unknown else "address is missing"
+        raise InvalidRequest(f"ssh: hosts: {what}; a host has address, port, user, resources and labels")
+    resources = given.get("resources")
+    return MachineSpec(
+        str(given["address"]),
+        int(given.get("port") or 22),
+        str(given.get("user") or user),
+        resources if resources is None or isinstance(resources, tuple) else amounts(dict(resources)),
+        dict(given.get("labels") or {}),
+    )
+
+
+def resources_of(facts: Mapping[str, Any]) -> Amounts:
+    """What a machine has, as it says: thousandths of a CPU, bytes, thousandths of an accelerator."""
+    found = {"cpu": 1000 * int(facts["cpus"]), "memory": int(facts["memory"])}
+    if facts["accelerators"]:
+        found["gpu"] = 1000 * len(facts["accelerators"])
+    return amounts(found)
+
+
+def instance(
+    slice_id: str,
+    group: str,
+    state: Literal["pending", "running", "ending"],
+    hosts: Sequence[Host],
+    phases: Sequence[str],
+    troubles: Sequence[str],
+    zone: str,
+) -> Instance:
+    """A slice as it is listed."""
+    del phases, troubles  # until the contract has a place for them
+    return Instance(slice_id, group, state, tuple(hosts), zone=zone)

@@ -1,0 +1,18 @@
+"""Machines for tests of providers: hosts with a real sshd, and an EC2 whose instances are such hosts.
+
+``SshHosts`` starts hosts on this computer. With root each host is a network and process namespace of its own, so that
+it has an address, can be unplugged, and dies whole; without root each is an sshd on a loopback port. Both speak real
+SSH to a real client.
+
+    with SshHosts(3) as hosts:
+        provider = SSHProvider([host.spec for host in hosts], key_file=hosts.key_file, known_hosts=hosts.known_hosts)
+
+``FakeEC2`` is moto's server behind a layer that adds what moto leaves out: capacity, quotas, throttling, idempotency
+tokens, delayed states, lost answers, lagging lists and spot notices. Its instances are hosts that run their user data.
+"""
+
+from __future__ import annotations
+
+from windlass.testing.clouds.hosts import SshHost, SshHosts, missing_for_hosts
+
+__all__ = ["SshHost", "SshHosts", "missing_for_hosts"]

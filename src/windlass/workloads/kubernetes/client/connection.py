@@ -1,0 +1,122 @@
+"""The network transport: the official client's configuration, authentication and TLS, raw responses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from windlass._version import __version__
+
+from .api import ApiError, Response, refusal
+
+LONGEST_LINE: Final = 2**24
+"""Bytes of one watch line: an object is 1.5 MB at most, and its JSON may be longer."""
+SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
+
+
+class HttpTransport:
+    """Talks to one API server over HTTPS. The connection is made by the first call."""
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        """``kubeconfig``: None for the pod's own account inside a cluster, else for ``$KUBECONFIG`` or the usual
+        place."""
+        self._kubeconfig, self._context = kubeconfig, context
+        self._configuration: Any = None
+        self._session: Any = None
+        self._opening = asyncio.Lock()
+
+    async def request(
+        self, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str, timeout: float
+    ) -> Response:
+        import aiohttp
+
+        session, headers = await self._opened()
+        if body is not None:
+            headers["Content-Type"] = content_type
+        limit = aiohttp.ClientTimeout(total=timeout)
+        try:
+            async with session.request(
+                method, self._url(path), params=dict(params), data=body, headers=headers, timeout=limit
+            ) as answer:
+                return Response(answer.status, await answer.read(), answer.headers)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._unreachable(error) from error
+
+    async def stream(self, path: str, params: Mapping[str, str], stall: float) -> AsyncIterator[bytes]:
+        import aiohttp
+
+        session, headers = await self._opened()
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=stall)
+        try:
+            async with session.get(self._url(path), params=dict(params), headers=headers, timeout=limit) as answer:
+                if answer.status >= 400:
+                    raise refusal(Response(answer.status, await answer.read(), answer.headers))
+                yield b""
+                pending = b""
+                async for chunk in answer.content.iter_any():
+                    pending += chunk
+                    if b"\n" in chunk:
+                        *lines, pending = pending.split(b"\n")
+                        for line in lines:
+                            if line:
+                                yield line
+                    elif len(pending) > LONGEST_LINE:
+                        raise ApiError(0, f"the watch of {path} sent a line of more than {LONGEST_LINE} bytes")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._unreachable(error) from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _url(self, path: str) -> str:
+        return f"{self._configuration.host}{path}"
+
+    def _unreachable(self, error: BaseException) -> ApiError:
+        why = str(error) or type(error).__name__
+        return ApiError(0, f"the API server at {self._configuration.host} cannot be reached: {why}")
+
+    async def _opened(self) -> tuple[Any, dict[str, str]]:
+        async with self._opening:
+            if self._session is None:
+                self._configuration = await self._configured()
+                from kubernetes.aio.client.rest import RESTClientObject
+
+                self._session = RESTClientObject(self._configuration)._create_pool_manager()
+        headers = {"Accept": "application/json", "User-Agent": f"windlass/{__version__}"}
+        token = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        if token:
+            headers["Authorization"] = token
+        return self._session, headers
+
+    async def _configured(self) -> Any:
+        try:
+            from kubernetes.aio import client
+            from kubernetes.aio import config as loading
+        except ImportError as error:
+            raise ApiError(
+                0,
+                f"workload.type: kubernetes needs {error.name}, which is not installed: "
+                "pip install 'windlass[kubernetes]'",
+            ) from None
+        config: Any = loading
+        configuration = client.Configuration()
+        configuration.connection_pool_maxsize = 100
+        try:
+            if self._kubeconfig is None and self._context is None and os.environ.get(SERVICE_HOST):
+                config.load_incluster_config(client_configuration=configuration)
+            else:
+                where = self._kubeconfig
+                if where is not None and not Path(where).is_file():
+                    raise ApiError(0, f"workload.kubeconfig: {where} is not a file")
+                await config.load_kube_config(where, context=self._context, client_configuration=configuration)
+        except config.ConfigException as error:
+            place = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+            raise ApiError(0, f"the cluster's configuration {place} cannot be used: {error}") from None
+        # The official client retries by itself, thousands of times a second on a dead server: the reflectors do it.
+        configuration.retries = None
+        return configuration

@@ -1,0 +1,159 @@
+"""The cluster in memory: reflectors of everything that decisions depend on, and the indexes over them.
+
+Nothing is shown while any of them is not synced: what is not known is never taken for empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from .client.api import Api
+from .client.objects import DaemonSet, Job, KubeNode, NodeClaim, NodeProvisioner, Pod, PodGroup
+from .client.reflector import Change, Reflector
+from .translate.nodes import MirroredNode, mirrored_node
+from .translate.pods import MirroredPod, PodMirror
+
+PODS: Final = "/api/v1/pods"
+NODES: Final = "/api/v1/nodes"
+PROVISIONERS: Final = "/apis/windlass.dev/v1alpha1/nodeprovisioners"
+CLAIMS: Final = "/apis/windlass.dev/v1alpha1/nodeclaims"
+DAEMON_SETS: Final = "/apis/apps/v1/daemonsets"
+JOBS: Final = "/apis/batch/v1/jobs"
+POD_GROUPS: Final = (
+    "/apis/scheduling.k8s.io/v1beta1/podgroups",
+    "/apis/scheduling.k8s.io/v1alpha2/podgroups",
+    "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+)
+"""Kubernetes 1.37, Kubernetes 1.36 with the gate on, and the scheduler plugin's own; whichever the server has."""
+
+
+class ClusterMirror:
+    """Mirrors one cluster. ``on_change`` is called after every change that a decision may depend on."""
+
+    def __init__(self, api: Api, on_change: Callable[[], None], now: Callable[[], float]) -> None:
+        self._on_change, self._now = on_change, now
+        self._tasks: list[asyncio.Task[None]] = []
+        self.on_node: dict[str, dict[str, MirroredPod]] = {}
+        """Pods by the node they are bound to, finished ones left out."""
+        self.waiting: dict[str, MirroredPod] = {}
+        self.idle_since: dict[str, float] = {}
+        """When the last counted pod left a node."""
+        self.claim_nodes: dict[str, dict[str, MirroredNode]] = {}
+        """Nodes by their claim."""
+        bell = self._ring
+        self.pods: Reflector[Pod, MirroredPod] = Reflector(
+            api, PODS, Pod, PodMirror(), on_change=self._pod_changed, on_synced=on_change
+        )
+        self.nodes: Reflector[KubeNode, MirroredNode] = Reflector(
+            api, NODES, KubeNode, mirrored_node, on_change=self._node_changed, on_synced=on_change
+        )
+        self.provisioners: Reflector[NodeProvisioner, NodeProvisioner] = Reflector(
+            api, PROVISIONERS, NodeProvisioner, _as_it_is, on_change=bell, on_synced=on_change
+        )
+        self.claims: Reflector[NodeClaim, NodeClaim] = Reflector(
+            api, CLAIMS, NodeClaim, _as_it_is, on_change=bell, on_synced=on_change
+        )
+        self.daemons: Reflector[DaemonSet, DaemonSet] = Reflector(
+            api, DAEMON_SETS, DaemonSet, _as_it_is, on_change=bell, on_synced=on_change
+        )
+        self.jobs: Reflector[Job, Job] = Reflector(
+            api, JOBS, Job, _indexed, on_change=bell, on_synced=on_change, optional=True
+        )
+        self.pod_groups: list[Reflector[PodGroup, PodGroup]] = [
+            Reflector(api, path, PodGroup, _as_it_is, on_change=bell, on_synced=on_change, optional=True)
+            for path in POD_GROUPS
+        ]
+
+    @property
+    def reflectors(self) -> Iterator[Reflector[Any, Any]]:
+        yield from (self.pods, self.nodes, self.provisioners, self.claims, self.daemons, self.jobs)
+        yield from self.pod_groups
+
+    def start(self) -> None:
+        """Start mirroring, once."""
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(one.run(), name=f"mirror {one.path}") for one in self.reflectors]
+
+    async def close(self) -> None:
+        """Stop mirroring."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    @property
+    def trouble(self) -> str:
+        """What is not known, and why; empty while everything is."""
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                return f"{task.get_name()} ended, please report it: {type(error).__name__}: {error}"
+        return next((one.trouble or f"{one.path}: not listed yet" for one in self.reflectors if not one.synced), "")
+
+    @property
+    def is_synced(self) -> bool:
+        return bool(self._tasks) and not self.trouble
+
+    def gang_size(self, namespace: str, name: str) -> int | None:
+        """How many pods of a PodGroup must start together; None: no such group."""
+        for reflector in self.pod_groups:
+            group = reflector.store.get(f"{namespace}/{name}")
+            if group is not None:
+                policy = group.spec.scheduling_policy
+                if policy is not None and policy.gang is not None:
+                    return policy.gang.min_count
+                return group.spec.min_member
+        return None
+
+    def counted_on(self, node: str) -> list[MirroredPod]:
+        """The pods that make a node used."""
+        return [pod for pod in self.on_node.get(node, {}).values() if pod.counts]
+
+    def nodes_of(self, claim: str) -> Mapping[str, MirroredNode]:
+        return self.claim_nodes.get(claim, {})
+
+    # -- indexes -------------------------------------------------------------------------------------------------------
+
+    def _ring(self, _: Change[Any]) -> None:
+        self._on_change()
+
+    def _pod_changed(self, change: Change[MirroredPod]) -> None:
+        before, after = change.before, change.after
+        if before is not None and before.node and (after is None or after.finished or after.node != before.node):
+            here = self.on_node.get(before.node, {})
+            here.pop(change.key, None)
+            if before.counts and not any(pod.counts for pod in here.values()):
+                self.idle_since[before.node] = self._now()
+        if after is not None and after.node and not after.finished:
+            self.on_node.setdefault(after.node, {})[change.key] = after
+        if after is not None and after.waits:
+            self.waiting[change.key] = after
+        else:
+            self.waiting.pop(change.key, None)
+        self._on_change()
+
+    def _node_changed(self, change: Change[MirroredNode]) -> None:
+        before, after = change.before, change.after
+        if before is not None and before.claim and (after is None or after.claim != before.claim):
+            self.claim_nodes.get(before.claim, {}).pop(change.key, None)
+        if after is not None and after.claim:
+            self.claim_nodes.setdefault(after.claim, {})[change.key] = after
+        if after is None:
+            self.idle_since.pop(change.key, None)
+            self.on_node.pop(change.key, None) if not self.on_node.get(change.key) else None
+        if (before or after) is not None and (_is_ours(before) or _is_ours(after)):
+            self._on_change()
+
+
+def _is_ours(node: MirroredNode | None) -> bool:
+    return node is not None and bool(node.provisioner)
+
+
+def _as_it_is(item: Any) -> Any:
+    return item
+
+
+def _indexed(job: Job) -> Job | None:
+    """Only indexed jobs are gangs; the others are not kept."""
+    return job if job.spec.completion_mode == "Indexed" and (job.spec.parallelism or 1) > 1 else None

@@ -1,0 +1,85 @@
+"""Kubernetes quantities as whole numbers, rounded up as the scheduler rounds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Final
+
+from windlass.core.model.quantities import BadQuantity
+from windlass.core.model.snapshot import Amounts, amounts
+
+_TEXT: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]))?", re.ASCII)
+_SCALE: Final = {
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+}
+_MEBIBYTE: Final = 2**20
+
+EPHEMERAL: Final = "ephemeral-storage"
+RENAMED: Final = {EPHEMERAL: "disk"}
+"""Resources that the planner knows under a name of its own; it counts disk in bytes."""
+
+
+@lru_cache(maxsize=8192)
+def number(text: str) -> Decimal:
+    """The exact number that a quantity stands for; ``BadQuantity`` if it is none."""
+    match = _TEXT.fullmatch(text.strip())
+    if match is None:
+        raise BadQuantity(f"must be a quantity such as 4, 500m or 16Gi, is {text[:40]!r}")
+    digits, exponent, suffix = match.groups()
+    value = Decimal(digits + (exponent or ""))
+    return value * _SCALE[suffix] if suffix else value
+
+
+def core_name(resource: str) -> str:
+    """The planner's name of a Kubernetes resource."""
+    return RENAMED.get(resource, resource)
+
+
+def kubernetes_name(resource: str) -> str:
+    """The Kubernetes name of a resource of the planner."""
+    return next((theirs for theirs, ours in RENAMED.items() if ours == resource), resource)
+
+
+@lru_cache(maxsize=8192)
+def amount(resource: str, text: str) -> int:
+    """An amount in the planner's unit of that resource, rounded up.
+
+    The scheduler counts cpu in thousandths, and everything else in whole units: bytes of memory and storage, devices.
+    """
+    value = number(text)
+    if resource == "cpu":
+        return _ceil(value * 1000)
+    whole = _ceil(value)
+    if resource in ("memory", EPHEMERAL):
+        return whole
+    if resource.startswith("hugepages-"):
+        # In thousandths of a mebibyte: bytes times a thousand would overflow the planner's sums.
+        return -(-whole * 1000 // _MEBIBYTE)
+    return whole * 1000
+
+
+def parsed(resources: Mapping[str, str | int | float] | None) -> dict[str, int]:
+    """Amounts by the planner's names; resources of which nothing is wanted are left out."""
+    found: dict[str, int] = {}
+    for resource, text in (resources or {}).items():
+        value = amount(resource, str(text))
+        if value:
+            found[core_name(resource)] = value
+    return found
+
+
+def parsed_amounts(resources: Mapping[str, str | int | float] | None) -> Amounts:
+    """Amounts in the planner's canonical form."""
+    return amounts(parsed(resources))
+
+
+def _ceil(value: Decimal) -> int:
+    whole = int(value)
+    return whole + 1 if value > whole else whole

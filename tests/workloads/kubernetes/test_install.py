@@ -1,0 +1,130 @@
+"""What ``windlass kubernetes install --print`` prints, as users and API servers read it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from windlass.cli import windlass
+from windlass.testing.kubernetes.control_plane import ControlPlane
+
+
+def printed(*options: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(windlass, ["kubernetes", "install", "--print", *options])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("---\n")
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def rules(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return next(one["rules"] for one in objects if one["kind"] == kind)
+
+
+def test_everything_is_printed_in_the_order_in_which_it_is_applied():
+    kinds = [one["kind"] for one in printed()]
+    assert kinds == [
+        "CustomResourceDefinition",
+        "CustomResourceDefinition",
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "ConfigMap",
+        "Deployment",
+    ]
+
+
+def test_the_namespace_and_the_image_can_be_chosen():
+    objects = printed("--namespace", "gpu", "--image", "mine:1")
+    deployment = objects[-1]
+    assert deployment["metadata"]["namespace"] == "gpu"
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "mine:1"
+    binding = next(one for one in objects if one["kind"] == "ClusterRoleBinding")
+    assert binding["subjects"][0]["namespace"] == "gpu"
+
+
+def test_only_the_definitions_are_printed_on_request():
+    names = [one["metadata"]["name"] for one in printed("--crds-only")]
+    assert names == ["nodeprovisioners.windlass.dev", "nodeclaims.windlass.dev"]
+
+
+def test_no_role_has_a_wildcard_or_reads_secrets():
+    for options in ((), ("--shadow",)):
+        for rule in rules(printed(*options), "ClusterRole") + rules(printed(*options), "Role"):
+            assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+            assert "secrets" not in rule["resources"]
+
+
+def test_a_shadow_may_write_nothing_but_its_lease_and_events():
+    for rule in rules(printed("--shadow"), "ClusterRole"):
+        if rule["resources"] != ["events"]:
+            assert rule["verbs"] == ["get", "list", "watch"]
+    for rule in rules(printed("--shadow"), "Role"):
+        assert rule["resources"] == ["leases"]
+
+
+def test_without_print_nothing_is_done():
+    done = CliRunner().invoke(windlass, ["kubernetes", "install"])
+    assert done.exit_code == 2
+    assert "--print" in done.output
+
+
+# -- a real server ------------------------------------------------------------------------------------
+
+
+def provisioner(**spec: Any) -> str:
+    whole = {"maxNodes": 4, "template": {"resources": {"cpu": "8", "nvidia.com/gpu": "8"}}, **spec}
+    return json.dumps(
+        {
+            "apiVersion": "windlass.dev/v1alpha1",
+            "kind": "NodeProvisioner",
+            "metadata": {"name": "checked"},
+            "spec": whole,
+        }
+    )
+
+
+@pytest.mark.kubernetes
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"minGPUUtilizationPercent": 0}, "spec.minGPUUtilizationPercent"),
+        ({"minGPUUtilizationPercent": 101}, "spec.minGPUUtilizationPercent"),
+        ({"minUnutilizedGPUNodes": -1}, "spec.minUnutilizedGPUNodes"),
+        ({"minNodes": 5}, "spec.maxNodes"),
+        ({"scaleDownDelay": "soon"}, "spec.scaleDownDelay"),
+        ({"weight": 0}, "spec.weight"),
+        ({"price": "cheap"}, "spec.price"),
+        ({"deletionPolicy": "Keep"}, "spec.deletionPolicy"),
+        ({"template": {}}, "spec.template.resources"),
+        ({"template": {"resources": {"cpu": "many"}}}, "spec.template.resources.cpu"),
+        ({"budgets": [{"nodes": "all"}]}, "spec.budgets[0].nodes"),
+        ({"budgets": [{"nodes": 5, "schedule": "@daily"}]}, "spec.budgets[0]"),
+    ],
+)
+def test_the_server_refuses_a_wrong_field_and_names_it(control_plane: ControlPlane, wrong: dict, field: str):
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        control_plane.kubectl("create", "-f", "-", given=provisioner(**wrong))
+    assert field in refused.value.stderr
+
+
+@pytest.mark.kubernetes
+def test_a_good_provisioner_gets_its_defaults_columns_and_scale(control_plane: ControlPlane):
+    control_plane.kubectl("create", "-f", "-", given=provisioner())
+    try:
+        spec = json.loads(control_plane.kubectl("get", "wnp", "checked", "-o", "json"))["spec"]
+        assert (spec["gpuResource"], spec["scaleDownDelay"], spec["weight"]) == ("nvidia.com/gpu", "10m", 10)
+        columns = control_plane.kubectl("get", "wnp").splitlines()[0].split()
+        assert columns == ["NAME", "CURRENT", "TARGET", "UTILIZATION", "MARKED", "IN-FLIGHT", "READY", "AGE"]
+        control_plane.kubectl("scale", "wnp", "checked", "--replicas=3")
+        assert control_plane.kubectl("get", "wnp", "checked", "-o", "jsonpath={.spec.minNodes}") == "3"
+    finally:
+        control_plane.kubectl("delete", "wnp", "checked")
