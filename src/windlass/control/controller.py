@@ -8,29 +8,31 @@ nothing, and stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from windlass._version import __version__
 from windlass.control.act.actuator import Actuator
 from windlass.control.observe.observed import sighted_after
 from windlass.control.observe.observer import Observer
+from windlass.control.observe.validation import Viewed
 from windlass.control.reconcile.cycle import ORDERS, Given, Reckoned, reckoned
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.operator_orders import orders_after
 from windlass.control.reconcile.pool_settings import Steer, Steered, as_told
 from windlass.control.reconcile.transitions import Fold
 from windlass.control.record.journal_tables import SETTINGS, VERSION, Chronicle, recovered, saved, with_nodes
+from windlass.control.state.fleet import Refused
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.journal import Entry, Journal, JournalVersion
 from windlass.providers.protocol import Provider
-from windlass.workloads.protocol import Workload
+from windlass.workloads.protocol import DecidedSlice, DecisionListener, DecisionReport, Workload
 
 from .leadership import Leading, NotLeading
-from .settings import Leadership, Settings
+from .settings import Leadership, Settings, SoldGroup
 
 SAVE_AFTER = 1000
 """Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
@@ -78,6 +80,8 @@ class Controller:
         self.leadership, self._wake = leadership or Leadership(), wake
         self._steer, self._steered, self._planner = steer, Steered(settings), planner
         self.chronicle = Chronicle()
+        self._whole: Settings | None = None
+        self._has_workload_groups = isinstance(workload, DecisionListener)
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
         self._observer = self._new_observer()
@@ -154,7 +158,7 @@ class Controller:
             raise NotLeading(self.actuator.overtaken)
         self.leading.renew()
         before, now = self.chronicle, self.now()
-        self._steered = self._steer(self.settings, look.work, before.book, now)
+        self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.book, now), look.work)
         settings = self._steered.settings
         refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
         given = Given(
@@ -181,8 +185,55 @@ class Controller:
         self.actuator.refused = self.actuator.refused[len(refused) :]
         self._mistakes = frozenset(look.mistakes)
         self.actuator.start(self.chronicle.book, settings)
+        self._report(made, settings, refused)
         self._save()
         return Pass(made.fold, made.snapshot, made.plan, made.entries)
+
+    def _with_workload_groups(self, steered: Steered, work: Viewed | None) -> Steered:
+        """Settings with the groups that the workload defines; those of the last pass while it does not answer."""
+        if work is not None:
+            ours = {sold.group.name for sold in steered.settings.groups}
+            groups = tuple(
+                SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving)
+                for one in work.shown.groups
+                if one.group.name not in ours
+            )
+        else:
+            last = self.chronicle.settings.get(SETTINGS)
+            known = {sold.group.name for sold in self.settings.groups}
+            groups = tuple(sold for sold in last.groups if sold.group.name not in known) if last is not None else ()
+            groups = groups if self._has_workload_groups else ()
+        if not groups:
+            return steered
+        self._has_workload_groups = True
+        whole = replace(steered.settings, groups=(*steered.settings.groups, *groups))
+        # The same settings are one object: what follows from them is worked out once.
+        if self._whole is not None and self._whole == whole:
+            whole = self._whole
+        self._whole = whole
+        return replace(steered, settings=whole)
+
+    def _report(self, made: Reckoned, settings: Settings, refused: Sequence[Refused]) -> None:
+        """Tell a workload that shows decisions to its own users what was decided."""
+        if not isinstance(self.workload, DecisionListener):
+            return
+        slices = {
+            name: DecidedSlice(
+                name,
+                one.group,
+                one.state,
+                one.since,
+                one.leaving or one.reason,
+                one.started_for,
+                one.marked_until,
+                one.fence,
+                one.must_go,
+            )
+            for name, one in self.chronicle.book.slices.items()
+        }
+        told = tuple((one.slice_id, one.why) for one in refused)
+        groups = tuple(sold.group for sold in settings.groups)
+        self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, told))
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:
         """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""

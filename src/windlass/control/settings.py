@@ -85,6 +85,10 @@ class SoldGroup:
     group: Group
     provider: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    actions_per_pass: int = 0
+    """How many kinds of action one pass carries out, in the order unmark, launch, drain, mark; 0: all of them."""
+    max_leaving: int | None = None
+    """How many of its slices may be leaving at once to save money; None: any number."""
 
 
 @dataclass(frozen=True)

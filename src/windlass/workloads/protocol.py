@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from windlass.core.model.snapshot import Amounts, Demand
+from windlass.core.model.lifecycle import State
+from windlass.core.model.plan import Plan
+from windlass.core.model.reasons import Reason
+from windlass.core.model.snapshot import Amounts, Demand, Group
 
 
 class WorkloadError(Exception):
@@ -41,6 +44,10 @@ class WorkNode:
     """What keeps the node busy, in the words of the workload; empty: it does not say."""
     lost: str = ""
     """Why the node can do no work any more although its machine may run; empty: it can. Its slice is lost."""
+    marked_until: float | None = None
+    """The time of release that the node itself carries, for a controller that has lost its journal."""
+    leaving: str = ""
+    """Why its slice must go although it is well, such as an order given to the workload itself; empty: it may stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,19 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadGroup:
+    """A group that the workload defines itself, such as a NodeProvisioner of Kubernetes."""
+
+    group: Group
+    provider: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    actions_per_pass: int = 0
+    """How many kinds of action one pass carries out, in the order unmark, launch, drain, mark; 0: all of them."""
+    max_leaving: int | None = None
+    """How many of its slices may be leaving at once to save money; None: any number."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadView:
     """What a workload showed at one instant."""
 
@@ -66,6 +86,46 @@ class WorkloadView:
     requests: tuple[Demand, ...] = ()
     nodes: tuple[WorkNode, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
+    groups: tuple[WorkloadGroup, ...] = ()
+    """Groups besides those of the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedSlice:
+    """What the controller has decided about one slice."""
+
+    id: str
+    group: str
+    state: State
+    since: float
+    reason: Reason
+    started_for: Reason
+    marked_until: float | None
+    fence: int
+    must_go: bool
+    """Whether it leaves because it must, and not only to save money."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionReport:
+    """What one pass of the controller has decided, for a workload that shows decisions to its own users."""
+
+    now: float
+    groups: tuple[Group, ...]
+    slices: Mapping[str, DecidedSlice]
+    plan: Plan | None
+    """None: the workload was not known, and nothing was planned."""
+    refused: tuple[tuple[str, str], ...] = ()
+    """Launches that a provider refused since the last pass: the slice, and what it said."""
+
+
+@runtime_checkable
+class DecisionListener(Protocol):
+    """A workload that shows the controller's decisions to its own users."""
+
+    def on_decision(self, decision: DecisionReport) -> None:
+        """Take note of a pass. It must return at once; what it writes elsewhere it writes later."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from windlass.kubernetes_api.api import Api, Transport
+from windlass.kubernetes_api.connection import HttpTransport
 from windlass.testing.kubernetes.control_plane import ControlPlane, missing
 from windlass.testing.kubernetes.fake_server import FakeApiServer
-from windlass.workloads.kubernetes.client.api import Api, Transport
-from windlass.workloads.kubernetes.client.connection import HttpTransport
 from windlass.workloads.kubernetes.install.manifests import manifests, text
 
 REAL = pytest.param("real", marks=pytest.mark.kubernetes)

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from windlass.workloads.kubernetes.client.api import Api, ApiError, patched
-from windlass.workloads.kubernetes.client.objects import KubeNode
-from windlass.workloads.kubernetes.client.reflector import Change, Reflector
+from windlass.kubernetes_api.api import Api, ApiError, patched
+from windlass.kubernetes_api.objects import KubeNode
+from windlass.kubernetes_api.reflector import ObjectChange, Reflector
 
 from .conftest import Server, eventually, node
 
@@ -146,7 +146,7 @@ class Mirror:
     """A reflector of nodes, running."""
 
     def __init__(self, api: Api, **more: object) -> None:
-        self.changes: list[Change[str]] = []
+        self.changes: list[ObjectChange[str]] = []
         self.reflector: Reflector[KubeNode, str] = Reflector(
             api,
             NODES,
@@ -262,7 +262,7 @@ def test_a_silent_watch_is_given_up_and_taken_up_again():
 
 @pytest.mark.kubernetes
 def test_a_reflector_survives_that_the_api_server_is_killed(control_plane):
-    from windlass.workloads.kubernetes.client.connection import HttpTransport
+    from windlass.kubernetes_api.connection import HttpTransport
 
     async def test(api: Api) -> None:
         async with Mirror(api) as mirror:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from windlass.core.model.quantities import BadQuantity
-from windlass.workloads.kubernetes.client.objects import Pod
+from windlass.kubernetes_api.objects import Pod
 from windlass.workloads.kubernetes.translate.pods import PodMirror, needs_of
 from windlass.workloads.kubernetes.translate.quantities import amount, number
 from windlass.workloads.kubernetes.translate.schedules import cron, duration, is_open

@@ -7,7 +7,7 @@ import re
 import click
 
 from windlass.workloads.kubernetes.install.manifests import manifests, text
-from windlass.workloads.kubernetes.names import NAMESPACE
+from windlass.kubernetes_api.names import NAMESPACE
 
 
 @click.group("kubernetes")

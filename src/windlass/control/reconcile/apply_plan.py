@@ -18,6 +18,7 @@ from windlass.core.model.plan import Launch, Plan
 from windlass.core.model.reasons import Reason
 from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
 
+from .action_limits import within_limits
 from .provider_health import NOTHING_KNOWN, availability_of
 
 
@@ -50,9 +51,9 @@ def _slices(book: Book, settings: Settings) -> tuple[Slice, ...]:
 def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str], now: float) -> Group:
     """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
     where there is nothing to say."""
-    luck, frozen = book.luck.get(group.name), book.is_frozen(group.name)
+    luck, frozen = book.luck.get(group.name), book.is_frozen(group.name) or group.frozen
     known = NOTHING_KNOWN if luck is None else availability_of(luck, settings.policy.backoff, now)
-    if not held and not frozen and known == group.availability and not group.frozen:
+    if not held and known == group.availability and frozen == group.frozen:
         return group
     return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
 
@@ -71,6 +72,7 @@ def decide(
 ) -> Decision:
     """What becomes of the book by a plan."""
     deciding = _Deciding(book, settings.by_name, now)
+    plan = within_limits(plan, book, settings)
     for launch in plan.launches:
         deciding.buy(launch, new_id)
     for change in plan.uncordon:

@@ -172,7 +172,10 @@ class _Folding:
             elif record.state == State.LOST:
                 record = record.but(dead=True)
             elif record.state == State.READY:
-                record = record.but(dead=False, joined_at=record.joined_at or self.now)
+                # One that was adopted may have been marked by a controller whose journal is lost: its node tells.
+                marks = [] if record.joined_at is not None else [one.marked_until for one in sight.nodes]
+                until = max((one for one in marks if one is not None), default=None)
+                record = record.but(dead=False, joined_at=record.joined_at or self.now, marked_until=until)
         return record
 
     def _certified(self, record: SliceRecord) -> SliceRecord:
@@ -306,6 +309,8 @@ def _must_leave(record: SliceRecord, sight: Sight, policy: Policy, now: float) -
     """A slice that has joined and must go, although a machine is still there."""
     if record.joined_at is None:
         return None
+    if why := next((node.leaving for node in sight.nodes if node.leaving), ""):
+        return Reason(Code.MANUAL, why)
     taken_at = sight.instance.preempted_at if sight.instance is not None else None
     if taken_at is not None:
         return Reason(Code.PREEMPTED, f"the provider takes it in {seconds(max(0, round(taken_at - now)))}")
@@ -351,6 +356,9 @@ def _step(
             # What ends by itself once it is drained for good was released, and is not lost.
             if not sight.final and (lost := _lost(record, sight, policy, now)):
                 return lost
+            if sight.running and record.marked_until is not None and record.leaving is None and group is not None:
+                # Only empty slices are marked. Work has landed there after all: it stays, and is marked no more.
+                return State.READY, Reason(Code.DRAIN_ABORTED, f"{plural(sight.running, 'task')} landed there")
             evicted = policy.allow_eviction and record.must_go
             patient = evicted or record.leaving is not None or group is None or record.final
             if age >= policy.drain_timeout and not patient and not record.certified:

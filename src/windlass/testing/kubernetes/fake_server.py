@@ -1,6 +1,6 @@
 """An API server within the process, for fast tests and simulations: what the controller uses of a real one.
 
-It implements the transport of ``workloads.kubernetes.client``: objects with resourceVersions, lists in pages, watches
+It implements the transport of ``windlass.kubernetes_api``: objects with resourceVersions, lists in pages, watches
 with bookmarks, merge and JSON patches, optimistic locking, finalizers, the status subresource, evictions, and answers
 of 404, 409, 410, 422 and 429 where a real server gives them. The contract tests run against it and against a real one.
 Faults are injected with ``fail_next``, ``break_watches``, ``compact`` and ``stall_watches``.
@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from windlass.workloads.kubernetes.client.api import ApiError, Response
-from windlass.workloads.kubernetes.client.objects import rfc3339
+from windlass.kubernetes_api.api import ApiError, Response
+from windlass.kubernetes_api.objects import rfc3339
 
 Object = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """A Kubernetes cluster as a workload: pods that no node can take are demand, each NodeProvisioner is a group.
 
-`client` talks to the API server: transport, typed objects, reflectors that mirror lists in memory. `translate` turns
-what the API says into the planner's words: pod needs, node conditions, provisioners as groups. `workload` implements
+`windlass.kubernetes_api` talks to the API server. `mirror` keeps the cluster in memory. `translate` turns what the API
+says into the planner's words: pod needs, node conditions, provisioners as groups. `workload` implements
 the workload contract on top of both: the view of one instant, and the fence that protects running pods. `publish`
 writes decisions back: taints with deadlines, claims, status, events. `install` prints the custom resource definitions
 and the controller's deployment.

@@ -9,9 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from .client.api import Api
-from .client.objects import DaemonSet, Job, KubeNode, NodeClaim, NodeProvisioner, Pod, PodGroup
-from .client.reflector import Change, Reflector
+from windlass.kubernetes_api.api import Api
+from windlass.kubernetes_api.names import ORPHANED
+from windlass.kubernetes_api.objects import DaemonSet, KubeJob, KubeNode, NodeClaim, NodeProvisioner, Pod, PodGroup
+from windlass.kubernetes_api.reflector import ObjectChange, Reflector
+
 from .translate.nodes import MirroredNode, mirrored_node
 from .translate.pods import MirroredPod, PodMirror
 
@@ -42,6 +44,8 @@ class ClusterMirror:
         """When the last counted pod left a node."""
         self.claim_nodes: dict[str, dict[str, MirroredNode]] = {}
         """Nodes by their claim."""
+        self.orphaned: set[str] = set()
+        """Claims whose nodes were left to their user."""
         bell = self._ring
         self.pods: Reflector[Pod, MirroredPod] = Reflector(
             api, PODS, Pod, PodMirror(), on_change=self._pod_changed, on_synced=on_change
@@ -58,8 +62,8 @@ class ClusterMirror:
         self.daemons: Reflector[DaemonSet, DaemonSet] = Reflector(
             api, DAEMON_SETS, DaemonSet, _as_it_is, on_change=bell, on_synced=on_change
         )
-        self.jobs: Reflector[Job, Job] = Reflector(
-            api, JOBS, Job, _indexed, on_change=bell, on_synced=on_change, optional=True
+        self.jobs: Reflector[KubeJob, KubeJob] = Reflector(
+            api, JOBS, KubeJob, _indexed, on_change=bell, on_synced=on_change, optional=True
         )
         self.pod_groups: list[Reflector[PodGroup, PodGroup]] = [
             Reflector(api, path, PodGroup, _as_it_is, on_change=bell, on_synced=on_change, optional=True)
@@ -115,10 +119,10 @@ class ClusterMirror:
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
-    def _ring(self, _: Change[Any]) -> None:
+    def _ring(self, _: ObjectChange[Any]) -> None:
         self._on_change()
 
-    def _pod_changed(self, change: Change[MirroredPod]) -> None:
+    def _pod_changed(self, change: ObjectChange[MirroredPod]) -> None:
         before, after = change.before, change.after
         if before is not None and before.node and (after is None or after.finished or after.node != before.node):
             here = self.on_node.get(before.node, {})
@@ -133,8 +137,11 @@ class ClusterMirror:
             self.waiting.pop(change.key, None)
         self._on_change()
 
-    def _node_changed(self, change: Change[MirroredNode]) -> None:
+    def _node_changed(self, change: ObjectChange[MirroredNode]) -> None:
         before, after = change.before, change.after
+        if after is not None and ORPHANED in after.annotations:
+            self.orphaned.add(after.claim)
+            after = None
         if before is not None and before.claim and (after is None or after.claim != before.claim):
             self.claim_nodes.get(before.claim, {}).pop(change.key, None)
         if after is not None and after.claim:
@@ -154,6 +161,6 @@ def _as_it_is(item: Any) -> Any:
     return item
 
 
-def _indexed(job: Job) -> Job | None:
+def _indexed(job: KubeJob) -> KubeJob | None:
     """Only indexed jobs are gangs; the others are not kept."""
     return job if job.spec.completion_mode == "Indexed" and (job.spec.parallelism or 1) > 1 else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.workloads.kubernetes.names import GROUP, VERSION
+from windlass.kubernetes_api.names import GROUP, VERSION
 
 Schema = dict[str, Any]
 

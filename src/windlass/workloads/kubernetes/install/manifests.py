@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from windlass._version import __version__
-from windlass.workloads.kubernetes.names import GROUP, LEASE, NAMESPACE
+from windlass.kubernetes_api.names import GROUP, LEASE, NAMESPACE
 
 from .crds import node_claim, node_provisioner
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from windlass.core.model.conditions import EFFECTS, Condition, Effect, Taint, Toleration
-from windlass.workloads.kubernetes.client.objects import (
+from windlass.kubernetes_api.names import NODE_NAME
+from windlass.kubernetes_api.objects import (
     NodeSelector,
     NodeSelectorTerm,
     NodeTaint,
@@ -18,7 +19,6 @@ from windlass.workloads.kubernetes.client.objects import (
     PreferredTerm,
     Requirement,
 )
-from windlass.workloads.kubernetes.names import NODE_NAME
 
 
 class NeverMatches(Exception):

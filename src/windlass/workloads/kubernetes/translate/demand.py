@@ -14,7 +14,7 @@ from .pods import MirroredPod, PodShape
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingPods:
     """Demand, and the pods behind each."""
 
     demands: tuple[Demand, ...]
@@ -62,7 +62,7 @@ class DemandMaker:
         pods: Iterable[MirroredPod],
         gang_size: Callable[[MirroredPod], int | None],
         members_running: Callable[[MirroredPod], int] = lambda _: 0,
-    ) -> Waiting:
+    ) -> WaitingPods:
         """All waiting pods as demand. ``gang_size``: how many pods of its gang must start together, if any.
         ``members_running``: how many of its gang run already."""
         kinds: dict[str, list[MirroredPod]] = {}
@@ -83,7 +83,7 @@ class DemandMaker:
                 behind[name] = tuple(members)
             except NeverMatches as error:
                 wrong |= {pod.key: str(error) for pod in members}
-        return Waiting(tuple(demands), behind, wrong)
+        return WaitingPods(tuple(demands), behind, wrong)
 
     def _id(self, pod: MirroredPod) -> str:
         if pod.gang or not pod.owner:

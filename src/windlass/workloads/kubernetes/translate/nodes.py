@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass.workloads.kubernetes.client.objects import KubeNode, NodeProvisioner, NodeTaint, is_true, unix
-from windlass.workloads.kubernetes.names import CLAIM, DELETING, MARKED, PROVISIONER, is_protected
+from windlass.kubernetes_api.names import CLAIM, DELETING, MARKED, PROVISIONER, is_protected
+from windlass.kubernetes_api.objects import KubeNode, NodeProvisioner, NodeTaint, is_true, unix
 
 from .quantities import parsed
 
+UNINITIALIZED: Final = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/network-unavailable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+    }
+)
+"""Taints that the cluster takes off a node when it is set up."""
 OURS: Final = frozenset({MARKED, DELETING})
 
 
@@ -84,6 +93,9 @@ def lacks(node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
     if provisioner is None:
         return ""
     template = provisioner.spec.template
+    for taint in node.taints:
+        if taint.key in UNINITIALIZED:
+            return f"has the taint {taint.key}"
     starting = {(one.key, one.effect) for one in template.startup_taints or ()}
     for taint in node.taints:
         if (taint.key, taint.effect) in starting:

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from windlass.core.model.snapshot import Amounts, amounts
-from windlass.workloads.kubernetes.client.objects import (
+from windlass.kubernetes_api.names import is_protected
+from windlass.kubernetes_api.objects import (
     Container,
     ContainerStatus,
     LabelSelector,
@@ -29,7 +30,6 @@ from windlass.workloads.kubernetes.client.objects import (
     condition_of,
     unix,
 )
-from windlass.workloads.kubernetes.names import is_protected
 
 from .quantities import parsed
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from windlass.core.model.quantities import NANO, BadQuantity
 from windlass.core.model.snapshot import Group, ScaleDown, UtilizationTarget, amounts
-from windlass.workloads.kubernetes.client.objects import Budget, DaemonSet, NodeProvisioner, ProvisionerSpec
-from windlass.workloads.kubernetes.names import PROVISIONER
+from windlass.kubernetes_api.names import PROVISIONER
+from windlass.kubernetes_api.objects import Budget, DaemonSet, NodeProvisioner, ProvisionerSpec
 
 from .conditions import NeverMatches, alternatives_of, taints_of, tolerated
 from .pods import shape_of

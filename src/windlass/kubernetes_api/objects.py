@@ -39,7 +39,7 @@ class Meta(Struct, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
 
-class Condition(Struct, frozen=True):
+class ObjectCondition(Struct, frozen=True):
     type: str
     status: str = "Unknown"
     reason: str = ""
@@ -183,7 +183,7 @@ class ClaimStatusOfPod(Struct, frozen=True):
 
 class PodStatus(Struct, frozen=True):
     phase: str = "Pending"
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ObjectCondition, ...] | None = None
     nominated_node_name: str = ""
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
@@ -203,7 +203,7 @@ class Pod(Struct, frozen=True):
 class NodeTaint(Struct, frozen=True, omit_defaults=True):
     key: str
     value: str = ""
-    effect: str = "NoSchedule"
+    effect: str = ""
     time_added: str | None = None
 
 
@@ -213,16 +213,16 @@ class NodeSpec(Struct, frozen=True):
     unschedulable: bool = False
 
 
-class NodeStatus(Struct, frozen=True):
+class KubeNodeStatus(Struct, frozen=True):
     capacity: Quantities | None = None
     allocatable: Quantities | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ObjectCondition, ...] | None = None
 
 
 class KubeNode(Struct, frozen=True):
     metadata: Meta
     spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: KubeNodeStatus = KubeNodeStatus()
 
     @property
     def key(self) -> str:
@@ -250,7 +250,7 @@ class JobSpec(Struct, frozen=True):
     suspend: bool = False
 
 
-class Job(Struct, frozen=True):
+class KubeJob(Struct, frozen=True):
     metadata: Meta
     spec: JobSpec = JobSpec()
 
@@ -323,7 +323,7 @@ class NodeProvisioner(Struct, frozen=True):
 class ClaimStatus(Struct, frozen=True):
     provider_id: str = msgspec.field(default="", name="providerID")
     node_name: str = ""
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ObjectCondition, ...] | None = None
 
 
 class ClaimSpec(Struct, frozen=True):
@@ -342,7 +342,7 @@ class ListMeta(Struct, frozen=True):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ListPage(Struct, Generic[T], frozen=True):
     """One page of a list."""
 
     metadata: ListMeta
@@ -360,7 +360,7 @@ class StatusDetails(Struct, frozen=True):
     retry_after_seconds: int = 0
 
 
-class Status(Struct, frozen=True):
+class ApiStatus(Struct, frozen=True):
     """What the API server answers when it refuses."""
 
     message: str = ""
@@ -395,12 +395,12 @@ def rfc3339_micro(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def condition_of(conditions: tuple[Condition, ...] | None, kind: str) -> Condition | None:
+def condition_of(conditions: tuple[ObjectCondition, ...] | None, kind: str) -> ObjectCondition | None:
     """The condition of that type, if there is one."""
     return next((one for one in conditions or () if one.type == kind), None)
 
 
-def is_true(conditions: tuple[Condition, ...] | None, kind: str) -> bool:
+def is_true(conditions: tuple[ObjectCondition, ...] | None, kind: str) -> bool:
     """Whether the condition of that type holds."""
     found = condition_of(conditions, kind)
     return found is not None and found.status == "True"

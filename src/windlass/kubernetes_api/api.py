@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from .objects import Page, Status
+from .objects import ApiStatus, ListPage
 
 T = TypeVar("T")
 
@@ -166,7 +166,7 @@ class Api:
         query = {**(params or {}), "limit": str(page)}
         while True:
             body = await self.call("GET", path, params=query)
-            part = self.decode(body, Page[kind])  # type: ignore[valid-type]
+            part = self.decode(body, ListPage[kind])  # type: ignore[valid-type]
             items += part.items or ()
             if not part.metadata.continue_:
                 return items, part.metadata.resource_version
@@ -190,9 +190,9 @@ class Api:
 def refusal(answer: Response) -> ApiError:
     """A refused answer as an error, with the server's own words."""
     try:
-        status = msgspec.json.decode(answer.body, type=Status)
+        status = msgspec.json.decode(answer.body, type=ApiStatus)
     except msgspec.MsgspecError:
-        status = Status(message=answer.body[:200].decode(errors="replace"))
+        status = ApiStatus(message=answer.body[:200].decode(errors="replace"))
     header = answer.headers.get("Retry-After", "")
     after = float(header) if header.isdigit() else 0.0
     if not after and status.details is not None:
@@ -200,10 +200,19 @@ def refusal(answer: Response) -> ApiError:
     return ApiError(answer.status, status.message or f"HTTP status {answer.status}", status.reason, after)
 
 
-async def patched(api: Api, path: str, kind: type[T], make: Any, *, tries: int = 8) -> T | None:
+async def patched(
+    api: Api,
+    path: str,
+    kind: type[T],
+    make: Callable[[T], dict[str, Any] | None],
+    *,
+    subresource: str = "",
+    tries: int = 8,
+) -> T | None:
     """Read, change and write an object until the write is not stale; None if it is gone or needs no change.
 
-    ``make`` gets the object as it is and returns a merge patch without metadata.resourceVersion, or None.
+    ``make`` gets the object as it is and returns a merge patch without metadata.resourceVersion, or None. With a
+    ``subresource`` such as ``/status`` the patch goes there.
     """
     for attempt in range(tries):
         try:
@@ -213,7 +222,7 @@ async def patched(api: Api, path: str, kind: type[T], make: Any, *, tries: int =
                 return current
             version = current.metadata.resource_version  # type: ignore[attr-defined]
             body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
-            return api.decode(await api.patch(path, body), kind)
+            return api.decode(await api.patch(f"{path}{subresource}", body), kind)
         except ApiError as error:
             if error.is_missing:
                 return None

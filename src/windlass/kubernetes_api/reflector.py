@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from .api import Api, ApiError
-from .objects import Meta, Status, Versioned, WatchLine
+from .objects import ApiStatus, Meta, Versioned, WatchLine
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,7 +32,7 @@ LONGEST_PAUSE: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[V]):
+class ObjectChange(Generic[V]):
     """One difference: ``before`` is None for what is new, ``after`` is None for what is gone."""
 
     key: str
@@ -50,7 +50,7 @@ class Reflector(Generic[K, V]):
         kind: type[K],
         convert: Callable[[K], V | None],
         *,
-        on_change: Callable[[Change[V]], None] = lambda _: None,
+        on_change: Callable[[ObjectChange[V]], None] = lambda _: None,
         on_synced: Callable[[], None] = lambda: None,
         params: Mapping[str, str] | None = None,
         optional: bool = False,
@@ -140,7 +140,7 @@ class Reflector(Generic[K, V]):
     def _read(self, line: bytes) -> None:
         event = self._api.decode(line, WatchLine)
         if event.type == "ERROR":
-            status = self._api.decode(event.object, Status)
+            status = self._api.decode(event.object, ApiStatus)
             after = status.details.retry_after_seconds if status.details else 0
             raise ApiError(status.code, status.message, status.reason, after)
         if event.type == "BOOKMARK":
@@ -172,14 +172,14 @@ class Reflector(Generic[K, V]):
         before = self.store.get(key)
         if before != value:
             self.store[key] = value
-            self._on_change(Change(key, before, value))
+            self._on_change(ObjectChange(key, before, value))
         return key
 
     def _drop(self, key: str) -> None:
         before = self.store.pop(key, None)
         self._versions.pop(key, None)
         if before is not None:
-            self._on_change(Change(key, before, None))
+            self._on_change(ObjectChange(key, before, None))
 
 
 def _meta(item: Any) -> Meta:

@@ -1,0 +1,247 @@
+"""The KWOK provider: each machine is a Node object, and nothing else.
+
+A node is created at once and becomes Ready after ``boot_delay``; its devices are allocatable ``device_delay`` later.
+When each is due stands on the node, so a restart goes on where the last run stopped. The annotation
+``kwok.x-k8s.io/node: fake`` lets a real KWOK controller play the kubelets; none is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from windlass.kubernetes_api.api import Api, ApiError, patched
+from windlass.kubernetes_api.names import CLAIM, FINALIZER, HOSTNAME, KWOK_NODE, ORPHANED, PROVISIONER
+from windlass.kubernetes_api.objects import KubeNode, Versioned, is_true, rfc3339
+from windlass.providers.protocol import (
+    AuthFailed,
+    Host,
+    Instance,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    Offering,
+    ProviderError,
+    Throttled,
+)
+
+NODES: Final = "/api/v1/nodes"
+PROVIDER: Final = "windlass.dev/kwok-provider"
+READY_AT: Final = "windlass.dev/kwok-ready-at"
+DEVICES_AT: Final = "windlass.dev/kwok-devices-at"
+RESOURCES: Final = "windlass.dev/kwok-resources"
+
+
+class KwokProvider:
+    """Sells Node objects of one cluster."""
+
+    def __init__(
+        self,
+        api: Api,
+        name: str = "kwok",
+        *,
+        boot_delay: float = 0.0,
+        device_delay: float = 0.0,
+        failure: float = 0.0,
+        seed: int = 0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``name``: tells this provider's nodes from another's. ``failure``: the share of launches that is refused as
+        out of stock."""
+        self._api, self._name, self._now = api, name, now
+        self._boot, self._devices, self._failure = boot_delay, device_delay, failure
+        self._chance = random.Random(seed)
+        self._due: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._ended: set[str] = set()
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:  # noqa: ARG002
+        if len(order.hosts) != 1:
+            raise InvalidRequest(f"kwok sells single nodes, and {order.group} has {len(order.hosts)} hosts")
+        if order.slice_id in self._ended:
+            return
+        if self._failure and self._chance.random() < self._failure:
+            raise InsufficientCapacity(f"kwok is out of {order.group}: failure is {self._failure:g}")
+        given = order.hosts[0].environment
+        at = self._now()
+        labels = _pairs(given.get("WINDLASS_NODE_LABELS", ""))
+        resources = json.loads(given.get("WINDLASS_NODE_RESOURCES", "{}"))
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": order.slice_id,
+                "labels": {
+                    HOSTNAME: order.slice_id,
+                    **labels,
+                    PROVISIONER: order.group,
+                    CLAIM: order.slice_id,
+                },
+                "annotations": {
+                    **json.loads(given.get("WINDLASS_NODE_ANNOTATIONS", "{}")),
+                    KWOK_NODE: "fake",
+                    PROVIDER: self._name,
+                    READY_AT: f"{at + self._boot:.3f}",
+                    DEVICES_AT: f"{at + self._boot + self._devices:.3f}",
+                    RESOURCES: json.dumps(resources, sort_keys=True),
+                },
+                "finalizers": [FINALIZER],
+            },
+            "spec": {
+                "providerID": f"kwok://{self._name}/{order.slice_id}",
+                "taints": _taints(given.get("WINDLASS_NODE_TAINTS", "")),
+            },
+            "status": _status(resources, at >= at + self._boot, at >= at + self._boot + self._devices, at),
+        }
+        try:
+            await self._api.create(NODES, body)
+        except ApiError as error:
+            if not error.is_conflict:
+                raise _provider_error(error) from error
+        self._plan(order.slice_id, body["metadata"]["annotations"])  # type: ignore[index]
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:  # noqa: ARG002
+        path = f"{NODES}/{slice_id}"
+        try:
+            found = await self._api.get(path, KubeNode)
+            if (found.metadata.annotations or {}).get(PROVIDER) != self._name:
+                return
+            await patched(self._api, path, Versioned, _without_finalizer)
+            await self._api.delete(path, uid=found.metadata.uid)
+        except ApiError as error:
+            if not error.is_missing:
+                raise _provider_error(error) from error
+        self._ended.add(slice_id)
+        self._due.pop(slice_id, None)
+
+    async def list(self) -> Sequence[Instance]:
+        try:
+            # Version 0 reads the server's cache: it may lag a little, and costs the database nothing.
+            nodes, _ = await self._api.list_pages(
+                NODES, KubeNode, {"labelSelector": CLAIM, "resourceVersion": "0"}, page=10_000
+            )
+        except ApiError as error:
+            raise _provider_error(error) from error
+        found = []
+        if any(at <= self._now() for at in self._due.values()):
+            self._wake.set()
+        for node in nodes:
+            notes, labels = node.metadata.annotations or {}, node.metadata.labels or {}
+            if notes.get(PROVIDER) != self._name or ORPHANED in notes:
+                continue
+            self._plan(node.metadata.name, notes, node)
+            is_up = is_true(node.status.conditions, "Ready") or float(notes.get(READY_AT, "0")) <= self._now()
+            found.append(
+                Instance(
+                    slice_id=labels[CLAIM],
+                    group=labels.get(PROVISIONER, ""),
+                    state="running" if is_up else "pending",
+                    hosts=(Host(node.metadata.name, running=is_up),),
+                )
+            )
+        return found
+
+    async def offerings(self) -> Sequence[Offering]:
+        return ()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    # -- playing the kubelet -------------------------------------------------------------------------------------------
+
+    def _plan(self, name: str, notes: Mapping[str, str], node: KubeNode | None = None) -> None:
+        """Note when a node becomes Ready or gets its devices next, unless both has happened."""
+        resources = json.loads(notes.get(RESOURCES, "{}"))
+        has = (node.status.allocatable or {}) if node is not None else {}
+        is_ready = node is not None and is_true(node.status.conditions, "Ready")
+        complete = is_ready and all(str(has.get(key, "0")) != "0" for key in resources)
+        if complete or name in self._due:
+            return
+        self._due[name] = float(notes[DEVICES_AT] if is_ready else notes[READY_AT])
+        self._wake.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._play(), name="kwok nodes")
+
+    async def _play(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._now()
+            for name in [name for name, at in self._due.items() if at <= now]:
+                try:
+                    again = await self._bring_up(name)
+                except ApiError as error:
+                    again = None if error.is_missing else now + 1.0
+                if again is None:
+                    self._due.pop(name, None)
+                else:
+                    self._due[name] = again
+            left = min(self._due.values(), default=self._now() + 3600.0) - self._now()
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(0.001, left))
+            except TimeoutError:
+                continue
+
+    async def _bring_up(self, name: str) -> float | None:
+        """Write the status that is due; when the next one is."""
+        now = self._now()
+        node = await self._api.get(f"{NODES}/{name}", KubeNode)
+        notes = node.metadata.annotations or {}
+        resources = json.loads(notes[RESOURCES])
+        ready_at, devices_at = float(notes[READY_AT]), float(notes[DEVICES_AT])
+        status = _status(resources, now >= ready_at, now >= devices_at, now)
+        await self._api.patch(f"{NODES}/{name}/status", {"status": status})
+        return None if now >= devices_at else max(ready_at if now < ready_at else devices_at, now)
+
+
+def _without_finalizer(current: Versioned) -> dict[str, Any] | None:
+    held = current.metadata.finalizers or ()
+    if FINALIZER not in held:
+        return None
+    return {"metadata": {"finalizers": [one for one in held if one != FINALIZER]}}
+
+
+def _status(resources: Mapping[str, Any], ready: bool, devices: bool, now: float) -> dict[str, Any]:
+    offered = {key: str(value) if devices or "/" not in key else "0" for key, value in resources.items()}
+    condition = {
+        "type": "Ready",
+        "status": "True" if ready else "False",
+        "reason": "KubeletReady" if ready else "Booting",
+        "message": "",
+        "lastHeartbeatTime": rfc3339(now),
+        "lastTransitionTime": rfc3339(now),
+    }
+    return {"capacity": offered, "allocatable": offered, "conditions": [condition]}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
+def _taints(text: str) -> list[dict[str, str]]:
+    found = []
+    for part in text.split(","):
+        rest, _, effect = part.rpartition(":")
+        key, _, value = rest.partition("=")
+        if key:
+            found.append({"key": key, "value": value, "effect": effect})
+    return found
+
+
+def _provider_error(error: ApiError) -> ProviderError:
+    match error.status:
+        case 401 | 403:
+            return AuthFailed(str(error))
+        case 429:
+            return Throttled(str(error), error.retry_after or 1.0)
+        case 400 | 422:
+            return InvalidRequest(str(error))
+        case _:
+            return ProviderError(str(error))

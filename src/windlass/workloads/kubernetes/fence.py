@@ -1,0 +1,175 @@
+"""The fence around a node at its end: hard taint, settle, live list, and only then the word that it is empty.
+
+A pod can be bound after the taint is stored: the scheduler decides from its cache, and a binding is not refused. In
+measurements on a real scheduler that happened in 15 to 18 of 100 tries where the taint came within 12 ms of the pod. So
+the fence waits until every scheduler must have seen the taint, then lists the node's pods from the server's database,
+not from a cache. A pod that is found there makes the node used: the controller takes the fence down again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from windlass.kubernetes_api.api import Api, ApiError
+from windlass.kubernetes_api.names import DELETING
+from windlass.kubernetes_api.objects import KubeNode, Pod
+from windlass.workloads.protocol import Acknowledgement
+
+from .mirror import PODS, ClusterMirror
+from .taints import deleting, write_taints
+from .translate.pods import MirroredPod, PodMirror
+
+SETTLE: Final = 5.0
+"""Seconds between the taint and the list. Ten times what a busy scheduler was seen to lag behind."""
+RETRY: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a live list of a slice's pods showed."""
+
+    epoch: int
+    running: int
+    at: float
+    version: str
+    """The resourceVersion of the list."""
+
+
+@dataclass(slots=True)
+class NodeFence:
+    """One fence that stands."""
+
+    epoch: int
+    task: asyncio.Task[None] | None = None
+    tainted: bool = False
+    certificate: Certificate | None = None
+
+
+class Fences:
+    """Raises fences and takes them down. ``on_news`` is called when a fence has something new to say."""
+
+    def __init__(
+        self,
+        api: Api,
+        mirror: ClusterMirror,
+        on_news: Callable[[], None],
+        now: Callable[[], float],
+        *,
+        settle: float = SETTLE,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._api, self._mirror, self._on_news, self._now = api, mirror, on_news, now
+        self._settle, self._sleep = settle, sleep
+        self._fences: dict[str, NodeFence] = {}
+        self._void: dict[str, int] = {}
+        """The highest epoch that an uncordon has voided, by slice."""
+        self._reads = PodMirror()
+        self.trouble: dict[str, str] = {}
+
+    @property
+    def standing(self) -> Mapping[str, NodeFence]:
+        return self._fences
+
+    async def raise_fence(self, slice_id: str, epoch: int) -> None:
+        """Taint the slice's nodes; the list follows when the taint has settled."""
+        known = self._fences.get(slice_id)
+        if epoch <= self._void.get(slice_id, 0) or (known is not None and known.epoch > epoch):
+            return
+        if known is not None and known.epoch == epoch and known.tainted:
+            return
+        await self._end(slice_id)
+        fence = self._fences[slice_id] = NodeFence(epoch)
+        await self._taint(slice_id)
+        if self._fences.get(slice_id) is fence:
+            fence.tainted = True
+            fence.task = asyncio.create_task(self._watch(slice_id, fence), name=f"fence {slice_id}")
+
+    async def take_down(self, slice_id: str, epoch: int) -> None:
+        """Take the taint off; every acknowledgement up to ``epoch`` is void."""
+        self._void[slice_id] = max(epoch, self._void.get(slice_id, 0))
+        known = self._fences.get(slice_id)
+        if known is not None and known.epoch > epoch:
+            return
+        await self._end(slice_id)
+        for node in list(self._mirror.nodes_of(slice_id)):
+            written = await write_taints(self._api, node, {})
+            self._learn(written)
+
+    async def forget(self, slice_id: str) -> None:
+        """The slice is gone: there is nothing to fence."""
+        await self._end(slice_id)
+        self._void.pop(slice_id, None)
+
+    async def close(self) -> None:
+        for slice_id in list(self._fences):
+            await self._end(slice_id)
+
+    def acknowledgements(self) -> list[Acknowledgement]:
+        """What each fence says now. A pod that the mirror shows on a fenced node voids an empty list."""
+        found = []
+        for slice_id, fence in self._fences.items():
+            if fence.certificate is not None:
+                shown = len(self._shown(slice_id))
+                found.append(Acknowledgement(slice_id, fence.epoch, max(fence.certificate.running, shown)))
+        return found
+
+    def certificate(self, slice_id: str) -> Certificate | None:
+        fence = self._fences.get(slice_id)
+        return fence.certificate if fence is not None else None
+
+    # -- one fence -----------------------------------------------------------------------------------------------------
+
+    async def _end(self, slice_id: str) -> None:
+        fence = self._fences.pop(slice_id, None)
+        self.trouble.pop(slice_id, None)
+        if fence is not None and fence.task is not None:
+            fence.task.cancel()
+            await asyncio.gather(fence.task, return_exceptions=True)
+
+    async def _taint(self, slice_id: str) -> None:
+        for node in list(self._mirror.nodes_of(slice_id)):
+            written = await write_taints(self._api, node, {DELETING: deleting(self._now())})
+            self._learn(written)
+
+    def _learn(self, node: KubeNode | None) -> None:
+        if node is not None:
+            self._mirror.nodes.learn(node)
+
+    def _shown(self, slice_id: str) -> list[MirroredPod]:
+        return [pod for node in self._mirror.nodes_of(slice_id) for pod in self._mirror.counted_on(node)]
+
+    async def _watch(self, slice_id: str, fence: NodeFence) -> None:
+        """Settle, then list until the list is empty; while the mirror shows pods there is nothing to list for."""
+        await self._sleep(self._settle)
+        while True:
+            try:
+                if fence.certificate is None or not self._shown(slice_id):
+                    found = await self.live_pods(slice_id)
+                    before = fence.certificate
+                    fence.certificate = Certificate(fence.epoch, len(found[0]), self._now(), found[1])
+                    self.trouble.pop(slice_id, None)
+                    if before is None or before.running != len(found[0]):
+                        self._on_news()
+                    if not found[0]:
+                        return
+            except ApiError as error:
+                self.trouble[slice_id] = str(error)
+            await self._sleep(RETRY)
+
+    async def live_pods(self, slice_id: str) -> tuple[list[MirroredPod], str]:
+        """The pods that make a slice's nodes used, from the server's database, and the version of that list."""
+        found: list[MirroredPod] = []
+        version = ""
+        for node in list(self._mirror.nodes_of(slice_id)):
+            pods, version = await self._api.list_pages(PODS, Pod, {"fieldSelector": f"spec.nodeName={node}"})
+            found += [one for one in map(self._reads, pods) if one.counts]
+        return found, version
+
+
+def describe(pods: Iterable[MirroredPod]) -> str:
+    """A few pods by name."""
+    names = sorted(one.key for one in pods)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,111 @@
+"""Which events a pass is worth: what it bought and for which pods, what it could not buy, what became of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from windlass.core.model.lifecycle import State
+from windlass.core.model.plan import Plan, Waiting
+from windlass.core.model.reasons import Code, Reason, plural
+from windlass.workloads.kubernetes.mirror import ClusterMirror
+from windlass.workloads.kubernetes.translate.demand import WaitingPods
+from windlass.workloads.kubernetes.translate.pods import MirroredPod
+from windlass.workloads.protocol import DecidedSlice, DecisionReport
+
+from .events import EventRecorder, Subject
+
+MOST_PODS: Final = 200
+"""Pods of one demand that get an event each: ten thousand equal ones need not all be told."""
+
+
+class EventStories:
+    """Tells events from decisions, each when it is news."""
+
+    def __init__(self, events: EventRecorder, mirror: ClusterMirror) -> None:
+        self._events, self._mirror = events, mirror
+        self._before: Mapping[str, DecidedSlice] | None = None
+
+    def tell(self, decision: DecisionReport, waiting: WaitingPods) -> None:
+        plan = decision.plan
+        if plan is not None:
+            self._tell_launches(plan, waiting)
+            for item in plan.waiting:
+                self._tell_waiting(item, waiting)
+        for key, why in waiting.not_understood.items():
+            namespace, _, name = key.partition("/")
+            text = f"{Code.UNKNOWN_INPUT}: {why}"
+            self._events.tell(Subject("Pod", name, namespace), "NotTriggerScaleUp", text, only_if_new=True)
+        self._tell_slices(decision)
+        for slice_id, why in decision.refused:
+            decided = decision.slices.get(slice_id) or (self._before or {}).get(slice_id)
+            if decided is not None:
+                about = self._provisioner(decided.group)
+                self._events.tell(about, "ProviderError", f"{decided.reason.code}: {slice_id}: {why}")
+        self._before = decision.slices
+
+    def _tell_launches(self, plan: Plan, waiting: WaitingPods) -> None:
+        for launch in plan.launches:
+            about = self._provisioner(launch.group)
+            text = f"{launch.reason.code}: bought {plural(launch.count, 'machine')}: {launch.reason.why}"
+            self._events.tell(about, "ScaledUp", text)
+        if not plan.launches:
+            return
+        triggered: dict[str, dict[str, int]] = {}
+        for one in plan.placements:
+            if one.on.startswith("new:"):
+                group = one.on.split(":")[1]
+                counts = triggered.setdefault(one.demand, {})
+                counts[group] = counts.get(group, 0) + one.count
+        for demand, counts in triggered.items():
+            total = sum(counts.values())
+            groups = ", ".join(f"{group}: {plural(plan.launch.get(group, 0), 'machine')}" for group in sorted(counts))
+            for pod in waiting.pods.get(demand, ())[: min(total, MOST_PODS)]:
+                self._events.tell(_pod(pod), "TriggeredScaleUp", f"{Code.DEMAND}: pod triggered scale-up of {groups}")
+
+    def _tell_waiting(self, item: Waiting, waiting: WaitingPods) -> None:
+        groups = "; ".join(f"{name}: {why.code} {why.why}" for name, why in sorted(item.groups.items()))
+        text = f"{item.reason.code}: {item.reason.why}" + (f". {groups}" if groups else ". There is no NodeProvisioner")
+        pods = waiting.pods.get(item.demand, ())
+        for pod in pods[-item.count :][:MOST_PODS]:
+            self._events.tell(_pod(pod), "NotTriggerScaleUp", text, only_if_new=True)
+
+    def _tell_slices(self, decision: DecisionReport) -> None:
+        before = self._before
+        if before is None:
+            return
+        plan = decision.plan
+        reasons = {one.slice: one.reason for one in (*plan.mark, *plan.unmark)} if plan is not None else {}
+        ended: dict[str, list[str]] = {}
+        for name, now in decision.slices.items():
+            was = before.get(name)
+            if was is None:
+                continue
+            if was.marked_until is None and now.marked_until is not None and now.state == State.READY:
+                self._on_nodes(name, "ScaleDownMarked", reasons.get(name, now.reason))
+            elif was.marked_until is not None and now.marked_until is None and was.state == State.READY == now.state:
+                self._on_nodes(name, "ScaleDownUnmarked", reasons.get(name, now.reason))
+            if now.state != was.state:
+                if now.state == State.TERMINATING:
+                    self._on_nodes(name, "ScaleDown", now.reason)
+                elif now.state == State.READY and was.state in (State.CORDONED, State.DRAINING):
+                    kind = "ScaleDownBlocked" if now.reason.code == Code.DRAIN_ABORTED else "ScaleDownUnmarked"
+                    self._on_nodes(name, kind, now.reason)
+        for name, was in before.items():
+            if name not in decision.slices and was.state == State.TERMINATING:
+                ended.setdefault(was.group, []).append(name)
+        for group, names in ended.items():
+            text = f"{before[names[0]].reason.code}: gave back {plural(len(names), 'machine')}"
+            self._events.tell(self._provisioner(group), "ScaledDown", text)
+
+    def _on_nodes(self, slice_id: str, kind: str, reason: Reason) -> None:
+        for node in self._mirror.nodes_of(slice_id).values():
+            self._events.tell(Subject("Node", node.name, uid=node.uid), kind, reason)
+
+    def _provisioner(self, name: str) -> Subject:
+        known = self._mirror.provisioners.store.get(name)
+        return Subject("NodeProvisioner", name, uid=known.metadata.uid if known is not None else "")
+
+
+def _pod(pod: MirroredPod) -> Subject:
+    return Subject("Pod", pod.name, pod.namespace, pod.uid)

@@ -1,0 +1,121 @@
+"""Events on pods, nodes and provisioners, in the words that people already alert on. Repeats are folded."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from windlass.core.model.reasons import Reason
+from windlass.kubernetes_api.api import Api, ApiError
+from windlass.kubernetes_api.names import API_VERSION
+from windlass.kubernetes_api.objects import rfc3339
+
+from .work_queue import WorkQueue
+
+COMPONENT: Final = "windlass"
+REMEMBERED: Final = 10_000
+"""Events that are folded when they come again."""
+FOLD: Final = 60.0
+"""Seconds between two updates of the count of a folded event."""
+LONGEST: Final = 1000
+"""Characters of a message: the API server refuses more than 1024."""
+WARNINGS: Final = frozenset({"NotTriggerScaleUp", "ScaleDownBlocked", "ProviderError", "Blocked"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that an event is about."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return API_VERSION if self.kind in ("NodeProvisioner", "NodeClaim") else "v1"
+
+
+@dataclass(slots=True)
+class _Told:
+    name: str
+    count: int
+    at: float
+
+
+class EventRecorder:
+    """Writes events through a work queue."""
+
+    def __init__(self, api: Api, queue: WorkQueue, now: Callable[[], float], instance: str = COMPONENT) -> None:
+        self._api, self._queue, self._now, self._instance = api, queue, now, instance
+        self._told: OrderedDict[tuple[Subject, str, str], _Told] = OrderedDict()
+        self._last: OrderedDict[tuple[Subject, str], str] = OrderedDict()
+
+    def tell(self, subject: Subject, reason: str, why: Reason | str, *, only_if_new: bool = False) -> None:
+        """Tell an event. ``only_if_new``: not when it is what was told last about this subject."""
+        message = (why if isinstance(why, str) else f"{why.code}: {why.why}")[:LONGEST]
+        if only_if_new and self._last.get((subject, reason)) == message:
+            return
+        self._remember(self._last, (subject, reason), message)
+        key, now = (subject, reason, message), self._now()
+        told = self._told.get(key)
+        if told is None:
+            told = _Told(f"{subject.name[:200]}.{uuid.uuid4().hex[:16]}", 1, now)
+            self._remember(self._told, key, told)
+            self._queue.put(f"event {told.name}", lambda: self._create(subject, reason, message, told.name, now))
+            return
+        told.count += 1
+        if now - told.at >= FOLD:
+            told.at = now
+            self._queue.put(f"event {told.name}", lambda: self._count(subject, reason, message, told))
+
+    def forget(self, subject: Subject, reason: str) -> None:
+        """Let the next event of this kind be told although it is the same as before."""
+        self._last.pop((subject, reason), None)
+
+    def _remember(self, table: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+        table[key] = value
+        if len(table) > REMEMBERED:
+            table.popitem(last=False)
+
+    async def _create(self, subject: Subject, reason: str, message: str, name: str, at: float) -> None:
+        namespace = subject.namespace or "default"
+        about = {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "name": subject.name,
+            "namespace": subject.namespace,
+            "uid": subject.uid,
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {key: value for key, value in about.items() if value},
+            "reason": reason,
+            "message": message,
+            "type": "Warning" if reason in WARNINGS else "Normal",
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._instance,
+            "firstTimestamp": rfc3339(at),
+            "lastTimestamp": rfc3339(at),
+            "count": 1,
+        }
+        try:
+            await self._api.create(f"/api/v1/namespaces/{namespace}/events", body)
+        except ApiError as error:
+            if error.status not in (403, 404, 409, 422):  # its namespace is ending, or it was written after all
+                raise
+
+    async def _count(self, subject: Subject, reason: str, message: str, told: _Told) -> None:
+        path = f"/api/v1/namespaces/{subject.namespace or 'default'}/events/{told.name}"
+        try:
+            await self._api.patch(path, {"count": told.count, "lastTimestamp": rfc3339(told.at)})
+        except ApiError as error:
+            if not error.is_missing:
+                raise
+            await self._create(subject, reason, message, told.name, told.at)

@@ -1,0 +1,354 @@
+"""The publisher: what was decided, on the API objects. It writes only what differs from what the mirror shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code, Reason, plural
+from windlass.kubernetes_api.api import Api, ApiError, patched
+from windlass.kubernetes_api.names import DELETING, FINALIZER, MARKED, ORPHANED
+from windlass.kubernetes_api.objects import KubeNode, NodeClaim, NodeProvisioner, NodeTaint, Versioned, rfc3339
+from windlass.workloads.kubernetes.fence import describe
+from windlass.workloads.kubernetes.mirror import CLAIMS, NODES, PROVISIONERS
+from windlass.workloads.kubernetes.taints import OURS, drop_finalizer, marked, write_taints
+from windlass.workloads.kubernetes.translate.demand import WaitingPods
+from windlass.workloads.kubernetes.translate.nodes import MirroredNode
+from windlass.workloads.kubernetes.translate.pods import MirroredPod
+from windlass.workloads.kubernetes.workload import KnownProvisioner, KubernetesWorkload
+from windlass.workloads.protocol import DecidedSlice, DecisionReport
+
+from .event_stories import EventStories
+from .events import EventRecorder, Subject
+from .status import blocked_by, merged, numbers_of, provisioner_status
+from .work_queue import WorkQueue
+
+LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
+EVICTION_RETRY: Final = 5.0
+"""Seconds after which an eviction that a disruption budget refused is tried again."""
+
+
+class DecisionPublisher:
+    """Writes for one workload."""
+
+    def __init__(
+        self,
+        workload: KubernetesWorkload,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        epoch: Callable[[], int] = lambda: 0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``may_write``: whether this controller leads. ``epoch``: the number of its leadership."""
+        self._workload, self._api, self._mirror = workload, workload.api, workload.mirror
+        self._epoch, self._now = epoch, now
+        self.queue = WorkQueue(may_write)
+        self.events = EventRecorder(self._api, self.queue, now)
+        self._stories = EventStories(self.events, self._mirror)
+        self._decided: dict[str, dict[str, Any]] = {}
+        """The last decision about each provisioner."""
+        self._claim_wishes: dict[str, dict[str, tuple[bool, str, str]]] = {}
+
+    def on_decision(self, decision: DecisionReport, waiting: WaitingPods) -> None:
+        self._note_decisions(decision)
+        self._stories.tell(decision, waiting)
+        by_group: dict[str, list[DecidedSlice]] = {}
+        for one in decision.slices.values():
+            by_group.setdefault(one.group, []).append(one)
+            for node in self._mirror.nodes_of(one.id).values():
+                self._show_marks(node, one)
+            self._show_claim(one)
+        for name, known in self._workload.provisioners.items():
+            self._show_provisioner(name, known, by_group.get(name, []), decision)
+
+    async def close(self) -> None:
+        await self.queue.close()
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _show_marks(self, node: MirroredNode, decided: DecidedSlice) -> None:
+        """The soft taint and the finalizer of a node. The hard taint is the fence's, until the slice is READY again."""
+        if decided.id in self._workload.fences.standing or decided.state in LEAVING:
+            return
+        wanted: dict[str, NodeTaint] = {}
+        if decided.marked_until is not None:
+            wanted[MARKED] = marked(decided.marked_until)
+        there = {one.key: (one.value, one.effect) for one in node.taints if one.key in OURS}
+        held = FINALIZER in node.finalizers or node.deleted
+        if there != {key: (one.value, one.effect) for key, one in wanted.items()} or not held:
+            self.queue.put(f"node {node.name}", lambda: self._write_node(node.name, decided.id))
+
+    async def _write_node(self, name: str, slice_id: str) -> None:
+        """Write what is wanted now, not what was wanted when this was queued."""
+        decision = self._workload.decision
+        decided = decision.slices.get(slice_id) if decision is not None else None
+        if decided is None or slice_id in self._workload.fences.standing or decided.state in LEAVING:
+            return
+        wanted = {} if decided.marked_until is None else {MARKED: marked(decided.marked_until)}
+        written = await write_taints(self._api, name, wanted)
+        if written is not None:
+            self._mirror.nodes.learn(written)
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    def _show_claim(self, decided: DecidedSlice) -> None:
+        claim = self._mirror.claims.store.get(decided.id)
+        if claim is None:
+            return
+        wanted: dict[str, tuple[bool, str, str]] = {}
+        nodes = list(self._mirror.nodes_of(decided.id).values())
+        if decided.state not in (State.QUEUED, State.REQUESTING):
+            wanted["Launched"] = (True, "Launched", "the provider shows the machine")
+        if nodes:
+            wanted["Registered"] = (True, "Registered", f"the node {nodes[0].name} is there")
+            if all(self._workload.initialized(node) for node in nodes):
+                wanted["Initialized"] = (True, "Initialized", "Ready, with everything that its template promises")
+        fence = self._workload.fences.standing.get(decided.id)
+        is_fenced = fence is not None and fence.tainted and decided.state in LEAVING
+        wanted["Fenced"] = (
+            is_fenced,
+            "Fenced" if is_fenced else "InUse",
+            decided.reason.why[:200] if is_fenced else "",
+        )
+        certificate = fence.certificate if fence is not None else None
+        is_drained = is_fenced and certificate is not None and certificate.running == 0
+        wanted["Drained"] = (is_drained, "Drained" if is_drained else "InUse", "no pods are left" if is_drained else "")
+        if nodes and claim.status.node_name != nodes[0].name:
+            wanted["Registered"] = (True, "Registered", f"the node {nodes[0].name} is there")
+        conditions = merged(claim.status.conditions, wanted, self._now())
+        stale_name = bool(nodes) and claim.status.node_name != nodes[0].name
+        if conditions is not None or stale_name:
+            status: dict[str, Any] = {}
+            if nodes:
+                status |= {"nodeName": nodes[0].name, "providerID": nodes[0].provider_id}
+            if is_drained and certificate is not None:
+                status["certificate"] = {
+                    "epoch": self._epoch() or certificate.epoch,
+                    "time": rfc3339(certificate.at),
+                    "resourceVersion": certificate.version,
+                }
+            self.queue.put(f"claim {decided.id}", lambda: self._write_claim(decided.id, wanted, status))
+
+    async def _write_claim(
+        self, name: str, wanted: Mapping[str, tuple[bool, str, str]], more: Mapping[str, Any]
+    ) -> None:
+        def change(current: NodeClaim) -> dict[str, Any] | None:
+            status: dict[str, Any] = dict(more)
+            conditions = merged(current.status.conditions, wanted, self._now())
+            if conditions is not None:
+                status["conditions"] = conditions
+            return {"status": status} if status else None
+
+        written = await patched(self._api, f"{CLAIMS}/{name}", NodeClaim, change, subresource="/status")
+        if written is not None:
+            self._mirror.claims.learn(written)
+
+    async def remove(self, slice_id: str, *, gone: bool) -> None:
+        """Remove the node objects of a slice whose machine is dead or gone, and its claim when it is gone."""
+        for node in list(self._mirror.nodes_of(slice_id).values()):
+            if ORPHANED in node.annotations:
+                continue
+            await drop_finalizer(self._api, f"{NODES}/{node.name}")
+            await self._api.delete(f"{NODES}/{node.name}", uid=node.uid)
+        if not gone or slice_id not in self._mirror.claims.store:
+            return
+        ended = {"Terminated": (True, "Terminated", "the provider does not list the machine any more")}
+        try:
+            await self._write_claim(slice_id, ended, {})
+        except ApiError as error:
+            if not error.is_missing:
+                raise
+        await remove_claim(self._api, slice_id)
+
+    # -- provisioners --------------------------------------------------------------------------------------------------
+
+    def _show_provisioner(
+        self, name: str, known: KnownProvisioner, slices: list[DecidedSlice], decision: DecisionReport
+    ) -> None:
+        provisioner = known.object
+        if provisioner.metadata.deletion_timestamp is not None:
+            self._show_deletion(name, known, slices)
+            return
+        if FINALIZER not in (provisioner.metadata.finalizers or ()):
+            self.queue.put(f"finalizer {name}", lambda: self._hold(f"{PROVISIONERS}/{name}"))
+        if known.group is None:
+            mistakes = "; ".join(known.mistakes)
+            self._put_status(known, slices, decision, (False, "Invalid", mistakes), (True, "Invalid", mistakes))
+            return
+        ready = (True, "Reconciled", "")
+        if known.mistakes:
+            ready = (False, "Invalid", f"the last good settings stay in force: {'; '.join(known.mistakes)}")
+        elif provisioner.spec.paused:
+            ready = (True, "Paused", "nothing is bought and nothing is given back")
+        waits = blocked_by(name, decision.plan)
+        blocked = (False, "NothingWaits", "")
+        if waits is not None:
+            blocked = (True, str(waits.code), waits.why)
+            about = Subject("NodeProvisioner", name, uid=provisioner.metadata.uid)
+            self.events.tell(about, "Blocked", waits, only_if_new=True)
+        self._put_status(known, slices, decision, ready, blocked)
+
+    def _put_status(
+        self,
+        known: KnownProvisioner,
+        slices: list[DecidedSlice],
+        decision: DecisionReport,
+        ready: tuple[bool, str, str],
+        blocked: tuple[bool, str, str],
+    ) -> None:
+        name = known.object.metadata.name
+        group = known.group.group if known.group is not None else None
+        if group is None:
+            return self._put_invalid(known, ready, blocked)
+        gpu = next((one.resource for one in [group.scale_down.utilization] if one), None) if group.scale_down else None
+        in_use = frozenset(one.id for one in slices if self._is_used(one.id, gpu))
+        numbers = numbers_of(group, slices, in_use, decision.plan)
+        status = provisioner_status(known.object, numbers, ready, blocked, self._decided.get(name), self._now())
+        if status != _comparable(known.object.status):
+            self.queue.put(f"status {name}", lambda: self._write_status(name, status))
+        return None
+
+    def _put_invalid(
+        self, known: KnownProvisioner, ready: tuple[bool, str, str], blocked: tuple[bool, str, str]
+    ) -> None:
+        from .status import GroupNumbers
+
+        name, now = known.object.metadata.name, self._now()
+        nothing = GroupNumbers(0, 0, 0, 0, 0, None)
+        status = provisioner_status(known.object, nothing, ready, blocked, None, now)
+        if status != _comparable(known.object.status):
+            self.queue.put(f"status {name}", lambda: self._write_status(name, status))
+
+    def _is_used(self, slice_id: str, resource: str | None) -> bool:
+        pods = [pod for node in self._mirror.nodes_of(slice_id) for pod in self._mirror.counted_on(node)]
+        return any(resource is None or dict(pod.shape.needs).get(resource) for pod in pods)
+
+    async def _write_status(self, name: str, status: Mapping[str, Any]) -> None:
+        body = {"status": {"nextDeadline": None, **status}}
+        try:
+            written = await self._api.patch(f"{PROVISIONERS}/{name}/status", body)
+        except ApiError as error:
+            if not error.is_missing:
+                raise
+            return
+        self._mirror.provisioners.learn(self._api.decode(written, NodeProvisioner))
+
+    async def _hold(self, path: str) -> None:
+        def change(current: Versioned) -> dict[str, Any] | None:
+            held = current.metadata.finalizers or ()
+            if FINALIZER in held or current.metadata.deletion_timestamp is not None:
+                return None
+            return {"metadata": {"finalizers": [*held, FINALIZER]}}
+
+        await patched(self._api, path, Versioned, change)
+
+    def _show_deletion(self, name: str, known: KnownProvisioner, slices: list[DecidedSlice]) -> None:
+        """Let a deleted provisioner go when nothing of it is left; until then say what holds it."""
+        nodes = [one for one in self._mirror.nodes.store.values() if one.provisioner == name]
+        if known.object.spec.deletion_policy == "Orphan":
+            for node in nodes:
+                if ORPHANED not in node.annotations:
+                    self.queue.put(f"orphan {node.name}", lambda node=node: self._orphan(node))  # type: ignore[misc]
+            nodes = [one for one in nodes if ORPHANED not in one.annotations]
+        claims = [one for one in self._mirror.claims.store.values() if one.spec.provisioner == name]
+        if not nodes and not slices and not claims:
+            self.queue.put(f"finalizer {name}", lambda: drop_finalizer(self._api, f"{PROVISIONERS}/{name}"))
+            return
+        pods = [pod for node in nodes for pod in self._mirror.counted_on(node.name)]
+        holds = f"{plural(len(nodes), 'node')} and {plural(len(claims), 'machine')} are left"
+        if pods:
+            holds += f"; pods still run: {describe(pods)}"
+        before = (known.object.status or {}).get("conditions") or ()
+        from .status import condition
+
+        now = self._now()
+        conditions = [
+            condition("Ready", False, "Deleting", "it was deleted", before, now),
+            condition("Blocked", True, "Draining", holds, before, now),
+        ]
+        if conditions != list(before):
+            status = {**(_comparable(known.object.status) or {}), "conditions": conditions}
+            self.queue.put(f"status {name}", lambda: self._write_status(name, status))
+
+    async def _orphan(self, node: MirroredNode) -> None:
+        """Leave a node and its machine to their user: no finalizer, no taint of ours, no claim."""
+
+        def change(current: KubeNode) -> dict[str, Any]:
+            taints = [one for one in current.spec.taints or () if one.key not in OURS]
+            held = [one for one in current.metadata.finalizers or () if one != FINALIZER]
+            import msgspec
+
+            return {
+                "metadata": {"annotations": {ORPHANED: rfc3339(self._now())}, "finalizers": held},
+                "spec": {"taints": [msgspec.to_builtins(one) for one in taints]},
+            }
+
+        await patched(self._api, f"{NODES}/{node.name}", KubeNode, change)
+        await remove_claim(self._api, node.claim)
+
+    def _note_decisions(self, decision: DecisionReport) -> None:
+        """Keep the last decision about each provisioner for its status."""
+        plan = decision.plan
+        if plan is None:
+            return
+        found: dict[str, tuple[str, Reason]] = {}
+        for launch in plan.launches:
+            found[launch.group] = (f"buy {launch.count}", launch.reason)
+        for verb, changes in (("give back", plan.drain), ("mark", plan.mark), ("unmark", plan.unmark)):
+            counts: dict[str, tuple[int, Reason]] = {}
+            for change in changes:
+                one = decision.slices.get(change.slice)
+                if one is not None:
+                    counts[one.group] = (counts.get(one.group, (0, change.reason))[0] + 1, change.reason)
+            for group, (count, reason) in counts.items():
+                found.setdefault(group, (f"{verb} {count}", reason))
+        for group, (what, reason) in found.items():
+            message = f"{what}: {reason.why}"
+            self._decided[group] = {"time": rfc3339(decision.now), "code": str(reason.code), "message": message}
+
+    # -- evictions -----------------------------------------------------------------------------------------------------
+
+    async def evict(self, slice_id: str, pods: Iterable[MirroredPod]) -> None:
+        """Evict pods from a slice that must go, as their disruption budgets allow."""
+        for pod in pods:
+            if not pod.ending:
+                self.queue.put(f"evict {pod.key}", lambda pod=pod: self._evict(slice_id, pod))  # type: ignore[misc]
+
+    async def _evict(self, slice_id: str, pod: MirroredPod) -> None:
+        decision = self._workload.decision
+        decided = decision.slices.get(slice_id) if decision is not None else None
+        if decided is None or decided.state != State.DRAINING or not decided.must_go:
+            return  # it stays after all
+        node = Subject("Node", pod.node)
+        if pod.protected:
+            self.events.tell(node, "ScaleDownBlocked", f"{Code.PROTECTED}: {pod.key} must not be disrupted")
+            raise ApiError(0, f"{pod.key} must not be disrupted", retry_after=EVICTION_RETRY)
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            await self._api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
+        except ApiError as error:
+            if error.status == 429:
+                self.events.tell(node, "ScaleDownBlocked", f"{Code.DRAINING}: {pod.key}: {error}")
+                raise ApiError(429, str(error), retry_after=EVICTION_RETRY) from error
+            if error.status not in (404, 409):
+                raise
+
+
+async def remove_claim(api: Api, name: str) -> None:
+    """Delete a claim and let it go."""
+    await drop_finalizer(api, f"{CLAIMS}/{name}")
+    await api.delete(f"{CLAIMS}/{name}")
+
+
+def _comparable(status: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return dict(status) if status is not None else None
+
+
+__all__ = ["DELETING", "DecisionPublisher", "remove_claim"]

@@ -1,0 +1,100 @@
+"""A work queue that holds each key once: the latest wish counts, failures are tried again with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from windlass.kubernetes_api.api import ApiError
+
+Work = Callable[[], Awaitable[None]]
+
+WORKERS: Final = 8
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 30.0
+
+
+class WorkQueue:
+    """Carries out work, a few at a time. ``may_work`` is asked before each: a controller that does not lead writes
+    nothing."""
+
+    def __init__(self, may_work: Callable[[], bool] = lambda: True) -> None:
+        self._may_work = may_work
+        self._wanted: dict[str, Work] = {}
+        self._under_way: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self.trouble: dict[str, str] = {}
+        """What went wrong last, by key."""
+        self._bell = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._workers: list[asyncio.Task[None]] = []
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def put(self, key: str, work: Work) -> None:
+        """Wish for something; it replaces an earlier wish under the same key that has not begun."""
+        self._wanted[key] = work
+        self._idle.clear()
+        self._bell.set()
+        if not self._workers:
+            self._workers = [asyncio.create_task(self._work(), name=f"kubernetes writer {n}") for n in range(WORKERS)]
+
+    def drop(self, key: str) -> None:
+        """Wish for it no more."""
+        self._wanted.pop(key, None)
+        self._failures.pop(key, None)
+        self.trouble.pop(key, None)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._wanted or key in self._under_way
+
+    async def settle(self) -> None:
+        """Wait until nothing is wished for and nothing under way."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._workers = []
+
+    async def _work(self) -> None:
+        while True:
+            key = next((one for one in self._wanted if one not in self._under_way), None)
+            if key is None:
+                if not self._wanted and not self._under_way:
+                    self._idle.set()
+                self._bell.clear()
+                await self._bell.wait()
+                continue
+            work = self._wanted.pop(key)
+            self._under_way.add(key)
+            try:
+                if self._may_work():
+                    await work()
+                self._failures.pop(key, None)
+                self.trouble.pop(key, None)
+            except ApiError as error:
+                self._again(key, work, str(error), error.retry_after)
+            except Exception as error:  # noqa: BLE001  # one odd object must not end the writer of all others
+                self._again(key, work, f"{type(error).__name__}: {error}", 0.0)
+            finally:
+                self._under_way.discard(key)
+                self._bell.set()
+
+    def _again(self, key: str, work: Work, why: str, after: float) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self.trouble[key] = why
+        pause = max(after, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 8)))
+        self._idle.clear()
+
+        def retry() -> None:
+            self._timers.discard(timer)
+            if key not in self._wanted and key in self.trouble:
+                self.put(key, work)
+
+        timer = asyncio.get_running_loop().call_later(pause, retry)
+        self._timers.add(timer)

@@ -1,0 +1,73 @@
+"""Writes to a node's taints: always read, change, write with the resourceVersion that was read.
+
+``spec.taints`` is one list for every kind of patch, so a write that does not say what it has read erases the taints of
+other owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.kubernetes_api.api import Api, patched
+from windlass.kubernetes_api.names import DELETING, FINALIZER, MARKED
+from windlass.kubernetes_api.objects import KubeNode, NodeTaint
+
+from .mirror import NODES
+
+OURS = frozenset({MARKED, DELETING})
+
+
+def wanted_taints(current: tuple[NodeTaint, ...], ours: Mapping[str, NodeTaint]) -> tuple[NodeTaint, ...]:
+    """The taints of others, and ours as wanted. One of ours that is there with the wanted value keeps its place."""
+    kept = [one for one in current if one.key not in OURS or _same(one, ours.get(one.key))]
+    there = {one.key for one in kept}
+    return (*kept, *(one for key, one in sorted(ours.items()) if key not in there))
+
+
+def _same(one: NodeTaint, wanted: NodeTaint | None) -> bool:
+    return wanted is not None and (one.value, one.effect) == (wanted.value, wanted.effect)
+
+
+def marked(until: float) -> NodeTaint:
+    """The soft taint of a node that is scheduled for deletion."""
+    return NodeTaint(MARKED, str(int(until)), "PreferNoSchedule")
+
+
+def deleting(at: float) -> NodeTaint:
+    """The hard taint of a node at its end."""
+    return NodeTaint(DELETING, str(int(at)), "NoSchedule")
+
+
+async def write_taints(
+    api: Api, node: str, ours: Mapping[str, NodeTaint], *, finalizer: bool = True
+) -> KubeNode | None:
+    """Make our taints on a node what they should be, and put our finalizer on it; None if the node is gone."""
+
+    def change(current: KubeNode) -> dict[str, Any] | None:
+        body: dict[str, Any] = {}
+        before = current.spec.taints or ()
+        after = wanted_taints(before, ours)
+        if after != before:
+            body["spec"] = {"taints": [msgspec.to_builtins(one) for one in after]}
+        held = current.metadata.finalizers or ()
+        if finalizer and FINALIZER not in held and current.metadata.deletion_timestamp is None:
+            body["metadata"] = {"finalizers": [*held, FINALIZER]}
+        return body or None
+
+    return await patched(api, f"{NODES}/{node}", KubeNode, change)
+
+
+async def drop_finalizer(api: Api, path: str) -> None:
+    """Take our finalizer off an object; others' stay."""
+    from windlass.kubernetes_api.objects import Versioned
+
+    def change(current: Versioned) -> dict[str, Any] | None:
+        held = current.metadata.finalizers or ()
+        if FINALIZER not in held:
+            return None
+        return {"metadata": {"finalizers": [one for one in held if one != FINALIZER]}}
+
+    await patched(api, path, Versioned, change)

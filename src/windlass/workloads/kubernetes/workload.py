@@ -1,0 +1,350 @@
+"""A Kubernetes cluster behind the workload contract.
+
+A look is taken from the mirror, without a call, while every reflector is synced; else it is unknown. Nodes with the
+label of a provisioner are the slices' hosts; pods that the scheduler gave up on are demand; NodeProvisioners are
+groups. Cordon, uncordon and the acknowledgement are the fence's. What the controller decides is handed to the
+publisher, which shows it on the API objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from windlass.core.model.snapshot import Amounts, Group, amounts
+from windlass.kubernetes_api.api import Api, ApiError
+from windlass.kubernetes_api.names import CLAIM, NODE_NAME, PROVISIONER
+from windlass.kubernetes_api.objects import NodeProvisioner
+from windlass.workloads.protocol import (
+    Acknowledgement,
+    DecisionReport,
+    Join,
+    WorkloadError,
+    WorkloadGroup,
+    WorkloadView,
+    WorkNode,
+)
+
+from .fence import SETTLE, Fences, describe
+from .mirror import ClusterMirror
+from .translate.demand import DemandMaker, WaitingPods
+from .translate.nodes import MirroredNode, keeps_away, lacks
+from .translate.pods import MirroredPod
+from .translate.provisioners import allowed_to_leave, group_of, mistakes_in
+
+SYNCING: Final = 8.0
+"""Seconds that the first look waits for the mirror; a later one does not wait."""
+
+
+class Publisher(Protocol):
+    """Shows decisions on API objects."""
+
+    def on_decision(self, decision: DecisionReport, waiting: WaitingPods) -> None: ...
+
+    async def remove(self, slice_id: str, *, gone: bool) -> None: ...
+
+    async def evict(self, slice_id: str, pods: Iterable[MirroredPod]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProvisioner:
+    """A NodeProvisioner and what became of it."""
+
+    object: NodeProvisioner
+    group: WorkloadGroup | None
+    mistakes: tuple[str, ...] = ()
+
+
+class KubernetesWorkload:
+    """Runs the pods of one cluster."""
+
+    def __init__(
+        self,
+        api: Api,
+        providers: Iterable[str] = (),
+        *,
+        publisher: Callable[[KubernetesWorkload], Publisher] | None = None,
+        settle: float = SETTLE,
+        look_only: bool = False,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """``providers``: the names that provisioners may refer to. ``look_only``: nothing is written anywhere."""
+        self.api, self._now, self._look_only = api, now, look_only
+        self._providers = tuple(sorted(providers))
+        self._news = asyncio.Event()
+        self.mirror = ClusterMirror(api, self._news.set, now)
+        self.fences = Fences(api, self.mirror, self._news.set, now, settle=settle, sleep=sleep)
+        self._demand = DemandMaker()
+        self.waiting = WaitingPods((), {}, {})
+        self.provisioners: dict[str, KnownProvisioner] = {}
+        self._groups: dict[str, tuple[Any, WorkloadGroup]] = {}
+        self.decision: DecisionReport | None = None
+        self._published: frozenset[str] = frozenset()
+        self._nodes: dict[str, tuple[Any, WorkNode]] = {}
+        self._was_synced = False
+        self.publisher = publisher(self) if publisher is not None and not look_only else None
+
+    # -- the contract --------------------------------------------------------------------------------------------------
+
+    async def observe(self) -> WorkloadView:
+        self.mirror.start()
+        await self._synced()
+        self._news.clear()
+        self.provisioners = self._known_provisioners()
+        self.waiting = self._demand.waiting(
+            (pod for pod in self.mirror.waiting.values()), self._gang_size, self._gang_running
+        )
+        return WorkloadView(
+            demands=self.waiting.demands,
+            nodes=tuple(self._work_nodes()),
+            acknowledged=tuple(self._acknowledged()),
+            groups=tuple(one.group for one in self.provisioners.values() if one.group is not None),
+        )
+
+    async def changed(self) -> None:
+        await self._news.wait()
+
+    def join(self, slice_id: str, group: str, host: int) -> Join:  # noqa: ARG002
+        """What the machine's kubelet must be started with: the labels and taints by which its node is recognised."""
+        known = self.provisioners.get(group)
+        template = known.object.spec.template if known is not None else None
+        labels = {**((template.labels or {}) if template else {}), PROVISIONER: group, CLAIM: slice_id}
+        taints = (
+            *((template.taints or ()) if template else ()),
+            *((template.startup_taints or ()) if template else ()),
+        )
+        environment = {
+            "WINDLASS_NODE_NAME": slice_id,
+            "WINDLASS_NODE_LABELS": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+            "WINDLASS_NODE_TAINTS": ",".join(f"{one.key}={one.value}:{one.effect}" for one in taints),
+            "WINDLASS_NODE_ANNOTATIONS": json.dumps((template.annotations or {}) if template else {}, sort_keys=True),
+            "WINDLASS_NODE_RESOURCES": json.dumps((template.resources or {}) if template else {}, sort_keys=True),
+        }
+        return Join((), environment)
+
+    async def cordon(self, slice_id: str, epoch: int) -> None:
+        await self._call(self.fences.raise_fence(slice_id, epoch))
+
+    async def uncordon(self, slice_id: str, epoch: int) -> None:
+        await self._call(self.fences.take_down(slice_id, epoch))
+
+    async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:  # noqa: ARG002
+        """Running pods come to their end by themselves; they are evicted where the slice must go."""
+        if self.publisher is not None and (evict or self._is_evicted(slice_id)):
+            pods = [pod for node in self.mirror.nodes_of(slice_id) for pod in self.mirror.counted_on(node)]
+            await self._call(self.publisher.evict(slice_id, pods))
+
+    async def forget(self, slice_ids: Sequence[str]) -> None:
+        for slice_id in slice_ids:
+            decided = self.decision.slices if self.decision is not None else {}
+            if self.publisher is not None:
+                await self._call(self.publisher.remove(slice_id, gone=slice_id not in decided))
+            await self.fences.forget(slice_id)
+
+    async def close(self) -> None:
+        await self.fences.close()
+        if self.publisher is not None:
+            await self.publisher.close()
+        await self.mirror.close()
+        await self.api.close()
+
+    def on_decision(self, decision: DecisionReport) -> None:
+        """Keep what was decided, and show it."""
+        self.decision = decision
+        if self.publisher is not None:
+            self.publisher.on_decision(decision, self.waiting)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    async def _synced(self) -> None:
+        """Wait a little for the first list of everything; ``WorkloadError`` while something is not known."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + (0.0 if self._was_synced else SYNCING)
+        while (trouble := self.mirror.trouble) and clock() < deadline:
+            await asyncio.sleep(0.02)
+        if trouble:
+            raise WorkloadError(trouble)
+        self._was_synced = True
+
+    async def _call(self, call: Awaitable[None]) -> None:
+        if self._look_only:
+            raise WorkloadError("this controller only looks")
+        try:
+            await call
+        except ApiError as error:
+            raise WorkloadError(str(error)) from error
+
+    def _gang_size(self, pod: MirroredPod) -> int | None:
+        if pod.gang:
+            return self.mirror.gang_size(pod.namespace, pod.gang)
+        kind, _, name = pod.owner.partition("/")
+        job = self.mirror.jobs.store.get(f"{pod.namespace}/{name}") if kind == "Job" else None
+        return job.spec.parallelism if job is not None else None
+
+    def _gang_running(self, pod: MirroredPod) -> int:
+        """Members of a pod's gang that have a node already."""
+        return sum(
+            1
+            for one in self.mirror.pods.store.values()
+            if one.node
+            and one.counts
+            and one.namespace == pod.namespace
+            and ((one.gang == pod.gang) if pod.gang else (one.owner == pod.owner))
+        )
+
+    # -- provisioners --------------------------------------------------------------------------------------------------
+
+    def _known_provisioners(self) -> dict[str, KnownProvisioner]:
+        daemons = tuple(one for _, one in sorted(self.mirror.daemons.store.items()))
+        found = {}
+        sizes: dict[str, int] = {}
+        for node in self.mirror.nodes.store.values():
+            if node.provisioner:
+                sizes[node.provisioner] = sizes.get(node.provisioner, 0) + 1
+        for name, provisioner in sorted(self.mirror.provisioners.store.items()):
+            mistakes = [*mistakes_in(provisioner), *self._provider_mistakes(provisioner)]
+            # A deleted provisioner is no group any more: the controller drains its slices.
+            is_deleted = provisioner.metadata.deletion_timestamp is not None
+            group = None
+            if not mistakes and not is_deleted:
+                group = self._group(provisioner, daemons, sizes.get(name, 0))
+            elif is_deleted and provisioner.spec.deletion_policy == "Orphan" and name in self._groups:
+                # Frozen until its nodes are handed over; drained it must not be.
+                kept = self._groups[name][1]
+                group = replace(kept, group=replace(kept.group, frozen=True, min=0, spare=0))
+            elif not is_deleted and name in self._groups:
+                # A change for the worse leaves the last good settings in force: its nodes are not given back for it.
+                group = self._groups[name][1]
+            found[name] = KnownProvisioner(provisioner, group, tuple(mistakes))
+        self._groups = {name: one for name, one in self._groups.items() if name in found}
+        return found
+
+    def _provider_mistakes(self, provisioner: NodeProvisioner) -> list[str]:
+        name = provisioner.spec.provider
+        if not name and len(self._providers) == 1:
+            return []
+        if name in self._providers:
+            return []
+        known = ", ".join(self._providers) or "none"
+        return [f"spec.provider: there is no provider {name!r} in the controller's configuration; there are: {known}"]
+
+    def _group(self, provisioner: NodeProvisioner, daemons: tuple[Any, ...], nodes: int) -> WorkloadGroup:
+        name, spec = provisioner.metadata.name, provisioner.spec
+        leaving = allowed_to_leave(spec.budgets or (), nodes, self._now())
+        protected = frozenset(
+            claim
+            for claim, hosts in self.mirror.claim_nodes.items()
+            if any(one.protected for one in hosts.values() if one.provisioner == name)
+        )
+        key = (provisioner.metadata.generation, provisioner.metadata.uid, daemons, leaving, protected)
+        known = self._groups.get(name)
+        if known is None or known[0] != key:
+            made = group_of(provisioner, daemons)
+            group = replace(made.group, protected=protected)
+            sold = WorkloadGroup(
+                group,
+                spec.provider or self._providers[0],
+                made.settings,
+                spec.actions_per_loop,
+                leaving,
+            )
+            known = self._groups[name] = (key, sold)
+        return known[1]
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _work_nodes(self) -> Iterable[WorkNode]:
+        fresh: dict[str, tuple[Any, WorkNode]] = {}
+        for hosts in self.mirror.claim_nodes.values():
+            for node in hosts.values():
+                if not node.provisioner:
+                    continue
+                known = self.provisioners.get(node.provisioner)
+                pods = self.mirror.on_node.get(node.name, {})
+                claim = self.mirror.claims.store.get(node.claim)
+                deleted = claim is not None and claim.metadata.deletion_timestamp is not None
+                key = (node, tuple(pods.values()), known and known.object.metadata.generation, deleted)
+                before = self._nodes.get(node.name)
+                if before is not None and before[0] == key:
+                    fresh[node.name] = before
+                else:
+                    fresh[node.name] = (key, self._work_node(node, pods.values(), known, deleted))
+        self._nodes = fresh
+        return [one for _, one in fresh.values()]
+
+    def _work_node(
+        self, node: MirroredNode, pods: Iterable[MirroredPod], known: KnownProvisioner | None, deleted: bool
+    ) -> WorkNode:
+        provisioner = known.object if known is not None else None
+        counted = [pod for pod in pods if pod.counts]
+        used = self._used(counted)
+        if keeps_away(node, provisioner):
+            # Others keep pods away from it: it offers nothing, and it is not ours to give back.
+            used = amounts({**dict(used), "pods": max(dict(used).get("pods", 0), node.allocatable.get("pods", 0))})
+        leaving = ""
+        if node.deleted:
+            leaving = "its Node object was deleted"
+        elif deleted:
+            leaving = "its NodeClaim was deleted"
+        return WorkNode(
+            id=node.name,
+            slice_id=node.claim,
+            used=used,
+            tasks=len(counted),
+            idle_since=None if counted else self.mirror.idle_since.get(node.name, node.since),
+            labels={**node.labels, NODE_NAME: node.name},
+            healthy=not lacks(node, provisioner),
+            marked_until=node.marked_until,
+            leaving=leaving,
+        )
+
+    def _used(self, pods: Iterable[MirroredPod]) -> Amounts:
+        total: dict[str, int] = {}
+        for pod in pods:
+            for name, amount in pod.shape.needs:
+                total[name] = total.get(name, 0) + amount
+        return amounts(total)
+
+    def _acknowledged(self) -> list[Acknowledgement]:
+        return self.fences.acknowledgements()
+
+    def _is_evicted(self, slice_id: str) -> bool:
+        """Whether pods of a slice are evicted: it is drained by an order, or its provisioner was deleted."""
+        decided = self.decision.slices.get(slice_id) if self.decision is not None else None
+        if decided is None:
+            return False
+        return decided.must_go and decided.reason.code in ("MANUAL", "GROUP_REMOVED")
+
+    # -- for others ----------------------------------------------------------------------------------------------------
+
+    def group_named(self, name: str) -> Group | None:
+        known = self.provisioners.get(name)
+        return known.group.group if known is not None and known.group is not None else None
+
+    def initialized(self, node: MirroredNode) -> bool:
+        """Whether a node offers what its provisioner promises."""
+        known = self.provisioners.get(node.provisioner)
+        return not lacks(node, known.object if known is not None else None)
+
+    async def still_used(self, slice_id: str) -> str:
+        """What runs on a slice's nodes now, in words; nodes that do not answer any more run nothing."""
+        if not any(node.ready for node in self.mirror.nodes_of(slice_id).values()):
+            return ""
+        pods, version = await self.fences.live_pods(slice_id)
+        return f"pods run there at version {version}: {describe(pods)}" if pods else ""
+
+    def is_orphaned(self, slice_id: str) -> bool:
+        """Whether a slice's node was left to its user when its provisioner was deleted."""
+        return slice_id in self.mirror.orphaned
+
+
+def pods_behind(waiting: WaitingPods, demands: Mapping[str, int]) -> list[MirroredPod]:
+    """The pods behind some demands, as many of each as given."""
+    return [pod for name, count in demands.items() for pod in waiting.pods.get(name, ())[:count]]

@@ -1,0 +1,85 @@
+"""Machines for pods that no node can take."""
+
+from __future__ import annotations
+
+from .stage import NODES, PROVISIONERS, Stage, provisioner, staged
+
+
+def test_a_pod_that_no_node_can_take_gets_a_machine():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner())
+        stage.pending("train")
+        await stage.until(lambda: stage.status().get("currentSize") == 1)
+        node = stage.fake.get(f"{NODES}/{stage.nodes[0]}")
+        assert node is not None
+        assert node["metadata"]["labels"]["windlass.dev/provisioner"] == "a100"
+        assert node["metadata"]["finalizers"] == ["windlass.dev/termination"]
+        assert stage.claims == stage.nodes
+        claim = stage.fake.all("nodeclaims")[0]
+        held = {one["type"] for one in claim["status"]["conditions"] if one["status"] == "True"}
+        assert held == {"Launched", "Registered", "Initialized"}
+        assert stage.events("TriggeredScaleUp")[0]["involvedObject"]["name"] == "train"
+        assert stage.events("TriggeredScaleUp")[0]["message"].startswith("DEMAND: ")
+        assert stage.events("ScaledUp")[0]["involvedObject"]["kind"] == "NodeProvisioner"
+        stage.bind("train", stage.nodes[0])
+        await stage.tick(3)
+        assert len(stage.nodes) == 1
+        assert stage.status()["utilizationPercent"] == 100
+
+    staged(test)
+
+
+def test_a_machine_in_flight_is_never_bought_twice_though_its_devices_come_late():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner())
+        stage.pending("train")
+        await stage.tick(3)
+        for _ in range(8):
+            stage.advance(20)
+            await stage.tick()
+            assert len(stage.claims) == 1
+        assert stage.status()["inFlight"] == 1
+        stage.advance(60)
+        await stage.until(lambda: stage.status().get("currentSize") == 1)
+
+    staged(test, boot_delay=60, device_delay=120)
+
+
+def test_a_refused_launch_falls_to_the_next_provisioner():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner("first", weight=50, maxNodes=0))
+        stage.fake.put(PROVISIONERS, provisioner("second", weight=10))
+        stage.pending("train")
+        await stage.until(lambda: len(stage.nodes) == 1)
+        assert stage.nodes[0].startswith("second-")
+
+    staged(test)
+
+
+def test_a_pod_that_no_provisioner_can_take_is_told_why_in_numbers():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner())
+        stage.pending("huge", cpu="64")
+        await stage.tick(3)
+        told = stage.events("NotTriggerScaleUp")
+        assert len(told) == 1
+        assert told[0]["message"].startswith("NO_SHAPE_FITS: ")
+        assert "64 cpu" in told[0]["message"]
+        assert "32" in told[0]["message"]
+        assert stage.nodes == []
+
+    staged(test)
+
+
+def test_a_provisioner_with_a_mistake_says_which_and_buys_nothing():
+    async def test(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner(minGPUUtilizationPercent=0, provider="nowhere"))
+        stage.pending("train")
+        await stage.tick(3)
+        ready = stage.condition("Ready")
+        assert ready["status"] == "False"
+        assert "minGPUUtilizationPercent" in ready["message"]
+        assert "'nowhere'" in ready["message"]
+        assert stage.nodes == []
+
+    staged(test)
