@@ -6,8 +6,8 @@ import re
 
 import click
 
-from windlass.workloads.kubernetes.install.manifests import manifests, text
 from windlass.kubernetes_api.names import NAMESPACE
+from windlass.workloads.kubernetes.install.manifests import manifests, text
 
 
 @click.group("kubernetes")
