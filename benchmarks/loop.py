@@ -148,7 +148,7 @@ async def _passes(slices: int, passes: int, home: Path) -> dict[str, Any]:
                 times.append(time.perf_counter() - began)
                 entries += len(done.entries)
             await controller.actuator.settle()
-        held = len(controller.chronicle.book.slices)
+        held = len(controller.controller_state.fleet.slices)
     return {**_percentiles(times), "entries": entries / passes, "held": held}
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from windlass.config.set_option import overridden
 from windlass.control.settings import Settings
 from windlass.core.model.quantities import NANO
-from windlass.sim.cloud.stock import Recording, read_recordings
+from windlass.sim.cloud.stock import StockRecording, read_recordings
 from windlass.sim.trace.reader import read_trace
 from windlass.sim.trace.run import run_trace
 
@@ -76,7 +76,7 @@ def with_spot(place: World) -> Settings:
     return overridden(json.dumps(config), path=place.name, changes=(IDLE,)).settings
 
 
-def run(place: World, settings: Settings, recordings: tuple[Recording, ...]) -> dict[str, Any]:
+def run(place: World, settings: Settings, recordings: tuple[StockRecording, ...]) -> dict[str, Any]:
     hours = sum(job.duration * job.demand.count for job in place.trace.jobs) / 3600
     began = time.process_time()
     _, found = run_trace(settings, place.trace, recordings=recordings)

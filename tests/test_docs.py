@@ -17,7 +17,7 @@ from tests.shown import PAGES, ROOT, RUN, blocks, outputs
 from windlass import plan, read_scenario
 from windlass.config import read_config
 from windlass.core.model.reasons import Code
-from windlass.scenario import schema as forms
+from windlass.scenario import schema
 from windlass.scenario.reader import Form
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def test_a_code_that_no_plan_gives_is_told_so(code):
     assert used != ("No plan gives this code yet" in sections(REFERENCE / "reasons.md", 3)[code])
 
 
-FORMS = {name: form for name, form in vars(forms).items() if isinstance(form, Form)}
+FORMS = {name: form for name, form in vars(schema).items() if isinstance(form, Form)}
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

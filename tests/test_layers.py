@@ -63,3 +63,12 @@ def test_no_module_holds_two_ideas():
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 550
     }
     assert long == {}
+
+
+def test_no_public_class_name_is_used_twice():
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "src").glob("**/*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

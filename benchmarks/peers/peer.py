@@ -15,8 +15,8 @@ from windlass.core.model.plan import Change, HourlyCost, Launch, Plan
 from windlass.core.model.plan import Waiting as PlanWaiting
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Selector, Slice, Snapshot
-from windlass.core.plan_draft import Draft, Way
-from windlass.core.tables.snapshot_tables import Layout
+from windlass.core.plan_draft import DraftOptions, PlanDraft
+from windlass.core.tables.snapshot_tables import SnapshotTables
 
 TICK = 1e-6
 """What is due within a microsecond is due now."""
@@ -49,7 +49,7 @@ class Sight:
     """A snapshot as a peer sees it: what finds no room, and which slices waiting work will use."""
 
     snapshot: Snapshot
-    draft: Draft
+    draft: PlanDraft
     unplaced: tuple[Unplaced, ...]
     awaited: frozenset[str]
     """Slices on which waiting work would go."""
@@ -75,7 +75,7 @@ class Sight:
 def seen(snapshot: Snapshot) -> Sight:
     """Waiting work laid on what is there and on its way, the members of a gang one by one: none of the peers knows
     gangs, and none needs to where nothing is limited."""
-    draft = Draft(Layout(snapshot), Way())
+    draft = PlanDraft(SnapshotTables(snapshot), DraftOptions())
     draft.open()
     unplaced, awaited = [], set[int]()
     for level in levels(snapshot.demands, draft.kinds, draft.largest, loose=True):

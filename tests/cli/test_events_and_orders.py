@@ -82,7 +82,7 @@ def test_an_order_without_a_controller_is_kept_and_obeyed_by_the_next(cluster):
 
     async def next_one(world, controller):
         await ticks(world, controller, 1)
-        [by] = controller.chronicle.book.frozen.values()
+        [by] = controller.controller_state.fleet.frozen.values()
         assert "@" in by
 
     cluster.live(next_one)
@@ -122,7 +122,7 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     )
     cluster.live(lambda world, controller: ticks(world, controller, 3))
     with open_journal(cluster.world.path) as journal:
-        assert recovered(journal).book.slices[name].state == State.DRAINING
+        assert recovered(journal).fleet.slices[name].state == State.DRAINING
     assert "must go already" in cluster.told("drain", name)
     assert f"the order to drain {name} will be taken back" in cluster.told("drain", "--undo", name)
     cluster.live(lambda world, controller: ticks(world, controller, 1))

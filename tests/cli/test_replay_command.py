@@ -18,11 +18,11 @@ from tests.sim.small import GPU, job, script, settings
 from windlass.cli import windlass
 from windlass.config import ConfigError
 from windlass.config.from_journal import changed_settings
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control.record.journal_tables import PASS
 from windlass.journal import Entry, Journal, open_journal
 from windlass.sim.fuzz.random_script import arbitrary_script
-from windlass.sim.run.simulation import Engine
+from windlass.sim.run.simulation import Simulation
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
 from reference_commands import SCHEMAS
@@ -35,17 +35,17 @@ def file(tmp_path: Path) -> Path:
     """A journal of some hours with work."""
     found = tmp_path / "journal.db"
     with open_journal(found) as journal:
-        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
+        Simulation(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
     return found
 
 
 @pytest.fixture
 def compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, of which only the end is left."""
-    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 40)
     found = tmp_path / "rest.db"
     with open_journal(found) as journal:
-        Engine(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
+        Simulation(script(*JOBS, hours=2.0), journal=journal, thorough=False).run()
         journal.compact(1e12)
     return found
 
@@ -97,7 +97,7 @@ def test_a_forged_record_is_shown_beside_what_follows_from_what_was_known(file):
 def test_it_is_told_from_when_on_a_journal_that_an_older_version_began_can_be_made_again(tmp_path):
     source = tmp_path / "new.db"
     with open_journal(source) as journal:
-        Engine(script(*JOBS[:3]), journal=journal, thorough=False).run()
+        Simulation(script(*JOBS[:3]), journal=journal, thorough=False).run()
         records = list(journal.read())
     with open_journal(tmp_path / "old.db") as old:
         copied(old, [replace(one, epoch=1) for one in records if one.kind != PASS])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.config import build as assembling
-from windlass.config import read_config
-from windlass.config.build import misfits
+from windlass.config import build, read_config
+from windlass.config.build import incompatibilities
 
 GOOD = """
 groups: {a: {resources: {cpu: 2}, max: 1}}
@@ -16,7 +15,7 @@ workload: {type: dask, scheduler: "tcp://10.0.0.7:8786"}
 
 
 def told(text):
-    return misfits(read_config(text, path="/etc/windlass/windlass.yaml"))
+    return incompatibilities(read_config(text, path="/etc/windlass/windlass.yaml"))
 
 
 def test_a_good_one_has_nothing_to_tell_and_its_settings_are_all_there():
@@ -52,5 +51,5 @@ def test_the_files_of_tls_are_beside_the_configuration():
 
 
 def test_without_dask_the_command_that_installs_it_is_told(monkeypatch):
-    monkeypatch.setattr(assembling, "find_spec", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
     assert told(GOOD) == ["workload.type: dask needs distributed, which is not installed: pip install 'windlass[pool]'"]

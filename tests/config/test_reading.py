@@ -18,7 +18,7 @@ from windlass.config import Config, JournalConfig, read_config
 from windlass.config.durations import format_duration, parse_duration
 from windlass.config.reference import pages, settings
 from windlass.config.registry import PROVIDERS, WORKLOADS
-from windlass.config.schema import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY, Part, Section
+from windlass.config.schema import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY, Section, SubSection
 from windlass.control.settings import BackOff, Interval, Leadership, Policy
 from windlass.core.model.lifecycle import TABLE, State
 
@@ -111,7 +111,7 @@ OTHER: dict[str, Any] = {
 
 def walked(where: str, section: Section) -> Iterator[str]:
     for one in section.settings:
-        if isinstance(one, Part):
+        if isinstance(one, SubSection):
             yield from walked(f"{where}.{one.name}", one.section)
         else:
             yield f"{where}.{one.name}"

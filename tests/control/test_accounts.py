@@ -28,11 +28,11 @@ def test_the_accounts_add_up_to_price_times_time(life: list[Step]) -> None:
         now = round(world.time * 10**6)
         for group, price in running.values():
             bill[group] = bill.get(group, 0) + price * (now - since)
-        book = alive.controller.chronicle.book
+        fleet = alive.controller.controller_state.fleet
         since = now
-        running = {name: (one.group, one.price) for name, one in book.slices.items() if one.state not in FREE}
-        chronicle = alive.controller.chronicle
-        accounts = charged(chronicle.account, book, chronicle.stay, world.time)
+        running = {name: (one.group, one.price) for name, one in fleet.slices.items() if one.state not in FREE}
+        controller_state = alive.controller.controller_state
+        accounts = charged(controller_state.account, fleet, controller_state.stay, world.time)
         assert {group: account.total for group, account in accounts.items() if account.total} == {
             group: amount for group, amount in bill.items() if amount
         }

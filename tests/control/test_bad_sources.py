@@ -46,11 +46,11 @@ async def with_a_slice_each(world: World) -> Controller:
 
 
 def trouble(controller: Controller) -> dict[str, str]:
-    return dict(controller.chronicle.sighted.trouble)
+    return dict(controller.controller_state.observed.trouble)
 
 
 def states(controller: Controller, group: str) -> list[State]:
-    return sorted(record.state for record in controller.chronicle.book.slices.values() if record.group == group)
+    return sorted(record.state for record in controller.controller_state.fleet.slices.values() if record.group == group)
 
 
 async def hang() -> None:
@@ -107,7 +107,7 @@ def test_a_list_that(world: World, answer: str) -> None:
         await world.ticks(controller, 8, 10)
         assert trouble(controller) == {}
         assert world.instances == {}
-        assert controller.chronicle.book.slices == {}
+        assert controller.controller_state.fleet.slices == {}
         assert world.work.killed == []
 
     leap(story())

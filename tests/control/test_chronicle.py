@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.control.histories import SETTINGS, Step, live, steps
 from tests.control.worlds import Survivor, World
 from tests.snapshots import snapshots
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control.controller import Controller
 from windlass.control.record.costs import Account
-from windlass.control.record.journal_tables import Chronicle, TooOld, recovered
+from windlass.control.record.journal_tables import ControllerState, TooOld, recovered
 from windlass.control.service import DEPENDABLE
 from windlass.control.settings import Policy, Settings, SoldGroup
 from windlass.control.state.codec import Later, from_plain, to_plain
-from windlass.control.state.fleet import Failure, Gone, Luck, SliceRecord
+from windlass.control.state.fleet import Failure, Gone, ProviderHealth, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
@@ -95,7 +95,7 @@ failures = st.lists(st.builds(Failure, times, st.sampled_from(Code)), max_size=3
             certificate=st.none() | st.integers(0, 9),
             nodes=st.just(()),
         ),
-        st.builds(Luck, failures=failures, boots=st.lists(times, max_size=3).map(tuple)),
+        st.builds(ProviderHealth, failures=failures, boots=st.lists(times, max_size=3).map(tuple)),
         st.builds(Gone, at=times),
         st.builds(Account),
         st.builds(Acknowledgement),
@@ -119,7 +119,7 @@ def test_any_record_is_read_back_as_it_was_written(value: Any) -> None:
     assert through_json(value) == value
 
 
-@pytest.mark.parametrize("kind", [SliceRecord, Demand, Group, Slice, Luck, Instance])
+@pytest.mark.parametrize("kind", [SliceRecord, Demand, Group, Slice, ProviderHealth, Instance])
 def test_a_field_that_nobody_knows_any_more_is_passed_over(kind: Any) -> None:
     data = {"id": "x", "slice_id": "x", "name": "x", "group": "g", "provider": "p", "state": "ready", "since": 1}
     data |= {"reason": {"code": "IDLE", "why": ""}, "started_for": {"code": "IDLE", "why": ""}, "hosts": []}
@@ -133,20 +133,20 @@ def test_a_field_that_nobody_knows_any_more_is_passed_over(kind: Any) -> None:
 @given(steps)
 def test_the_journal_adds_up_to_what_the_controller_knows(life: list[Step]) -> None:
     world = World(settings=SETTINGS)
-    past: dict[float, Chronicle] = {}
+    past: dict[float, ControllerState] = {}
 
     def check(alive: Survivor) -> None:
-        chronicle = alive.controller.chronicle
+        controller_state = alive.controller.controller_state
         again = recovered(world.journal())
-        if again.seq == chronicle.seq:  # else an operator has spoken since
-            assert again == chronicle
-        past[chronicle.at] = chronicle
+        if again.seq == controller_state.seq:  # else an operator has spoken since
+            assert again == controller_state
+        past[controller_state.at] = controller_state
 
-    with mock.patch.object(loop, "SAVE_AFTER", 25):
+    with mock.patch.object(controller_module, "SAVE_AFTER", 25):
         asyncio.run(live(world, life, check))
-    for at, chronicle in past.items():
+    for at, controller_state in past.items():
         then = recovered(world.journal(), until=at + 1e-6)
-        assert then.tables() == chronicle.tables()
+        assert then.tables() == controller_state.tables()
 
 
 async def rounds(world: World, controller: Controller, count: int) -> None:
@@ -166,16 +166,16 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
         await world.tick(controller)  # the first record is of the settings
         await rounds(world, controller, 2)
         early = world.time
-        then = controller.chronicle
+        then = controller.controller_state
         await rounds(world, controller, 10)
         assert recovered(journal, until=early + 1).tables() == then.tables()
         horizon = world.time
         past = {}
         for _ in range(5):
             await rounds(world, controller, 2)
-            past[world.time + 1] = controller.chronicle
+            past[world.time + 1] = controller.controller_state
         assert journal.compact(horizon, keep_kinds=kept, epoch=controller.leading.epoch) > 50
-        assert recovered(journal) == controller.chronicle
+        assert recovered(journal) == controller.controller_state
         for instant, known in past.items():
             assert recovered(journal, until=instant).tables() == known.tables(), "kept"
         with pytest.raises(TooOld) as told:
@@ -183,7 +183,7 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
         assert early < told.value.since < horizon
         assert recovered(journal, until=told.value.since + 1).at == told.value.since
 
-    with mock.patch.object(loop, "SAVE_AFTER", 10):
+    with mock.patch.object(controller_module, "SAVE_AFTER", 10):
         asyncio.run(story())
 
 

@@ -10,7 +10,7 @@ from tests.control.worlds import GPU, World
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.provider_health import asked, availability_of, may_ask, next_turn
 from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
-from windlass.control.state.fleet import Book, Failure, Luck
+from windlass.control.state.fleet import Failure, Fleet, ProviderHealth
 from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity
 
@@ -18,38 +18,38 @@ RULES = BackOff()
 SETTINGS = Settings((SoldGroup(GPU, "cloud"),))
 
 
-def due(luck: Luck, now: float, group: str = "gpu", settings: Settings = SETTINGS) -> float | None:
-    return next_deadline(Book(luck={group: luck}), (), settings, now)
+def due(provider_health: ProviderHealth, now: float, group: str = "gpu", settings: Settings = SETTINGS) -> float | None:
+    return next_deadline(Fleet(provider_health={group: provider_health}), (), settings, now)
 
 
-def refused(*times: float) -> Luck:
-    return Luck(tuple(Failure(at, Code.STOCKOUT) for at in times), last_error="none left")
+def refused(*times: float) -> ProviderHealth:
+    return ProviderHealth(tuple(Failure(at, Code.STOCKOUT) for at in times), last_error="none left")
 
 
 def test_after_the_pause_comes_the_instant_at_which_the_failures_are_forgotten() -> None:
-    luck = refused(0, 100)
-    over = availability_of(luck, RULES, 100).until
+    provider_health = refused(0, 100)
+    over = availability_of(provider_health, RULES, 100).until
     assert over is not None
-    assert due(luck, 100) == over
-    assert availability_of(luck, RULES, over).state == "backoff"
-    assert due(luck, over) == 3700
-    assert availability_of(luck, RULES, 3700).state == "available"
-    assert due(luck, 3700) is None
+    assert due(provider_health, 100) == over
+    assert availability_of(provider_health, RULES, over).state == "backoff"
+    assert due(provider_health, over) == 3700
+    assert availability_of(provider_health, RULES, 3700).state == "available"
+    assert due(provider_health, 3700) is None
 
 
 def test_failures_at_odd_instants_are_forgotten_at_the_instant_that_was_told() -> None:
     rules = replace(RULES, heal=1000.1)
     settings = replace(SETTINGS, policy=Policy(backoff=rules))
     for number in range(200):
-        luck = refused(1_700_000_000 + number * 0.1)
-        over = due(luck, 1_700_000_900, settings=settings)
+        provider_health = refused(1_700_000_000 + number * 0.1)
+        over = due(provider_health, 1_700_000_900, settings=settings)
         assert over is not None
-        assert availability_of(luck, rules, over).state == "available"
+        assert availability_of(provider_health, rules, over).state == "available"
 
 
 def test_a_group_that_sells_again_or_was_never_refused_is_due_at_no_time() -> None:
     assert due(replace(refused(0), succeeded_at=10), 20) is None
-    assert due(Luck(), 20) is None
+    assert due(ProviderHealth(), 20) is None
 
 
 def test_a_group_that_is_not_in_the_settings_any_more_is_due_at_no_time() -> None:
@@ -57,16 +57,16 @@ def test_a_group_that_is_not_in_the_settings_any_more_is_due_at_no_time() -> Non
 
 
 def test_a_turn_comes_as_soon_as_the_health_that_rises_meanwhile_allows_it() -> None:
-    luck, now = refused(*range(8)), 2000.0
-    while may_ask(luck, 20, RULES, now):
-        luck = asked(luck, 20, RULES, now)
-    turn = next_turn(luck, 20, RULES, now)
-    assert may_ask(luck, 20, RULES, turn)
-    assert not may_ask(luck, 20, RULES, turn - 0.001)
+    provider_health, now = refused(*range(8)), 2000.0
+    while may_ask(provider_health, 20, RULES, now):
+        provider_health = asked(provider_health, 20, RULES, now)
+    turn = next_turn(provider_health, 20, RULES, now)
+    assert may_ask(provider_health, 20, RULES, turn)
+    assert not may_ask(provider_health, 20, RULES, turn - 0.001)
 
 
 def test_a_launch_may_go_at_once_when_nothing_holds_it_up() -> None:
-    assert next_turn(Luck(), 6, RULES, 50) == 50
+    assert next_turn(ProviderHealth(), 6, RULES, 50) == 50
 
 
 def test_the_rest_is_launched_when_the_failures_are_forgotten_and_not_an_interval_later() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.control.test_folding import a_node, a_record, after, an_instance, decided, state
-from windlass.control.reconcile.operator_orders import Order, obeyed
-from windlass.control.state.fleet import Book, SliceRecord
+from windlass.control.reconcile.operator_orders import Order, apply_orders
+from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Bundle, Demand
@@ -18,13 +18,13 @@ JOB = Demand("job", (Bundle((("gpu", 8000),)),))
 
 def cordoned(why: Reason = IDLE, **more: Any) -> SliceRecord:
     record = a_record(State.CORDONED, fence=3, joined_at=1, seen=True, **more)
-    return record.but(reason=why)
+    return record.replace(reason=why)
 
 
 def test_a_refused_cordon_brings_the_slice_back_to_work_at_once() -> None:
     refused = Acknowledgement("s-1", 3, 0, refused="the raylet is no longer idle")
     found = after(cordoned(), instances=[an_instance()], nodes=[a_node(tasks=1)], acknowledged=[refused])
-    record = found.book.slices["s-1"]
+    record = found.fleet.slices["s-1"]
     assert (record.state, record.reason.code) == (State.READY, Code.DRAIN_ABORTED)
     assert record.reason.why == "the raylet is no longer idle"
 
@@ -40,7 +40,7 @@ def test_a_slice_that_must_go_is_drained_with_its_work_when_its_cordon_is_refuse
     refused = Acknowledgement("s-1", 3, 0, refused="the raylet is no longer idle")
     must = cordoned(leaving=Reason(Code.MANUAL, "ops asked to drain it"))
     found = after(must, instances=[an_instance()], nodes=[a_node(tasks=1)], acknowledged=[refused])
-    record = found.book.slices["s-1"]
+    record = found.fleet.slices["s-1"]
     assert (record.state, record.certified) == (State.DRAINING, False)
 
 
@@ -48,9 +48,9 @@ def test_a_final_cordon_is_waited_for_and_serves_no_demand() -> None:
     word = Acknowledgement("s-1", 3, 1, final=True)
     found = after(cordoned(), instances=[an_instance()], nodes=[a_node(tasks=1)], acknowledged=[word])
     assert state(found) == State.DRAINING
-    bought = decided(found.book, 10, JOB)
+    bought = decided(found.fleet, 10, JOB)
     assert [one.launch.group for one in bought.bought] == ["gpu"], "demand buys a new machine in the same plan"
-    late = after(found.book, now=99_999, instances=[an_instance()], nodes=[a_node(tasks=1)], acknowledged=[word])
+    late = after(found.fleet, now=99_999, instances=[an_instance()], nodes=[a_node(tasks=1)], acknowledged=[word])
     assert state(late) == State.DRAINING, "the drain limit cannot put it back to work"
 
 
@@ -58,22 +58,22 @@ def test_a_host_that_ends_by_itself_after_a_final_drain_is_released_and_not_lost
     word = Acknowledgement("s-1", 3, 0, final=True)
     found = after(cordoned(), instances=[an_instance(state="ending")], acknowledged=[word])
     assert state(found) == State.DRAINING
-    assert found.book.slices["s-1"].certified
-    assert decided(found.book, 10).book.slices["s-1"].state == State.TERMINATING
+    assert found.fleet.slices["s-1"].certified
+    assert decided(found.fleet, 10).fleet.slices["s-1"].state == State.TERMINATING
 
 
 def test_a_drain_that_was_accepted_although_it_was_given_up_goes_on() -> None:
     ready = a_record(State.READY, fence=3, joined_at=1, seen=True)
     found = after(ready, instances=[an_instance()], acknowledged=[Acknowledgement("s-1", 3, 0, final=True)])
-    record = found.book.slices["s-1"]
+    record = found.fleet.slices["s-1"]
     assert (record.state, record.fence, record.certified) == (State.CORDONED, 4, False)
 
 
 def test_a_drain_that_cannot_be_taken_back_is_not_taken_back_by_an_operator() -> None:
     record = a_record(State.DRAINING, fence=3, final=True, leaving=Reason(Code.MANUAL, "ops asked to drain it"))
-    book = obeyed(Book().with_records(record), [Order("undrain", "s-1", "ops")], 10)
-    assert book.slices["s-1"].state == State.DRAINING
-    assert book.slices["s-1"].leaving is not None
+    fleet = apply_orders(Fleet().with_records(record), [Order("undrain", "s-1", "ops")], 10)
+    assert fleet.slices["s-1"].state == State.DRAINING
+    assert fleet.slices["s-1"].leaving is not None
 
 
 def test_a_slice_whose_cluster_is_gone_is_lost_although_its_machine_runs() -> None:
@@ -83,4 +83,4 @@ def test_a_slice_whose_cluster_is_gone_is_lost_although_its_machine_runs() -> No
     lost = [move for move in found.moves if move.target == State.LOST]
     assert [move.reason.why for move in lost] == ["its cluster is gone: the head has been restarted"]
     assert state(found) == State.TERMINATING
-    assert found.book.slices["s-1"].is_empty
+    assert found.fleet.slices["s-1"].is_empty

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.control.observe.observed import Sighted, sighted_after
+from windlass.control.observe.observed import Observed, sighted_after
 from windlass.control.observe.validation import Views
-from windlass.control.reconcile.apply_plan import Decision, decide, snapshot_of
+from windlass.control.reconcile.apply_plan import AppliedPlan, decide, snapshot_of
 from windlass.control.reconcile.launch_queue import ask
 from windlass.control.reconcile.provider_health import availability_of, health
 from windlass.control.reconcile.transitions import Fold, ended, fold
 from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
-from windlass.control.state.fleet import Book, Failure, Luck, Moved, Refused, SliceRecord
+from windlass.control.state.fleet import Failure, Fleet, Moved, ProviderHealth, Refused, SliceRecord
 from windlass.core.model.lifecycle import LEGAL, State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Bundle, Cluster, Demand, Group, ScaleDown
@@ -47,7 +47,7 @@ def a_node(name: str = "s-1", host: int = 0, **more: Any) -> WorkNode:
 
 
 def after(
-    record: SliceRecord | Book,
+    record: SliceRecord | Fleet,
     *,
     now: float = 10,
     instances: Sequence[Instance] | None = (),
@@ -57,23 +57,23 @@ def after(
     silent: bool = False,
     settings: Settings = SETTINGS,
 ) -> Fold:
-    book = record if isinstance(record, Book) else Book().with_records(record)
+    fleet = record if isinstance(record, Fleet) else Fleet().with_records(record)
     work = None if silent else Views()(WorkloadView((), (), tuple(nodes), tuple(acknowledged)))
     listed = None if instances is None else {one.slice_id: one for one in instances}
-    sighted = sighted_after(Sighted(), {"cloud": listed}, work, {}, None, settings)
-    return fold(book, sighted, settings, now, refused)
+    observed = sighted_after(Observed(), {"cloud": listed}, work, {}, None, settings)
+    return fold(fleet, observed, settings, now, refused)
 
 
 def state(result: Fold, name: str = "s-1") -> State:
-    return result.book.slices[name].state
+    return result.fleet.slices[name].state
 
 
 def decided(
-    book: Book, now: float, *demands: Demand, unknown: tuple[str, ...] = (), ids: Callable[[str], str] | None = None
-) -> Decision:
+    fleet: Fleet, now: float, *demands: Demand, unknown: tuple[str, ...] = (), ids: Callable[[str], str] | None = None
+) -> AppliedPlan:
     """What becomes of the book by a plan for these demands."""
-    snapshot = snapshot_of(book, demands, (), SETTINGS, now)
-    return decide(book, plan(snapshot), SETTINGS, unknown, ids or (lambda group: f"{group}-new"), now)
+    snapshot = snapshot_of(fleet, demands, (), SETTINGS, now)
+    return decide(fleet, plan(snapshot), SETTINGS, unknown, ids or (lambda group: f"{group}-new"), now)
 
 
 def test_a_launch_that_the_provider_shows_boots() -> None:
@@ -88,7 +88,7 @@ def test_a_slice_is_ready_when_all_of_its_hosts_have_joined() -> None:
     booting = a_record(State.BOOTING, group="pod", seen=True)
     one = after(booting, instances=[an_instance(group="pod", hosts=2)], nodes=[a_node()])
     assert state(one) == State.INITIALIZING
-    both = after(one.book, instances=[an_instance(group="pod", hosts=2)], nodes=[a_node(), a_node(host=1)])
+    both = after(one.fleet, instances=[an_instance(group="pod", hosts=2)], nodes=[a_node(), a_node(host=1)])
     assert state(both) == State.READY
 
 
@@ -119,22 +119,24 @@ def test_a_refused_launch_fails_and_the_group_remembers() -> None:
     stock = Refused("s-1", Code.STOCKOUT, "none left in us-1a")
     result = after(a_record(State.REQUESTING), refused=[stock])
     assert state(result) == State.LAUNCH_FAILED
-    assert result.book.luck["gpu"] == Luck((Failure(10, Code.STOCKOUT),), last_error="none left in us-1a")
+    assert result.fleet.provider_health["gpu"] == ProviderHealth(
+        (Failure(10, Code.STOCKOUT),), last_error="none left in us-1a"
+    )
 
 
 def test_a_throttled_launch_is_asked_for_again_later() -> None:
     result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.RATE_LIMITED, "slow down", 5)])
     assert state(result) == State.QUEUED
-    assert result.book.luck["gpu"].failures == ()
-    assert ask(result.book, SETTINGS, (), 14).slices["s-1"].state == State.QUEUED
-    assert ask(result.book, SETTINGS, (), 16).slices["s-1"].state == State.REQUESTING
+    assert result.fleet.provider_health["gpu"].failures == ()
+    assert ask(result.fleet, SETTINGS, (), 14).slices["s-1"].state == State.QUEUED
+    assert ask(result.fleet, SETTINGS, (), 16).slices["s-1"].state == State.REQUESTING
 
 
 def test_a_quota_error_blocks_the_group_for_a_while() -> None:
     result = after(a_record(State.REQUESTING), refused=[Refused("s-1", Code.QUOTA, "8 of 8 GPUs")])
-    luck = result.book.luck["gpu"]
-    assert availability_of(luck, BackOff(), 11).state == "quota_exceeded"
-    assert availability_of(luck, BackOff(), 310).state == "available"
+    provider_health = result.fleet.provider_health["gpu"]
+    assert availability_of(provider_health, BackOff(), 11).state == "quota_exceeded"
+    assert availability_of(provider_health, BackOff(), 310).state == "available"
 
 
 def test_a_slice_that_vanishes_is_lost_and_confirmed_gone_in_one_look() -> None:
@@ -149,10 +151,10 @@ def test_a_slice_that_vanishes_while_the_workload_sees_it_well_is_not_given_up_a
     here: dict[str, Any] = {"nodes": [a_node(tasks=1)]}
     missing = after(a_record(State.READY, seen=True, joined_at=0), now=10, **here)
     assert state(missing) == State.READY
-    assert state(after(missing.book, now=309, **here)) == State.READY
-    back = after(missing.book, now=309, instances=[an_instance()], **here)
-    assert state(after(back.book, now=700, instances=[an_instance()], **here)) == State.READY
-    assert [move.target for move in after(missing.book, now=310, **here).moves] == [State.LOST, State.TERMINATED]
+    assert state(after(missing.fleet, now=309, **here)) == State.READY
+    back = after(missing.fleet, now=309, instances=[an_instance()], **here)
+    assert state(after(back.fleet, now=700, instances=[an_instance()], **here)) == State.READY
+    assert [move.target for move in after(missing.fleet, now=310, **here).moves] == [State.LOST, State.TERMINATED]
 
 
 def test_one_dead_host_takes_the_whole_slice() -> None:
@@ -175,26 +177,26 @@ def test_an_unknown_provider_is_not_an_empty_one() -> None:
 def test_a_silent_workload_loses_no_slice_and_keeps_what_was_known_of_it() -> None:
     busy = a_record(State.READY, seen=True, nodes=())
     result = after(
-        after(busy, instances=[an_instance()], nodes=[a_node(tasks=2)]).book, instances=[an_instance()], silent=True
+        after(busy, instances=[an_instance()], nodes=[a_node(tasks=2)]).fleet, instances=[an_instance()], silent=True
     )
     assert state(result) == State.READY
-    assert result.book.slices["s-1"].nodes[0].tasks == 2
+    assert result.fleet.slices["s-1"].nodes[0].tasks == 2
     assert result.unknown == ("workload",)
 
 
 def test_a_lost_heartbeat_does_not_lose_the_slice_at_once() -> None:
     ready = after(
         a_record(State.READY, seen=True, joined_at=0), instances=[an_instance()], nodes=[a_node(tasks=1)]
-    ).book
+    ).fleet
     quiet = after(ready, now=20, instances=[an_instance()])
     assert state(quiet) == State.READY
-    assert not quiet.book.slices["s-1"].nodes[0].healthy
-    back = after(quiet.book, now=300, instances=[an_instance()], nodes=[a_node(tasks=1)])
-    assert back.book.slices["s-1"].nodes[0].healthy
-    assert state(after(back.book, now=400, instances=[an_instance()])) == State.READY
-    silent = after(quiet.book, now=320, instances=[an_instance()])
+    assert not quiet.fleet.slices["s-1"].nodes[0].healthy
+    back = after(quiet.fleet, now=300, instances=[an_instance()], nodes=[a_node(tasks=1)])
+    assert back.fleet.slices["s-1"].nodes[0].healthy
+    assert state(after(back.fleet, now=400, instances=[an_instance()])) == State.READY
+    silent = after(quiet.fleet, now=320, instances=[an_instance()])
     assert silent.moves == ()  # its work may go on where nobody sees it: only the fence can tell
-    moves = decided(silent.book, 320).moves
+    moves = decided(silent.fleet, 320).moves
     assert [(move.target, move.reason.code) for move in moves] == [(State.CORDONED, Code.UNHEALTHY)]
 
 
@@ -205,22 +207,22 @@ def test_a_cordoned_slice_ends_only_with_the_acknowledgement_of_its_own_fence() 
     assert state(stale) == State.CORDONED
     running = after(cordoned, acknowledged=[Acknowledgement("s-1", 3, 1)], **here)
     assert state(running) == State.DRAINING
-    assert running.book.slices["s-1"].certificate is None
-    empty = after(running.book, acknowledged=[Acknowledgement("s-1", 3, 0)], **here)
-    assert empty.book.slices["s-1"].certificate == 3
-    book = decided(empty.book, 10).book
-    assert book.slices["s-1"].state == State.TERMINATING
-    landed = after(empty.book, acknowledged=[Acknowledgement("s-1", 3, 1)], **here)
-    book = decided(landed.book, 10).book
-    assert book.slices["s-1"].state == State.DRAINING
+    assert running.fleet.slices["s-1"].certificate is None
+    empty = after(running.fleet, acknowledged=[Acknowledgement("s-1", 3, 0)], **here)
+    assert empty.fleet.slices["s-1"].certificate == 3
+    fleet = decided(empty.fleet, 10).fleet
+    assert fleet.slices["s-1"].state == State.TERMINATING
+    landed = after(empty.fleet, acknowledged=[Acknowledgement("s-1", 3, 1)], **here)
+    fleet = decided(landed.fleet, 10).fleet
+    assert fleet.slices["s-1"].state == State.DRAINING
 
 
 def test_demand_that_is_seen_with_the_certificate_calls_the_slice_back() -> None:
     draining = a_record(State.DRAINING, seen=True, fence=1)
     empty = after(draining, instances=[an_instance()], nodes=[a_node()], acknowledged=[Acknowledgement("s-1", 1, 0)])
-    decision = decided(empty.book, 10, Demand("job", (Bundle((("gpu", 8000),)),)))
+    decision = decided(empty.fleet, 10, Demand("job", (Bundle((("gpu", 8000),)),)))
     assert [(move.target, move.reason.code) for move in decision.moves] == [(State.READY, Code.DEMAND)]
-    assert decision.book.slices["s-1"].state == State.READY
+    assert decision.fleet.slices["s-1"].state == State.READY
 
 
 def test_a_drain_that_takes_too_long_is_given_up() -> None:
@@ -233,41 +235,41 @@ def test_a_drain_that_takes_too_long_is_given_up() -> None:
         acknowledged=[Acknowledgement("s-1", 1, 1)],
     )
     assert state(result) == State.READY
-    assert result.book.slices["s-1"].reason.code == Code.DRAIN_ABORTED
+    assert result.fleet.slices["s-1"].reason.code == Code.DRAIN_ABORTED
 
 
 def test_ending_is_tried_for_ever() -> None:
     stuck = after(a_record(State.TERMINATING, seen=True), now=300, instances=[an_instance()])
     assert state(stuck) == State.TERMINATE_FAILED
-    again = after(stuck.book, now=360, instances=[an_instance()])
+    again = after(stuck.fleet, now=360, instances=[an_instance()])
     assert state(again) == State.TERMINATING
-    assert state(after(again.book, now=361)) == State.TERMINATED
+    assert state(after(again.fleet, now=361)) == State.TERMINATED
 
 
 def test_an_instance_with_our_tag_and_no_record_is_adopted() -> None:
-    result = after(Book(), instances=[an_instance("found", state="pending")])
+    result = after(Fleet(), instances=[an_instance("found", state="pending")])
     assert state(result, "found") == State.BOOTING
-    assert result.book.slices["found"].started_for.code == Code.LEAKED
+    assert result.fleet.slices["found"].started_for.code == Code.LEAKED
 
 
 def test_an_instance_of_a_group_that_is_gone_is_ended() -> None:
-    found = after(Book(), instances=[an_instance("found", "old")]).book
-    assert decided(found, 11).book.slices["found"].state == State.TERMINATING
+    found = after(Fleet(), instances=[an_instance("found", "old")]).fleet
+    assert decided(found, 11).fleet.slices["found"].state == State.TERMINATING
 
 
 def test_an_instance_of_a_group_that_is_gone_and_that_holds_work_is_drained_first() -> None:
-    found = after(Book(), instances=[an_instance("found", "old")], nodes=[a_node("found", tasks=1)]).book
-    assert decided(found, 11).book.slices["found"].state == State.CORDONED
+    found = after(Fleet(), instances=[an_instance("found", "old")], nodes=[a_node("found", tasks=1)]).fleet
+    assert decided(found, 11).fleet.slices["found"].state == State.CORDONED
 
 
 def test_bad_luck_makes_the_pauses_longer_and_heals() -> None:
     rules = BackOff()
-    unlucky = Luck(tuple(Failure(at, Code.STOCKOUT) for at in (0, 10, 20)), last_error="none left")
-    assert health(unlucky, rules, 20) == pytest.approx(0.7**3)
-    assert availability_of(unlucky, rules, 20).until == pytest.approx(20 + 15 / 0.7**3)
-    assert health(unlucky, rules, 2260) == pytest.approx(0.7**1.5, rel=0.01)
-    assert availability_of(unlucky, rules, 3621).state == "available"
-    assert availability_of(replace(unlucky, succeeded_at=30), rules, 31).state == "available"
+    record_failure = ProviderHealth(tuple(Failure(at, Code.STOCKOUT) for at in (0, 10, 20)), last_error="none left")
+    assert health(record_failure, rules, 20) == pytest.approx(0.7**3)
+    assert availability_of(record_failure, rules, 20).until == pytest.approx(20 + 15 / 0.7**3)
+    assert health(record_failure, rules, 2260) == pytest.approx(0.7**1.5, rel=0.01)
+    assert availability_of(record_failure, rules, 3621).state == "available"
+    assert availability_of(replace(record_failure, succeeded_at=30), rules, 31).state == "available"
 
 
 # -- journeys ------------------------------------------------------------------------------------------------------
@@ -278,46 +280,46 @@ def test_demand_becomes_a_slice_and_an_idle_slice_goes_under_the_fence() -> None
     ids = (f"s-{number}" for number in count(1))
     demand = Demand("job", (Bundle((("gpu", 8000),)),))
 
-    def planned(book: Book, now: float, *demands: Demand) -> tuple[Book, tuple[Moved, ...]]:
-        decision = decided(book, now, *demands, ids=lambda _: next(ids))
-        return decision.book, decision.moves
+    def planned(fleet: Fleet, now: float, *demands: Demand) -> tuple[Fleet, tuple[Moved, ...]]:
+        decision = decided(fleet, now, *demands, ids=lambda _: next(ids))
+        return decision.fleet, decision.moves
 
-    book, moves = planned(Book(), 0, demand)
+    fleet, moves = planned(Fleet(), 0, demand)
     assert [(move.slice_id, move.target) for move in moves] == [("s-1", State.QUEUED)]
-    book, again = planned(book, 1, demand)
+    fleet, again = planned(fleet, 1, demand)
     assert again == ()
-    book = ask(book, SETTINGS, (), 1)
-    assert book.slices["s-1"].state == State.REQUESTING
-    book = after(book, now=2, instances=[an_instance(state="pending")]).book
-    book = after(book, now=30, instances=[an_instance()], nodes=[a_node(tasks=1)]).book
-    assert book.slices["s-1"].state == State.READY
-    book = after(book, now=40, instances=[an_instance()], nodes=[a_node(idle_since=40)]).book
-    book, moves = planned(book, 99)
+    fleet = ask(fleet, SETTINGS, (), 1)
+    assert fleet.slices["s-1"].state == State.REQUESTING
+    fleet = after(fleet, now=2, instances=[an_instance(state="pending")]).fleet
+    fleet = after(fleet, now=30, instances=[an_instance()], nodes=[a_node(tasks=1)]).fleet
+    assert fleet.slices["s-1"].state == State.READY
+    fleet = after(fleet, now=40, instances=[an_instance()], nodes=[a_node(idle_since=40)]).fleet
+    fleet, moves = planned(fleet, 99)
     assert moves == ()
-    book, moves = planned(book, 100)
+    fleet, moves = planned(fleet, 100)
     assert [(move.target, move.reason.code) for move in moves] == [(State.CORDONED, Code.IDLE)]
     here: dict[str, Any] = {"instances": [an_instance()], "nodes": [a_node(idle_since=40)]}
-    book = after(book, now=101, acknowledged=[Acknowledgement("s-1", 1, 0)], **here).book
-    book, _ = planned(book, 101)
-    assert book.slices["s-1"].state == State.TERMINATING
-    book = after(book, now=102).book
-    assert ended(book) == ("s-1",)
+    fleet = after(fleet, now=101, acknowledged=[Acknowledgement("s-1", 1, 0)], **here).fleet
+    fleet, _ = planned(fleet, 101)
+    assert fleet.slices["s-1"].state == State.TERMINATING
+    fleet = after(fleet, now=102).fleet
+    assert ended(fleet) == ("s-1",)
 
 
 def test_nothing_shrinks_while_a_source_is_unknown() -> None:
     idle = a_record(State.READY, seen=True)
-    book = after(idle, now=1000, instances=[an_instance()], nodes=[a_node(idle_since=0)]).book
-    assert [move.target for move in decided(book, 1000).moves] == [State.CORDONED]
-    kept = decided(book, 1000, unknown=("provider cloud",))
+    fleet = after(idle, now=1000, instances=[an_instance()], nodes=[a_node(idle_since=0)]).fleet
+    assert [move.target for move in decided(fleet, 1000).moves] == [State.CORDONED]
+    kept = decided(fleet, 1000, unknown=("provider cloud",))
     assert kept.moves == ()
-    assert kept.book.slices["s-1"].state == State.READY
+    assert kept.fleet.slices["s-1"].state == State.READY
 
 
 def test_a_quarantined_slice_is_left_alone() -> None:
     odd = a_record(State.READY, seen=True, quarantine="READY cannot become TERMINATING")
-    book = Book().with_records(odd)
-    assert decided(book, 10_000).moves == ()
-    assert state(after(book, now=20_000)) == State.READY
+    fleet = Fleet().with_records(odd)
+    assert decided(fleet, 10_000).moves == ()
+    assert state(after(fleet, now=20_000)) == State.READY
 
 
 @st.composite
@@ -339,19 +341,19 @@ def sights(draw: st.DrawFn) -> dict[str, Any]:
 def test_whatever_is_seen_every_move_is_legal_and_no_work_is_ended_without_its_certificate(
     steps: list[tuple[dict[str, Any], int]], start: State, fence: int
 ) -> None:
-    book, now = Book().with_records(a_record(start, seen=True, fence=fence)), 0
+    fleet, now = Fleet().with_records(a_record(start, seen=True, fence=fence)), 0
     for sight, pause in steps:
         now += pause
-        result = after(book, now=now, **sight)
+        result = after(fleet, now=now, **sight)
         assert all(move.source is None or (move.source, move.target) in LEGAL for move in result.moves)
         assert not any((move.source, move.target) == (State.DRAINING, State.TERMINATING) for move in result.moves)
-        if result.book.slices["s-1"].state == State.DRAINING and result.book.slices["s-1"].certificate is not None:
+        if result.fleet.slices["s-1"].state == State.DRAINING and result.fleet.slices["s-1"].certificate is not None:
             words = [word for word in sight["acknowledged"] if word.epoch == fence]
             assert not sight["silent"]
             assert words
             assert all(word.running == 0 for word in words)
-        assert not result.book.slices["s-1"].quarantine
+        assert not result.fleet.slices["s-1"].quarantine
         if sight["instances"] is None:
             endings = {State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.TERMINATED}
             assert not endings & {move.target for move in result.moves}
-        book = result.book
+        fleet = result.fleet

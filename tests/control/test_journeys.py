@@ -10,7 +10,7 @@ import pytest
 
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control.controller import Controller, Misfit
+from windlass.control.controller import Controller, IncompatibleConfig
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.settings import Policy, Settings, SoldGroup
 from windlass.core.model.lifecycle import State
@@ -48,12 +48,16 @@ async def with_job(world: World, *jobs: str) -> tuple[Controller, list[str]]:
 
 
 def state(controller: Controller, name: str) -> State:
-    return controller.chronicle.book.slices[name].state
+    return controller.controller_state.fleet.slices[name].state
 
 
 def blocked(controller: Controller) -> list[str]:
     """Groups that a quota error keeps from launching."""
-    return [name for name, luck in controller.chronicle.book.luck.items() if luck.quota_until is not None]
+    return [
+        name
+        for name, provider_health in controller.controller_state.fleet.provider_health.items()
+        if provider_health.quota_until is not None
+    ]
 
 
 def order(world: World, what: Any, subject: str) -> None:
@@ -88,9 +92,9 @@ async def test_a_slice_that_is_missing_for_long_enough_is_lost() -> None:
     del world.cloud.instances[name]
     world.cloud.died.append(name)
     await world.ticks(controller, 14)
-    assert name in controller.chronicle.book.slices
+    assert name in controller.controller_state.fleet.slices
     await world.ticks(controller, 3)
-    assert name not in controller.chronicle.book.slices
+    assert name not in controller.controller_state.fleet.slices
     await world.ticks(controller, 30)
     assert list(world.work.running.values()) == ["a"]  # on another one
     assert len(world.cloud.bought) == 2
@@ -106,11 +110,11 @@ async def test_what_was_ended_empty_and_shows_again_is_ended_again() -> None:
     assert world.cloud.ended == [name]
     world.cloud.instances[name] = ghost
     await world.tick(controller)
-    assert controller.chronicle.book.slices[name].started_for.code == Code.LEAKED
+    assert controller.controller_state.fleet.slices[name].started_for.code == Code.LEAKED
     assert state(controller, name) == State.TERMINATING
     await world.ticks(controller, 3)
     assert world.cloud.ended == [name, name]
-    assert controller.chronicle.book.slices == {}
+    assert controller.controller_state.fleet.slices == {}
 
 
 @in_virtual_time
@@ -121,7 +125,7 @@ async def test_what_vanished_with_its_work_and_shows_again_is_taken_over_with_it
     await world.ticks(controller, 20)
     assert state(controller, name) == State.READY  # the workload still sees it at work: the list may be wrong
     await world.ticks(controller, 5, 10)
-    assert name not in controller.chronicle.book.slices
+    assert name not in controller.controller_state.fleet.slices
     world.cloud.listing = None
     await world.ticks(controller, 2)
     assert state(controller, name) == State.READY
@@ -148,7 +152,7 @@ async def test_time_in_which_a_provider_gives_no_answer_proves_nothing_about_a_s
     assert state(controller, name) == State.READY
     assert world.work.running == {name: "a"}
     await world.ticks(controller, 3, 10)  # now it was missing for all of the time
-    assert name not in controller.chronicle.book.slices
+    assert name not in controller.controller_state.fleet.slices
 
 
 # -- machines that go, or are ill ----------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ async def test_a_slice_that_will_be_preempted_is_cordoned_early_and_replaced() -
     world.cloud.announce(name, world.time + 120)
     tick = await world.tick(controller)
     assert state(controller, name) == State.CORDONED
-    assert controller.chronicle.book.slices[name].reason.code == Code.PREEMPTED
+    assert controller.controller_state.fleet.slices[name].reason.code == Code.PREEMPTED
     assert tick.plan is not None
     assert tick.plan.launch == {"gpu": 1}
     world.work.waiting = ["b"]
@@ -184,7 +188,7 @@ async def test_a_slice_that_stays_ill_is_drained_and_one_that_recovers_stays() -
     await world.ticks(controller, 12, 10)
     assert state(controller, one) == State.READY
     assert state(controller, other) == State.DRAINING
-    assert controller.chronicle.book.slices[other].leaving is not None
+    assert controller.controller_state.fleet.slices[other].leaving is not None
     await world.ticks(controller, 20, 1000)  # its work is waited for, for longer than any drain
     assert state(controller, other) == State.DRAINING
     world.work.finish("b")
@@ -227,7 +231,7 @@ async def test_a_host_that_never_joins_fails_the_whole_slice() -> None:
     world.time += 900
     await world.ticks(controller, 3)
     assert world.clouds["pod"].ended == [name]
-    assert controller.chronicle.book.luck["pod"].failures != ()
+    assert controller.controller_state.fleet.provider_health["pod"].failures != ()
 
 
 # -- draining ------------------------------------------------------------------------------------------------------
@@ -445,7 +449,7 @@ async def test_slices_of_a_removed_group_are_drained_and_still_count_against_the
         await world.tick(controller, 500)
         assert world.work.running[name] == "a"
         assert world.clouds["dear"].bought == []  # 1 $/h + 3 $/h would be too much
-    assert controller.chronicle.waiting["b"].reason.code == Code.BUDGET
+    assert controller.controller_state.waiting["b"].reason.code == Code.BUDGET
     world.work.finish("a")
     await world.ticks(controller, 6)
     assert world.clouds["cheap"].ended == [name]
@@ -457,7 +461,7 @@ async def test_slices_of_a_removed_group_are_drained_and_still_count_against_the
 async def test_what_a_removed_group_still_costs_drains_nobody_else_and_the_ceiling_is_told_as_it_is_set() -> None:
     world = a_world(CHEAP, replace(DEAR, max=1), cluster=Cluster(choose="rank", max_hourly_cost=5 * DOLLAR))
     controller, names = await with_job(world, "a", "b", "c")
-    assert [controller.chronicle.book.slices[name].group for name in names] == ["cheap", "cheap", "dear"]
+    assert [controller.controller_state.fleet.slices[name].group for name in names] == ["cheap", "cheap", "dear"]
     [cheap, _] = world.settings.groups
     lower = Cluster(choose="rank", max_hourly_cost=4 * DOLLAR)
     more = replace(cheap, group=replace(cheap.group, max=3))
@@ -465,7 +469,7 @@ async def test_what_a_removed_group_still_costs_drains_nobody_else_and_the_ceili
     world.work.waiting = ["d"]
     await world.ticks(controller, 4)
     assert [state(controller, name) for name in names] == [State.READY, State.READY, State.DRAINING]
-    why = controller.chronicle.waiting["d"].reason
+    why = controller.controller_state.waiting["d"].reason
     assert (why.code, why.why) == (Code.BUDGET, "cheap: $1.00/h more beside $5.00/h, the ceiling is $4.00/h")
 
 
@@ -475,14 +479,14 @@ async def test_a_provider_that_still_has_slices_cannot_be_left_out() -> None:
     controller, [name] = await with_job(world, "a")
     before = world.settings
     [_, dear] = before.groups
-    with pytest.raises(Misfit, match=r"providers\.cheap: it still has 1 of our slices"):
+    with pytest.raises(IncompatibleConfig, match=r"providers\.cheap: it still has 1 of our slices"):
         await controller.reconfigure(replace(before, groups=(dear,)), {"dear": world.clouds["dear"]}, world.work)
     assert controller.settings is before
     await world.tick(controller)
     assert state(controller, name) == State.READY
     world.settings = replace(before, groups=(dear,))
     cheap = world.clouds.pop("cheap")
-    with pytest.raises(Misfit):
+    with pytest.raises(IncompatibleConfig):
         world.controller()
     world.clouds["cheap"] = cheap
 
@@ -493,7 +497,7 @@ async def test_a_queued_launch_is_asked_of_whoever_sells_its_group_by_then() -> 
     controller, _ = await with_job(world, "a")
     world.work.waiting = ["b"]
     await world.tick(controller)
-    assert [record.state for record in controller.chronicle.book.slices.values()] == [State.READY, State.QUEUED]
+    assert [record.state for record in controller.controller_state.fleet.slices.values()] == [State.READY, State.QUEUED]
     world.work.finish()
     world.work.waiting.clear()
     moving, other = world.settings.groups
@@ -522,7 +526,7 @@ async def test_a_trouble_with_one_slice_is_told_and_gone_when_it_is_over() -> No
     await world.ticks(controller, 3)
     world.work.waiting = ["b"]
     await world.ticks(controller, 3)
-    assert "no route to host" in controller.chronicle.sighted.trouble[f"slice {name}"]
+    assert "no route to host" in controller.controller_state.observed.trouble[f"slice {name}"]
     world.work.uncordon = uncordon  # type: ignore[method-assign]
     await world.ticks(controller, 4, 5)
-    assert controller.chronicle.sighted.trouble == {}
+    assert controller.controller_state.observed.trouble == {}

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from tests.control.worlds import Survivor, World
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.settings import Policy, Settings, SoldGroup
 from windlass.core.model.lifecycle import RECALLABLE, State
@@ -72,14 +72,16 @@ async def history(world: World) -> Survivor:
     work.finish("d")
     await alive.until(lambda: "g" in work.running.values())
     work.finish()
-    await alive.until(lambda: not world.instances and not alive.controller.chronicle.book.slices, 5)
+    await alive.until(lambda: not world.instances and not alive.controller.controller_state.fleet.slices, 5)
     return alive
 
 
 def run(crash_at: Collection[int]) -> tuple[World, Survivor]:
     world = World(settings=SETTINGS)
     world.crash_at = crash_at
-    with mock.patch.object(loop, "SAVE_AFTER", 40):  # often enough for a short history to have saved states
+    with mock.patch.object(
+        controller_module, "SAVE_AFTER", 40
+    ):  # often enough for a short history to have saved states
         return world, asyncio.run(history(world))
 
 

@@ -31,7 +31,7 @@ def test_whatever_happens_no_limit_is_passed_no_work_is_killed_and_nothing_is_bo
     def check(alive: Survivor) -> None:
         last[:] = [alive]
         assert_within_limits(world)
-        assert not any(record.quarantine for record in alive.controller.chronicle.book.slices.values())
+        assert not any(record.quarantine for record in alive.controller.controller_state.fleet.slices.values())
 
     async def story() -> None:
         await live(world, life, check, found=False)
@@ -40,7 +40,7 @@ def test_whatever_happens_no_limit_is_passed_no_work_is_killed_and_nothing_is_bo
         assert len(spare) == DEAR.spare  # nothing else is left, and all that ever came was done
         assert world.work.waiting == []
         assert world.work.running == {}
-        assert set(last[0].controller.chronicle.book.slices) == set(spare)
+        assert set(last[0].controller.controller_state.fleet.slices) == set(spare)
 
     asyncio.run(story())
 
@@ -53,7 +53,7 @@ def test_what_turns_up_with_our_tag_is_adopted_or_ended_and_never_forgotten(life
     async def story() -> None:
         await live(world, life, lambda alive: last.__setitem__(slice(None), [alive]))
         await get_well(world, last[0])
-        assert set(last[0].controller.chronicle.book.slices) == set(world.instances)
+        assert set(last[0].controller.controller_state.fleet.slices) == set(world.instances)
         assert len(world.instances) == DEAR.spare
         assert world.work.killed == []
 

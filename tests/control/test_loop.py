@@ -10,7 +10,7 @@ import pytest
 from tests.control.worlds import World
 from windlass.control.controller import Controller
 from windlass.control.leadership import NotLeading
-from windlass.control.record.journal_tables import Reader, saved
+from windlass.control.record.journal_tables import StateReader, saved
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity, ProviderError
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> World:
 
 
 def states(controller: Controller) -> list[State]:
-    return sorted(record.state for record in controller.chronicle.book.slices.values())
+    return sorted(record.state for record in controller.controller_state.fleet.slices.values())
 
 
 def test_demand_is_bought_for_served_and_given_back_without_killing_anything(world: World) -> None:
@@ -37,7 +37,7 @@ def test_demand_is_bought_for_served_and_given_back_without_killing_anything(wor
         for _ in range(8):
             await world.tick(controller, 20)
         assert world.cloud.instances == {}
-        assert controller.chronicle.book.slices == {}
+        assert controller.controller_state.fleet.slices == {}
         assert world.work.killed == []
 
     asyncio.run(story())
@@ -78,7 +78,7 @@ def test_a_refused_launch_is_remembered_and_tried_one_at_a_time(world: World) ->
         world.cloud.launch = refuse  # type: ignore[method-assign]
         for _ in range(3):
             await world.tick(controller)
-        assert controller.chronicle.book.luck["gpu"].failures
+        assert controller.controller_state.fleet.provider_health["gpu"].failures
         world.cloud.launch = launch  # type: ignore[method-assign]
         tick = await world.tick(controller, 60)
         assert tick.plan is not None
@@ -141,8 +141,8 @@ def test_an_orphan_is_adopted_and_used(world: World) -> None:
         world.cloud.epoch = 0
         for _ in range(2):
             await world.tick(second)
-        assert second.chronicle.book.slices[orphan].started_for.code == Code.LEAKED
-        assert second.chronicle.book.slices[orphan].state == State.READY
+        assert second.controller_state.fleet.slices[orphan].started_for.code == Code.LEAKED
+        assert second.controller_state.fleet.slices[orphan].state == State.READY
         assert world.cloud.bought == [orphan]
 
     asyncio.run(story())
@@ -172,6 +172,9 @@ def test_a_saved_state_is_the_book(world: World) -> None:
         controller = world.controller()
         world.work.waiting = ["a", "b"]
         await world.tick(controller)
-        assert Reader((controller.chronicle.seq, saved(controller.chronicle))).chronicle() == controller.chronicle
+        assert (
+            StateReader((controller.controller_state.seq, saved(controller.controller_state))).controller_state()
+            == controller.controller_state
+        )
 
     asyncio.run(story())

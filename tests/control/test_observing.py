@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.control.clocks import leap
-from windlass.control.observe.completed import Answered
-from windlass.control.observe.observer import Look, Observer
+from windlass.control.observe.completed import Completed
+from windlass.control.observe.observer import Observation, Observer
 from windlass.providers.protocol import Host, Instance, ProviderError
 from windlass.workloads.protocol import WorkloadView
 
@@ -29,26 +29,26 @@ async def in_time() -> tuple[Instance, ...]:
     return (HERE,)
 
 
-def at_hand() -> Answered[tuple[Instance, ...]]:
-    return Answered((HERE,))
+def at_hand() -> Completed[tuple[Instance, ...]]:
+    return Completed((HERE,))
 
 
 def refused() -> Any:
     raise ProviderError("the API is down")
 
 
-def looked(listing: Callable[[], Any], looks: int = 1) -> tuple[Look, int]:
+def looked(listing: Callable[[], Any], looks: int = 1) -> tuple[Observation, int]:
     """The last of some looks, and how many tasks were made for all of them."""
     made = 0
 
-    async def story() -> Look:
+    async def story() -> Observation:
         def counted(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
             nonlocal made
             made += 1
             return asyncio.Task(coroutine, loop=loop, **more)
 
         loop = asyncio.get_running_loop()
-        provider, work = Source(listing), Source(lambda: Answered(WorkloadView()))
+        provider, work = Source(listing), Source(lambda: Completed(WorkloadView()))
         observer = Observer({"cloud": provider}, work, lambda: 5.0, loop.time)  # type: ignore[arg-type, dict-item]
         loop.set_task_factory(counted)
         for _ in range(looks):
@@ -68,7 +68,7 @@ def test_only_a_look_that_takes_its_time_gets_a_task(listing: Callable[[], Any],
 
 @pytest.mark.parametrize(
     ("listing", "trouble"),
-    [(refused, "the API is down"), (lambda: Answered((7,)), "gave garbage: its list holds 7, which is no instance")],
+    [(refused, "the API is down"), (lambda: Completed((7,)), "gave garbage: its list holds 7, which is no instance")],
 )
 def test_a_source_that_goes_wrong_at_once_is_unknown_and_says_why(listing: Callable[[], Any], trouble: str) -> None:
     look, _ = looked(listing)

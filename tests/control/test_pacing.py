@@ -37,7 +37,7 @@ def test_a_minutes_worth_goes_out_at_once_and_the_rest_one_by_one() -> None:
         world.work.waiting = jobs("g", 12)
         await world.tick(controller)
         assert len(world.bought) == 6
-        queued = [one for one in controller.chronicle.book.slices.values() if one.state == State.QUEUED]
+        queued = [one for one in controller.controller_state.fleet.slices.values() if one.state == State.QUEUED]
         assert {record.reason.code for record in queued} == {Code.RATE_LIMITED}
         for number in range(1, 7):
             due = controller.next_deadline()

@@ -20,19 +20,19 @@ from tests.control.histories import SETTINGS as HISTORY
 from tests.control.histories import Step, live, steps
 from tests.control.worlds import Survivor, World
 from tests.sim.small import job, script, settings
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control.record.journal_tables import PASS, VERSION
 from windlass.control.replay import Unreadable, passes_of, replayed
 from windlass.control.settings import Settings
 from windlass.core.model.lifecycle import State
 from windlass.journal import Entry, JournalCorrupt, Record, open_journal
 from windlass.journal.encoding import checksum, encode
-from windlass.journal.memory import ForgetfulJournal
+from windlass.journal.memory import MemoryJournal
 from windlass.providers.protocol import Host, Instance, ProviderError
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.fuzz.random_script import arbitrary_script
 from windlass.sim.run.script import Script
-from windlass.sim.run.simulation import Engine
+from windlass.sim.run.simulation import Simulation
 
 RESTARTED = (
     Fault("killed", 0.02),
@@ -45,16 +45,16 @@ RESTARTED = (
 CROWD = [job(f"j{number}", 5, 120.0 * number) for number in range(12)]
 
 
-def lived(story: Script) -> ForgetfulJournal:
+def lived(story: Script) -> MemoryJournal:
     """The journal of a simulated life, with every record."""
-    journal = ForgetfulJournal(keep_all=True)
-    Engine(story, journal=journal, thorough=False, stop_at_breach=False).run()
+    journal = MemoryJournal(keep_all=True)
+    Simulation(story, journal=journal, thorough=False, stop_at_breach=False).run()
     return journal
 
 
-def retold(records: list[Record]) -> ForgetfulJournal:
+def retold(records: list[Record]) -> MemoryJournal:
     """A journal with these records, under their epochs."""
-    journal = ForgetfulJournal(keep_all=True)
+    journal = MemoryJournal(keep_all=True)
     for record in records:
         while journal._epoch < record.epoch:
             journal.acquire("somebody", 0.0, 0.0)
@@ -101,10 +101,12 @@ def test_restarts_jumps_of_the_clock_calls_under_way_and_unknown_sources_are_mad
 
 
 def test_what_was_decided_after_any_saved_state_is_made_again_from_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SAVE_AFTER", 20)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 20)
     file = tmp_path / "journal.db"
     with open_journal(file) as journal:
-        Engine(script(*CROWD, faults=RESTARTED, hours=2.0), journal=journal, thorough=False, stop_at_breach=False).run()
+        Simulation(
+            script(*CROWD, faults=RESTARTED, hours=2.0), journal=journal, thorough=False, stop_at_breach=False
+        ).run()
         with sqlite3.connect(file) as database:
             states = database.execute("SELECT seq, state FROM windlass_states ORDER BY seq").fetchall()
         assert len(states) > 3
@@ -115,9 +117,9 @@ def test_what_was_decided_after_any_saved_state_is_made_again_from_it(tmp_path, 
 
 
 def test_a_compacted_journal_is_made_again_from_its_oldest_saved_state(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SAVE_AFTER", 40)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 40)
     with open_journal(tmp_path / "journal.db") as journal:
-        Engine(script(), journal=journal, thorough=False).run()
+        Simulation(script(), journal=journal, thorough=False).run()
         whole = replayed(journal)
         assert journal.compact(1e12, keep_kinds=("settings",)) > 0
         rest = replayed(journal)
@@ -129,9 +131,9 @@ def test_a_compacted_journal_is_made_again_from_its_oldest_saved_state(tmp_path,
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_from_an_instant_on_the_same_passes_are_told_as_in_the_whole(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(loop, "SAVE_AFTER", 40 if kept else 10**9)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 40 if kept else 10**9)
     with open_journal(tmp_path / "journal.db") as journal:
-        Engine(script(), journal=journal, thorough=False).run()
+        Simulation(script(), journal=journal, thorough=False).run()
         whole = replayed(journal)
         times = sorted({one.at for one in passes_of(journal.read(), [])})
         assert len(times) > 20
@@ -166,7 +168,7 @@ def test_a_machine_that_another_provider_shows_than_the_one_who_sells_its_group_
         alive = Survivor(world)
         south.instances["stray"] = Instance("stray", "cheap", "running", (Host("stray/0"),))
         await alive.tick()
-        assert alive.controller.chronicle.book.slices["stray"].provider == "south"
+        assert alive.controller.controller_state.fleet.slices["stray"].provider == "south"
         south.failing = ProviderError("the API is down")
         await alive.tick(20)
         moved = replace(HISTORY.groups[0], provider="south")
@@ -174,7 +176,7 @@ def test_a_machine_that_another_provider_shows_than_the_one_who_sells_its_group_
             replace(HISTORY, groups=(moved, *HISTORY.groups[1:])), world.clouds, world.work
         )
         await alive.tick(20)
-        assert "stray" in alive.controller.chronicle.book.slices, "nothing is gone because nobody answers"
+        assert "stray" in alive.controller.controller_state.fleet.slices, "nothing is gone because nobody answers"
         south.failing = None
         world.work.waiting = ["a", "b", "c"]
         for _ in range(4):
@@ -222,7 +224,7 @@ def recorded(tmp_path: Path) -> Path:
     """The file of a journal with a small life in it."""
     file = tmp_path / "journal.db"
     with open_journal(file) as journal:
-        Engine(script(), journal=journal, thorough=False).run()
+        Simulation(script(), journal=journal, thorough=False).run()
     return file
 
 

@@ -15,9 +15,9 @@ import pytest
 from tests.control import clocks
 from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control import service
-from windlass.control.reconcile import cycle as reckoning
+from windlass.control.reconcile import cycle
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.record.journal_tables import TooOld, recovered
 from windlass.control.service import Service
@@ -225,7 +225,7 @@ def test_an_order_is_heard_soon(world: World) -> None:
             await asyncio.sleep(1.1)
             give(world.journal(), Order("freeze", "gpu", "ann"), world.time)
             await asyncio.sleep(1)
-            assert run.service.controller.chronicle.book.is_frozen("gpu")
+            assert run.service.controller.controller_state.fleet.is_frozen("gpu")
 
     leap(story())
 
@@ -331,7 +331,7 @@ def test_with_a_full_journal_nothing_is_done_and_afterwards_nothing_is_lost(worl
             await until(lambda: len(world.work.running) == 2)
             kinds = [(one.kind, one.subject) for one in world.journal().read()]
             assert kinds.count(("refused", refused[0])) == 1
-            assert recovered(world.journal()) == run.service.controller.chronicle
+            assert recovered(world.journal()) == run.service.controller.controller_state
 
     leap(story())
 
@@ -339,7 +339,7 @@ def test_with_a_full_journal_nothing_is_done_and_afterwards_nothing_is_lost(worl
 def test_a_state_that_cannot_be_saved_is_told_and_changes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SAVE_AFTER", 1)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 1)
 
     async def story() -> None:
         async with running(world) as run:
@@ -351,7 +351,7 @@ def test_a_state_that_cannot_be_saved_is_told_and_changes_nothing(
             assert len(refusals) == len(set(refusals)) == 1
             world.cloud.refusing = lambda _: None
             await until(lambda: world.work.running)
-            assert recovered(world.journal()) == run.service.controller.chronicle
+            assert recovered(world.journal()) == run.service.controller.controller_state
 
     leap(story())
 
@@ -365,9 +365,9 @@ def test_a_journal_that_does_not_say_whether_it_has_written_is_read_anew(world: 
             await until(lambda: world.work.running)
             await asyncio.sleep(5)
             assert len(world.cloud.bought) == 1
-            slices = run.service.controller.chronicle.book.slices
+            slices = run.service.controller.controller_state.fleet.slices
             assert [record.state for record in slices.values()] == [State.READY]
-            assert recovered(world.journal()) == run.service.controller.chronicle
+            assert recovered(world.journal()) == run.service.controller.controller_state
 
     leap(story())
 
@@ -408,7 +408,7 @@ def test_a_pass_that_breaks_is_told_and_the_next_one_goes_on(world: World, monke
             raise broken.pop()
         return plan(snapshot)
 
-    monkeypatch.setattr(reckoning, "plan", breaks)
+    monkeypatch.setattr(cycle, "plan", breaks)
 
     async def story() -> None:
         async with running(world) as run:
@@ -426,7 +426,7 @@ def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forg
 ) -> None:
     retention, every = 300.0, 30.0
     monkeypatch.setattr(service, "COMPACT_EVERY", every)
-    monkeypatch.setattr(loop, "SAVE_AFTER", 10)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 10)
 
     async def story() -> None:
         known = {}
@@ -435,7 +435,7 @@ def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forg
             for number in range(40):
                 arrive(world, f"job-{number}")
                 await asyncio.sleep(20)
-                known[world.time] = run.service.controller.chronicle
+                known[world.time] = run.service.controller.controller_state
                 world.work.finish()
                 world.work.news.set()
                 await asyncio.sleep(10)
@@ -454,7 +454,7 @@ def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forg
 def test_a_controller_that_never_runs_for_long_forgets_what_is_old_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SAVE_AFTER", 10)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 10)
 
     async def story() -> None:
         for _ in range(2):

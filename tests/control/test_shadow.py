@@ -101,7 +101,7 @@ def test_it_notes_which_idle_slice_it_would_give_back(world, tmp_path):
         (wish,) = report.wishes
         assert (wish.would.verb, wish.would.subject, str(wish.would.reason.code)) == ("drain", "m-1", "IDLE")
         assert report.spent > report.planned
-        assert recovered(journal).book.slices["m-1"].state == "ready"
+        assert recovered(journal).fleet.slices["m-1"].state == "ready"
 
 
 def test_there_is_nothing_in_it_that_could_act():

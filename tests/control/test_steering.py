@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 from windlass.control.reconcile.pool_settings import Steered
-from windlass.control.report.current import chronicle_of, pictured
+from windlass.control.report.current import pictured, read_state
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Book
+from windlass.control.state.fleet import Fleet
 from windlass.core.model.snapshot import ScaleDown
 from windlass.workloads.protocol import WorkloadView
 
@@ -23,7 +23,7 @@ class Floor:
         self.due: float | None = None
         self.views: list[WorkloadView | None] = []
 
-    def __call__(self, settings: Settings, view: WorkloadView | None, book: Book, now: float) -> Steered:
+    def __call__(self, settings: Settings, view: WorkloadView | None, fleet: Fleet, now: float) -> Steered:
         self.views.append(view)
         meant = tuple(
             replace(sold, group=replace(sold.group, min=self.slices, scale_down=ScaleDown(idle_timeout=0)))
@@ -52,7 +52,7 @@ def test_what_is_in_force_is_in_the_journal():
         world = World()
         controller = world.controller(steer=Floor(3))
         await world.tick(controller)
-        picture = pictured(chronicle_of(world.journal()), world.settings, world.time)
+        picture = pictured(read_state(world.journal()), world.settings, world.time)
         assert picture.settings.groups[0].group.min == 3
 
     asyncio.run(whole())

@@ -43,7 +43,7 @@ def test_a_leader_that_is_held_up_past_its_lease_between_commit_and_act_makes_no
 
         after_appending(old, stopped)
         await world.tick(old)
-        assert [one.state for one in old.chronicle.book.slices.values()] == [State.REQUESTING]
+        assert [one.state for one in old.controller_state.fleet.slices.values()] == [State.REQUESTING]
         assert calls(world) == []
         world.time += 16
         new = world.controller("new")
@@ -54,7 +54,9 @@ def test_a_leader_that_is_held_up_past_its_lease_between_commit_and_act_makes_no
         await old.actuator.settle()
         assert {epoch for _, _, epoch in world.cloud.calls} == {2}
         assert world.cloud.stale == 0
-        assert world.cloud.bought == list(old.chronicle.book.slices)  # what the old one had decided, under its id
+        assert world.cloud.bought == list(
+            old.controller_state.fleet.slices
+        )  # what the old one had decided, under its id
         assert list(world.work.running.values()) == ["a"]
 
     asyncio.run(story())

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from windlass.control.observe.observed import Sighted, sighted_after
-from windlass.control.observe.validation import Garbage, Lists, Views
-from windlass.control.reconcile import cycle as reckoning
+from windlass.control.observe.observed import Observed, sighted_after
+from windlass.control.observe.validation import InvalidAnswer, Lists, Views
+from windlass.control.reconcile import cycle
 from windlass.control.settings import Settings
-from windlass.control.state.active_slices import Roll
-from windlass.control.state.diff import difference, noted
-from windlass.control.state.fleet import Book, SliceRecord
+from windlass.control.state.active_slices import ActiveSlices
+from windlass.control.state.diff import diff, note_change
+from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Bundle, Demand, Node
 from windlass.providers.protocol import Host, Instance
 from windlass.sim.fuzz.random_script import arbitrary_script
-from windlass.sim.run.simulation import Engine, simulate
+from windlass.sim.run.simulation import Simulation, simulate
 from windlass.workloads.protocol import WorkloadView, WorkNode
 
 WHY = Reason(Code.DEMAND, "for a test")
@@ -55,49 +55,49 @@ def an_instance(name: str, **more: Any) -> Instance:
     ids=str,
 )
 def test_a_slice_for_which_a_clock_runs_or_a_call_is_due_is_astir(what: dict[str, Any]) -> None:
-    book = Book().with_records(a_record("a"), a_record("b", **what))
-    assert list(book.roll.astir) == ["b"]
-    assert book.roll.at_work["gpu"].slices == 1
+    fleet = Fleet().with_records(a_record("a"), a_record("b", **what))
+    assert list(fleet.activity.active) == ["b"]
+    assert fleet.activity.steady["gpu"].slices == 1
 
 
 def test_the_cost_of_slices_at_work_is_a_sum_for_each_group() -> None:
     half = replace(a_record("b"), nodes=(Node("b/0", tasks=1), Node("b/1")))
-    roll = Book().with_records(a_record("a"), half, a_record("c", group="tpu")).roll
-    assert (roll.at_work["gpu"].price, roll.at_work["gpu"].work) == (14, 7 + 3)
-    assert (roll.at_work["tpu"].price, roll.at_work["tpu"].work) == (7, 7)
+    activity = Fleet().with_records(a_record("a"), half, a_record("c", group="tpu")).activity
+    assert (activity.steady["gpu"].price, activity.steady["gpu"].work) == (14, 7 + 3)
+    assert (activity.steady["tpu"].price, activity.steady["tpu"].work) == (7, 7)
 
 
 def test_a_record_with_other_values_is_what_replace_makes_of_it() -> None:
     record = a_record("a")
     assert record.quiet
     assert record.planned_with.state == State.READY
-    other = record.but(state=State.CORDONED, fence=3)
+    other = record.replace(state=State.CORDONED, fence=3)
     assert other == replace(record, state=State.CORDONED, fence=3)
     assert (other.quiet, other.planned_with.state, other.nodes) == (False, State.CORDONED, record.nodes)
     assert record.quiet
     with pytest.raises(TypeError, match="no fields of SliceRecord: \\['fenec'\\]"):
-        record.but(fenec=3)
+        record.replace(fenec=3)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_roll_that_is_brought_along_is_the_one_that_is_called_anew(seed: int) -> None:
-    dice, book = Random(seed), Book()
-    assert book.roll.astir == {}
+    dice, fleet = Random(seed), Fleet()
+    assert fleet.activity.active == {}
     for _ in range(60):
         names = dice.sample([f"s-{number}" for number in range(12)], dice.randint(0, 4))
         states = (State.READY, State.READY, State.BOOTING, State.DRAINING)
         records = {
             name: a_record(name, dice.choice(states), dice.randint(0, 2), group=dice.choice("ab")) for name in names
         }
-        over = [name for name in book.slices if name not in records and dice.random() < 0.2]
-        book = book.after(records, over)
-        assert book.roll == Roll.of(book.slices.values())
-        assert book.planned_with == Book(book.slices).planned_with
+        over = [name for name in fleet.slices if name not in records and dice.random() < 0.2]
+        fleet = fleet.after(records, over)
+        assert fleet.activity == ActiveSlices.of(fleet.slices.values())
+        assert fleet.planned_with == Fleet(fleet.slices).planned_with
 
 
 def test_a_book_that_nothing_was_done_to_is_the_same_book() -> None:
-    book = Book().with_records(a_record("a"))
-    assert book.after({}, luck=book.luck, gone=book.gone) is book
+    fleet = Fleet().with_records(a_record("a"))
+    assert fleet.after({}, provider_health=fleet.provider_health, gone=fleet.gone) is fleet
 
 
 # -- what shows ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_a_list_that_shows_a_slice_twice_is_garbage_whatever_it_showed_before(ag
     lists, a = Lists(), an_instance("a")
     lists((a, an_instance("b")))
     for _ in range(2):
-        with pytest.raises(Garbage, match="shows a twice"):
+        with pytest.raises(InvalidAnswer, match="shows a twice"):
             lists((a, an_instance("b"), again(a)))
     assert set(lists((a,))) == {"a"}
 
@@ -146,8 +146,8 @@ def test_a_demand_that_makes_no_sense_is_told_at_every_look_and_left_out() -> No
 def test_whatever_is_shown_the_tables_are_those_of_a_first_look(seed: int) -> None:
     dice, views = Random(seed), Views()
     nodes = [WorkNode(f"n-{number}", f"s-{number % 3}", tasks=number % 2) for number in range(8)]
-    sighted = Sighted()
-    assert sighted.nodes_of == {}
+    observed = Observed()
+    assert observed.nodes_of == {}
     for _ in range(40):
         for place, node in enumerate(nodes):
             if dice.random() < 0.2:
@@ -159,15 +159,15 @@ def test_whatever_is_shown_the_tables_are_those_of_a_first_look(seed: int) -> No
         work = views(WorkloadView(nodes=shown))
         assert dict(work.node) == {node.id: node for node in shown}
         assert work.view.nodes == shown
-        following = _seen(sighted, work)
+        following = _seen(observed, work)
         assert {name: set(map(id, many)) for name, many in following.nodes_of.items()} == {
-            name: set(map(id, many)) for name, many in Sighted(node=work.node).nodes_of.items()
+            name: set(map(id, many)) for name, many in Observed(node=work.node).nodes_of.items()
         }
-        assert following.touched_since(sighted) == _by_hand(sighted.node, work.node)
-        sighted = following
+        assert following.touched_since(observed) == _by_hand(observed.node, work.node)
+        observed = following
 
 
-def _seen(before: Sighted, work: Any) -> Sighted:
+def _seen(before: Observed, work: Any) -> Observed:
     return sighted_after(before, {"cloud": {}}, work, {}, None, Settings(()))
 
 
@@ -183,9 +183,9 @@ def test_two_tables_differ_in_what_is_new_another_or_gone() -> None:
     one, other = object(), object()
     before = {"same": one, "other": one, "gone": one}
     after = {"same": one, "other": other, "new": other}
-    found = difference(before, after)
+    found = diff(before, after)
     assert (sorted(found.changed), found.gone) == (["new", "other"], ["gone"])
-    assert difference(before, before) == ((), ())
+    assert diff(before, before) == ((), ())
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -197,9 +197,9 @@ def test_what_several_steps_have_done_to_a_table_is_what_a_look_at_both_ends_sho
         news = {name: dice.choice((object(), first.get(name) or object())) for name in touched[:3]}
         after = {**table, **news}
         over = [name for name in touched[3:] if after.pop(name, None) is not None]
-        noted(table, after, list(news), over)
+        note_change(table, after, list(news), over)
         table = after
-    found = difference(first, table)
+    found = diff(first, table)
     assert set(found.changed) == {name for name, one in table.items() if first.get(name) is not one}
     assert set(found.gone) == first.keys() - table.keys()
 
@@ -212,9 +212,9 @@ def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
         tables: list[dict[str, object]] = [{}]
         for number in range(3_000):
             after = {**tables[-1], f"{name}-{number % 50}": object()}
-            noted(tables[-1], after, [f"{name}-{number % 50}"], [])
+            note_change(tables[-1], after, [f"{name}-{number % 50}"], [])
             tables = [*tables[-9:], after]
-            assert len(difference(tables[0], after).changed) == len(tables) - 1
+            assert len(diff(tables[0], after).changed) == len(tables) - 1
         return len(after)
 
     try:
@@ -230,18 +230,19 @@ def test_controllers_on_several_threads_do_not_disturb_each_other() -> None:
 @pytest.mark.parametrize("seed", range(600, 620))
 def test_a_pass_that_looks_at_everything_decides_and_writes_the_same(seed: int, monkeypatch: Any) -> None:
     quick = simulate(arbitrary_script(seed, hours=0.5), thorough=False)
-    monkeypatch.setattr(reckoning, "_touched", lambda *_: None)
+    monkeypatch.setattr(cycle, "_touched", lambda *_: None)
     assert simulate(arbitrary_script(seed, hours=0.5), thorough=False).digest == quick.digest
 
 
 @pytest.mark.parametrize("seed", range(620, 630))
 def test_through_faults_and_restarts_all_that_is_brought_along_is_right(seed: int) -> None:
-    def look(engine: Engine) -> None:
+    def look(engine: Simulation) -> None:
         for leader in engine.leaders:
-            chronicle = leader.controller.chronicle
-            assert chronicle.book.roll == Roll.of(chronicle.book.slices.values())
-            assert {name: set(map(id, many)) for name, many in chronicle.sighted.nodes_of.items()} == {
-                name: set(map(id, many)) for name, many in Sighted(node=chronicle.sighted.node).nodes_of.items()
+            controller_state = leader.controller.controller_state
+            assert controller_state.fleet.activity == ActiveSlices.of(controller_state.fleet.slices.values())
+            assert {name: set(map(id, many)) for name, many in controller_state.observed.nodes_of.items()} == {
+                name: set(map(id, many))
+                for name, many in Observed(node=controller_state.observed.node).nodes_of.items()
             }
 
     assert simulate(arbitrary_script(seed, hours=0.5), thorough=False, watch=look).breaches == ()

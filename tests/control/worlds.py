@@ -370,10 +370,10 @@ class Survivor:
             if wanted():
                 return
             await self.tick(seconds)
-        raise AssertionError(f"not settled after {ticks} ticks: {self.controller.chronicle.book.slices}")
+        raise AssertionError(f"not settled after {ticks} ticks: {self.controller.controller_state.fleet.slices}")
 
     def in_state(self, *states: State) -> list[str]:
-        slices = self.controller.chronicle.book.slices.values()
+        slices = self.controller.controller_state.fleet.slices.values()
         return sorted(record.id for record in slices if record.state in states)
 
 

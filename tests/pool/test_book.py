@@ -79,7 +79,7 @@ def test_demand_is_counted_in_tasks_not_in_batches():
         world.seconds = 5.0
         futures = world.burst(100)
         await asyncio.sleep(0.5)
-        view = world.hub.book.view()
+        view = world.hub.task_book.view()
         waiting = sum(demand.count for demand in view.demands)
         assert waiting + sum(node.tasks for node in view.nodes) == 100
         await world.over(*futures)
@@ -94,7 +94,7 @@ def test_a_batch_behind_a_call_that_takes_long_is_fetched_back_for_a_free_slot()
         world.took = lambda call: 1000.0 if call.node == world.nodes[0] else 0.01
         futures = world.burst(2000)
         await world.until(lambda: sum(future.done() for future in futures) > 20, within=10)
-        behind = [call for node in world.hub.book.nodes.values() for call in node.behind()]
+        behind = [call for node in world.hub.task_book.nodes.values() for call in node.behind()]
         await asyncio.sleep(1)
         assert not any(call.tasks[0].state == "placed" and call.taken is None for call in behind)
 
@@ -294,7 +294,7 @@ def test_a_member_that_raises_ends_its_gang_and_its_exception_is_the_gangs():
         await world.until(gang.done, within=60)
         with pytest.raises(ZeroDivisionError):
             gang.result()
-        assert not any(node.running() for node in world.hub.book.nodes.values())
+        assert not any(node.running() for node in world.hub.task_book.nodes.values())
 
     pool((0, 3), journey)
 

@@ -13,9 +13,9 @@ from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Call
 from windlass.pool.errors import NodeLost, TaskCancelled, TaskError
 from windlass.pool.scaling.workload import PoolWorkload
-from windlass.pool.scheduler.gangs import Gang
-from windlass.pool.scheduler.task_book import Book
-from windlass.pool.scheduler.tasks import Kind, Task
+from windlass.pool.scheduler.gangs import TaskGang
+from windlass.pool.scheduler.task_book import TaskBook
+from windlass.pool.scheduler.tasks import Kind, ScheduledTask
 from windlass.pool.transport.serialization import ItemResult, pack_arguments, pack_function, result_of
 from windlass.sim.run.virtual_loop import virtually
 from windlass.testing.fake_engine import FakeEngine
@@ -58,7 +58,7 @@ class Watched(FakeEngine):
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(seconds=lambda _: chance.choice((0.01, 0.1, 1.0, 20.0)))
-        self.book: Book
+        self.task_book: TaskBook
         self.cordoned: set[str] = set()
         self.given: Counter[str] = Counter()
 
@@ -73,17 +73,17 @@ class Life:
         self.chance = random.Random(seed)
         self.engine = Watched(self.chance)
         self.workload = PoolWorkload(self.engine, GROUPS, now=asyncio.get_running_loop().time)
-        self.book = self.engine.book = self.workload.book
+        self.task_book = self.engine.task_book = self.workload.task_book
         self.numbers, self.slices = count(1), count(1)
         self.tickets: list[Told] = []
-        self.tasks: list[Task] = []
+        self.tasks: list[ScheduledTask] = []
         self.there: dict[str, int] = {}
         """Slices that have not been lost, and the epoch of their last fence."""
 
-    def task(self, kind: Kind) -> Task:
+    def task(self, kind: Kind) -> ScheduledTask:
         number = next(self.numbers)
         ticket = Told(number)
-        task = Task(number, kind, pack_arguments((number,)), ticket, 0.0)
+        task = ScheduledTask(number, kind, pack_arguments((number,)), ticket, 0.0)
         self.tickets.append(ticket)
         self.tasks.append(task)
         return task
@@ -92,15 +92,15 @@ class Life:
 
     def submit(self) -> None:
         kind = self.chance.choice(KINDS)
-        self.book.submit([self.task(kind) for _ in range(self.chance.choice((1, 3, 40)))])
+        self.task_book.submit([self.task(kind) for _ in range(self.chance.choice((1, 3, 40)))])
 
     def submit_gang(self) -> None:
-        gang = Gang(f"gang-{next(self.numbers)}", self.chance.random() < 0.5, 0.0)
+        gang = TaskGang(f"gang-{next(self.numbers)}", self.chance.random() < 0.5, 0.0)
         for rank in range(self.chance.choice((2, 3))):
             member = self.task(KINDS[0])
             member.gang, member.rank = gang, rank
             gang.members.append(member)
-        self.book.submit_gang(gang)
+        self.task_book.submit_gang(gang)
 
     def join(self) -> None:
         if len(self.there) < 6:
@@ -119,25 +119,25 @@ class Life:
             name = self.chance.choice(sorted(self.there))
             self.there[name] += 1
             self.engine.cordoned.add(name)
-            self.book.cordon(name, self.there[name])
+            self.task_book.cordon(name, self.there[name])
 
     def uncordon(self) -> None:
         for name in sorted(self.engine.cordoned & self.there.keys()):
             self.engine.cordoned.discard(name)
-            self.book.uncordon(name, self.there[name])
+            self.task_book.uncordon(name, self.there[name])
 
     def evict(self) -> None:
         for name in sorted(self.engine.cordoned & self.there.keys()):
-            self.book.evict(name)
+            self.task_book.evict(name)
 
     def cancel(self) -> None:
         if self.tasks:
-            self.book.cancel(self.chance.sample(self.tasks, min(3, len(self.tasks))))
+            self.task_book.cancel(self.chance.sample(self.tasks, min(3, len(self.tasks))))
 
     # -- what must always be so ---------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        view = self.book.view()
+        view = self.task_book.view()
         waiting = sum(demand.count for demand in view.demands)
         running = sum(node.tasks for node in view.nodes)
         told = sum(len(ticket.answers) for ticket in self.tickets)
@@ -145,13 +145,13 @@ class Life:
         ended_in_gangs = sum(len(task.gang.results) for task in self.tasks if task.gang and task.rank == 0)
         assert waiting + running + told <= len(self.tasks)
         assert waiting + running + told + ended_in_gangs + self._between() >= len(self.tasks), "a task was lost"
-        for node in self.book.nodes.values():
+        for node in self.task_book.nodes.values():
             has = dict(node.group.resources)
             assert all(0 <= amount <= has[name] for name, amount in node.used()), "more is used than there is"
             assert all(len(slot.calls) <= 2 for slot in node.slots)
             assert (node.idle_since is None) == bool(node.running())
         for word in view.acknowledged:
-            here = [node for node in self.book.nodes.values() if node.slice_id == word.slice_id]
+            here = [node for node in self.task_book.nodes.values() if node.slice_id == word.slice_id]
             calls = [call for node in here for call in node.calls()]
             assert word.running == sum(len(call.tasks) for call in calls)
             assert all(call.began_at is not None or call.ending for call in calls), "not taken back behind a fence"
@@ -190,6 +190,6 @@ def test_whatever_happens_every_task_ends_once_and_with_its_own_result(seed):
                 assert answer.value() == ticket.number, "a result came to another task"
             else:
                 assert isinstance(answer, TaskCancelled | NodeLost), answer
-        assert not any(node.used() for node in life.book.nodes.values()), "room was not given back"
+        assert not any(node.used() for node in life.task_book.nodes.values()), "room was not given back"
 
     virtually(whole())

@@ -57,7 +57,7 @@ def test_a_lazy_pool_has_no_node_until_its_first_task_and_then_starts_at_once():
 def test_little_use_that_lasts_for_the_cooldown_shrinks_the_pool_to_what_runs_and_one():
     async def journey(world: World) -> None:
         quick, slow = world.burst(9), world.call(lambda: "slow", name="slow")
-        world.took = lambda call: 1000.0 if len(world.hub.book.waiting) == 0 and call.id == "c10" else 10.0
+        world.took = lambda call: 1000.0 if len(world.hub.task_book.waiting) == 0 and call.id == "c10" else 10.0
         await world.over(*quick)
         ended = await world.until(lambda: len(world.nodes) == 2)
         assert 30 <= ended <= 32, "the cooldown is 30 s"
@@ -191,7 +191,7 @@ def test_a_task_that_loses_every_node_it_runs_on_fails_with_its_budget():
     async def journey(world: World) -> None:
         future = world.call(lambda: None, name="poison")
         while not future.done():
-            for node in list(world.hub.book.nodes.values()):
+            for node in list(world.hub.task_book.nodes.values()):
                 if any(call.began_at is not None for call in node.running()):
                     world.machines.kill(node.slice_id)
             await asyncio.sleep(1)

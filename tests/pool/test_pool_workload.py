@@ -9,7 +9,7 @@ import pytest
 
 from windlass.core.model.snapshot import Group
 from windlass.pool.scaling.workload import PoolWorkload
-from windlass.pool.scheduler.tasks import Kind, Task
+from windlass.pool.scheduler.tasks import Kind, ScheduledTask
 from windlass.pool.transport.serialization import pack_arguments, pack_function
 from windlass.testing.fake_engine import FakeEngine
 from windlass.testing.workload_conformance import WorkloadConformance
@@ -60,8 +60,10 @@ class PoolStage:
 
     async def submit(self, tasks: int) -> None:
         await self._start()
-        new = [Task(next(self._numbers), self._kind, pack_arguments((1,)), Nobody(), 0.0) for _ in range(tasks)]
-        self.pool.book.submit(new)
+        new = [
+            ScheduledTask(next(self._numbers), self._kind, pack_arguments((1,)), Nobody(), 0.0) for _ in range(tasks)
+        ]
+        self.pool.task_book.submit(new)
         await self.pass_time()
 
     async def finish(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import windlass as wl
-from windlass.control.report.current import chronicle_of
+from windlass.control.report.current import read_state
 from windlass.control.report.events import lines
 from windlass.journal import open_journal
 from windlass.pool.report.console import Silent
@@ -31,7 +31,7 @@ def square(value):
 
 
 @wl.compute
-def noted(value, file, seconds):
+def note_change(value, file, seconds):
     """Leaves a line for every start, with its node."""
     with Path(file).open("a", encoding="utf-8") as out:
         out.write(f"{value} {os.environ['WINDLASS_NODE']}\n")
@@ -53,7 +53,7 @@ def test_200_tasks_grow_the_pool_shrink_it_and_run_exactly_once(tmp_path):
     file = tmp_path / "starts"
     sizes = []
     with quick_pool((1, 4)) as pool:
-        for value in wl.gather(*[noted(n, str(file), 0.05) for n in range(200)], stream=True) >> pool:
+        for value in wl.gather(*[note_change(n, str(file), 0.05) for n in range(200)], stream=True) >> pool:
             sizes.append(pool.status().count("ready"))
             assert value == 2 * (len(sizes) - 1), "in order"
         eventually(lambda: pool.status().count("ready") == 1 and len(pool.status().nodes) == 1, 20, pool.status)
@@ -66,7 +66,7 @@ def test_a_node_that_is_killed_while_busy_loses_no_task_and_is_replaced(tmp_path
     file = tmp_path / "starts"
     with quick_pool(2) as pool:
         eventually(lambda: pool.status().count("ready") == 2, 20)
-        future = wl.gather(*[noted(n, str(file), 0.3) for n in range(20)]) > pool
+        future = wl.gather(*[note_change(n, str(file), 0.3) for n in range(20)]) > pool
         eventually(lambda: file.exists() and len(starts(file)) > 4, 20)
         victim = starts(file)[-1][1]
         for pid in pids_of_node(pool, victim):
@@ -305,7 +305,7 @@ def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):
         square(2) >> pool
     with open_journal(str(tmp_path / "kept" / "journal.db"), create=False) as journal:
         told = [line.text for line in lines(journal.read())]
-        left = chronicle_of(journal).book.slices
+        left = read_state(journal).fleet.slices
     assert any("launch 1 slice of pool: no room was left for 1 task of square" in text for text in told)
     assert any("the program, which closes the pool, asked to drain it" in text for text in told)
     assert left == {}

@@ -13,10 +13,10 @@ from windlass.journal import open_journal
 from windlass.pool.client.api import GangTask, Task, compute_of
 from windlass.pool.client.futures import Ranks, TaskFuture
 from windlass.pool.client.submission import Preparer
-from windlass.pool.engines.protocol import Call, Listener, Outcome
-from windlass.pool.options import Shape, shaped
-from windlass.pool.runtime import Hub
-from windlass.pool.scheduler.tasks import Task as BookTask
+from windlass.pool.engines.protocol import Call, CallOutcome, Listener
+from windlass.pool.options import PoolShape, shaped
+from windlass.pool.runtime import PoolRuntime
+from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.transport.serialization import pack_results, unpack_results
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
 from windlass.sim.run.virtual_loop import virtually
@@ -91,7 +91,7 @@ class _Timed:
         self._began[call] = asyncio.get_running_loop().time()
         self._listener.began(call)
 
-    def ended(self, call: str, outcome: Outcome) -> None:
+    def ended(self, call: str, outcome: CallOutcome) -> None:
         took = asyncio.get_running_loop().time() - self._began.pop(call, 0.0)
         if outcome.ending == "done":
             results = unpack_results(outcome.result)
@@ -120,7 +120,7 @@ class World:
         self.lines: list[str] = []
         self.said: list[tuple[str, str]] = []
         self.begun: list[tuple[str, float]] = []
-        self.hub = Hub(
+        self.hub = PoolRuntime(
             self.shape,
             self.engine,
             self.machines,
@@ -131,7 +131,7 @@ class World:
         )
         self.sizes: list[tuple[float, int]] = []
 
-    def shaped(self, nodes: Any) -> Shape:
+    def shaped(self, nodes: Any) -> PoolShape:
         """A shape whose policy fits these machines: their list does not lag."""
         shape = shaped(self.machines, nodes, **self._more)
         policy = replace(shape.settings.policy, vanish_timeout=0.5, initializing_timeout=60.0)
@@ -172,13 +172,13 @@ class World:
 
     @property
     def states(self) -> list[State]:
-        book = self.hub.service.controller.chronicle.book
-        return sorted((record.state for record in book.slices.values()), key=list(State).index)
+        task_book = self.hub.service.controller.controller_state.fleet
+        return sorted((record.state for record in task_book.slices.values()), key=list(State).index)
 
     @property
     def nodes(self) -> list[str]:
         """Nodes that have joined and take work, by number."""
-        return [node.id for node in sorted(self.hub.book.open_nodes, key=lambda node: node.number)]
+        return [node.id for node in sorted(self.hub.task_book.open_nodes, key=lambda node: node.number)]
 
     async def until(self, wanted: Callable[[], object], within: float = 600.0) -> float:
         """The virtual seconds until something is so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from windlass.providers.local.supervisor import Process, all_pids
+from windlass.providers.local.supervisor import HostProcess, all_pids
 
 
 def marked(directory: Path) -> list[int]:
@@ -17,7 +17,7 @@ def marked(directory: Path) -> list[int]:
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if Process.of(pid) is not None and any(word.startswith(mark) for word in words):
+        if HostProcess.of(pid) is not None and any(word.startswith(mark) for word in words):
             found.append(pid)
     return found
 

@@ -20,7 +20,7 @@ import pytest
 from tests.providers.local_processes import marked, pid_of
 from windlass.providers.local.faults import LocalFault
 from windlass.providers.local.provider import LocalProvider
-from windlass.providers.local.supervisor import Process
+from windlass.providers.local.supervisor import HostProcess
 from windlass.providers.protocol import (
     HostOrder,
     InsufficientCapacity,
@@ -442,10 +442,10 @@ def test_a_process_that_took_the_number_of_a_dead_host_is_neither_shown_nor_touc
 
 
 def test_a_process_is_the_same_one_only_with_the_same_start():
-    me = Process.of(os.getpid())
+    me = HostProcess.of(os.getpid())
     assert me is not None
     assert me.alive
-    other = Process(me.pid, "1@00000000")
+    other = HostProcess(me.pid, "1@00000000")
     assert not other.alive
     assert not other.signal(signal.SIGKILL)
 

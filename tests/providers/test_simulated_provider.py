@@ -127,8 +127,8 @@ def test_an_id_buys_once_ever():
 def test_the_same_seed_gives_the_same_world_and_another_seed_another():
     def world(seed):
         clock = Clock()
-        storm = [Fault("stock-out", 0.3), Fault("boot-slow", 0.3), Fault("preempted", 0.5, seconds=500, notice=30)]
-        provider = cloud(clock, *storm, kinds=[kind(preemptible=True, spread=0.8)], seed=seed)
+        fault_set = [Fault("stock-out", 0.3), Fault("boot-slow", 0.3), Fault("preempted", 0.5, seconds=500, notice=30)]
+        provider = cloud(clock, *fault_set, kinds=[kind(preemptible=True, spread=0.8)], seed=seed)
         seen = []
         for number in range(40):
             clock.now += 10

@@ -17,11 +17,11 @@ from windlass.control.controller import Controller
 from windlass.control.settings import Settings
 from windlass.core.model.snapshot import Bundle, Cluster, Demand, Gang, Group, ScaleDown, amounts
 from windlass.journal import open_journal
-from windlass.journal.memory import ForgetfulJournal
+from windlass.journal.memory import MemoryJournal
 from windlass.sim.faults.catalogue import KINDS, Fault
-from windlass.sim.faults.presets import STORMS, BadStorm, storm_from
+from windlass.sim.faults.presets import STORMS, BadFaultSet, storm_from
 from windlass.sim.fuzz.random_script import arbitrary_script
-from windlass.sim.run.simulation import Engine, simulate
+from windlass.sim.run.simulation import Simulation, simulate
 from windlass.sim.run.virtual_loop import EPOCH, VirtualLoop, virtually
 from windlass.sim.workload.jobs import Job
 
@@ -53,14 +53,14 @@ def test_what_can_never_go_on_is_told():
 
 
 def test_jobs_are_done_and_everything_is_given_back():
-    engine = Engine(script())
+    engine = Simulation(script())
     run = engine.run()
     assert (run.breaches, run.finished, run.interrupted) == ((), 3, 0)
     assert all(not cloud.living() for cloud in engine.clouds.values())
 
 
 def test_the_bill_is_what_the_cloud_charges_but_for_how_late_things_are_seen():
-    engine = Engine(script(job("a", 2, duration=3600)))
+    engine = Simulation(script(job("a", 2, duration=3600)))
     run = engine.run()
     [cloud] = engine.clouds.values()
     [ending] = cloud.history.values()
@@ -75,7 +75,7 @@ def test_a_real_journal_serves_as_well():
 
 
 def test_the_journal_that_forgets_tells_the_same_story_as_the_real_one():
-    forgetful = ForgetfulJournal(keep_all=True)
+    forgetful = MemoryJournal(keep_all=True)
     with open_journal(":memory:") as real:
         for journal in (forgetful, real):
             simulate(script(faults=(Fault("killed", 0.02),)), journal=journal)
@@ -112,9 +112,9 @@ def test_another_seed_tells_another_story():
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("storm", [name for name in STORMS if name != "all"])
-def test_every_promise_is_kept_in_every_storm(storm):
-    run = simulate(script(faults=STORMS[storm], hours=2.0, settings=settings(GPU)))
+@pytest.mark.parametrize("fault_set", [name for name in STORMS if name != "all"])
+def test_every_promise_is_kept_in_every_storm(fault_set):
+    run = simulate(script(faults=STORMS[fault_set], hours=2.0, settings=settings(GPU)))
     assert run.breaches == ()
     assert run.finished >= 3
 
@@ -151,7 +151,7 @@ def test_a_controller_is_killed_often_and_nothing_is_lost():
 def test_a_gang_of_several_slices_starts_soon_after_its_group_sells_again():
     """Its first slice is sent ahead: it does not wait for the hour after which failures are forgotten."""
     gang = job("wide", 3, gang=Gang.SPREAD)
-    engine = Engine(script(gang, faults=(Fault("stock-out", end=900),), hours=2.0))
+    engine = Simulation(script(gang, faults=(Fault("stock-out", end=900),), hours=2.0))
     run = engine.run()
     assert (run.breaches, run.finished) == ((), 1)
     [started] = {at - EPOCH for at in engine.workload.all_started.values()}
@@ -169,12 +169,12 @@ def test_a_storm_is_read_from_a_file():
         ([{"kind": "quota", "speed": 1}], r"\[0\].speed"),
         (["gale"], "there is no storm 'gale'"),
     ):
-        with pytest.raises(BadStorm, match=told):
+        with pytest.raises(BadFaultSet, match=told):
             storm_from(wrong)
 
 
 def test_waiting_demand_is_known_by_its_id():
-    engine = Engine(script(job("a", 99), hours=0.1))
+    engine = Simulation(script(job("a", 99), hours=0.1))
     seen: list[Demand] = []
     engine.watch = lambda one: seen.extend(one.workload.waiting)
     engine.run()
@@ -186,7 +186,7 @@ def test_passes_that_would_see_nothing_new_may_be_left_out_and_everything_goes_t
     large = replace(GPU, resources=amounts({"cpu": 64000, "gpu": 16000}))
     jobs = [job(f"j{n:03}", dice.randint(1, 6), dice.uniform(0, 7200), dice.uniform(60, 3000)) for n in range(80)]
     story = script(*jobs, settings=settings(large), hours=2.0)
-    every, some = (Engine(story, leaping=leaping) for leaping in (False, True))
+    every, some = (Simulation(story, leaping=leaping) for leaping in (False, True))
     full, short = every.run(), some.run()
     assert short.passes < 0.8 * full.passes
     assert some.workload.all_started == every.workload.all_started
@@ -196,7 +196,7 @@ def test_passes_that_would_see_nothing_new_may_be_left_out_and_everything_goes_t
 
 def test_while_the_last_work_runs_for_days_nobody_looks_whether_all_is_quiet():
     story = script(job("a", 2, duration=300.0), job("b", 2, 60, duration=5 * 86400.0), hours=0.5)
-    every, some = (Engine(story, leaping=leaping, lease=10**9) for leaping in (False, True))
+    every, some = (Simulation(story, leaping=leaping, lease=10**9) for leaping in (False, True))
     full, short = every.run(), some.run()
     assert (full.breaches, short.breaches) == ((), ())
     assert short.passes < full.passes - 50
@@ -232,7 +232,7 @@ def test_while_the_lease_of_a_dead_controller_runs_out_no_other_is_built_to_be_t
         return built[-1]
 
     both = Fault("two-leaders", rate=3600.0, start=60.0, end=62.0), Fault("killed", rate=1.0, start=70.0, end=100.0)
-    engine = Engine(script(job("a"), faults=both), controller)
+    engine = Simulation(script(job("a"), faults=both), controller)
     run = engine.run()
     assert (run.breaches, run.finished) == ((), 1)
     assert engine.started > 500  # once a second, until the lease of the second leader has run out
@@ -259,12 +259,12 @@ def test_slices_of_a_removed_group_take_their_places_of_a_limit_with_every_host_
     limit = Cluster(max_nodes=8)
     work = Job(Demand("b", (Bundle(amounts({"cpu": 4000}), 9),)), 60.0, 600.0)
     slow = Fault("terminate-slow", 1.0, seconds=3600.0)
-    engine = Engine(
+    engine = Simulation(
         script(job("a"), work, faults=(slow,), settings=settings(big, one, cluster=limit)), stop_at_breach=False
     )
     removed = list[Settings]()
 
-    def watch(_: Engine) -> None:
+    def watch(_: Simulation) -> None:
         if not removed and engine.now() >= EPOCH + 20:  # while it boots: none of its hosts has joined
             removed.append(settings(one, cluster=limit))
             engine.next_settings += removed

@@ -12,11 +12,11 @@ import pytest
 from tests.sim.small import broken, script
 from windlass.control.controller import Controller
 from windlass.journal import Entry, Fenced, Journal, JournalVersion, open_journal
-from windlass.journal.memory import ForgetfulJournal
-from windlass.sim.faults.catalogue import Fault, Storm
-from windlass.sim.faults.crash_points import Killed, Lifeline, Log, PerilousJournal, Torn
-from windlass.sim.random_source import Chance
-from windlass.sim.run.simulation import Engine, simulate
+from windlass.journal.memory import MemoryJournal
+from windlass.sim.faults.catalogue import Fault, FaultSet
+from windlass.sim.faults.crash_points import CallLog, Killed, Lifeline, PerilousJournal, Torn
+from windlass.sim.random_source import RandomSource
+from windlass.sim.run.simulation import Simulation, simulate
 
 TORN = (Fault("torn-record", 0.25),)
 VERSIONS = (Fault("newer-version", 6.0), Fault("older-version", 12.0))
@@ -32,7 +32,7 @@ def notes(count: int) -> list[Entry]:
 @pytest.mark.parametrize("whole", [0, 1, 2])
 @pytest.mark.parametrize("forgetful", [True, False])
 def test_of_a_write_in_which_its_writer_dies_nothing_is_there(whole, forgetful):
-    with ForgetfulJournal() if forgetful else open_journal(":memory:") as journal:
+    with MemoryJournal() if forgetful else open_journal(":memory:") as journal:
         journal.append(notes(2), epoch=0)
         with pytest.raises(Killed):
             journal.append(Torn(notes(3), whole), epoch=0)
@@ -41,7 +41,7 @@ def test_of_a_write_in_which_its_writer_dies_nothing_is_there(whole, forgetful):
 
 
 def test_a_torn_write_of_one_who_does_not_lead_any_more_is_refused_like_a_whole_one():
-    journal = ForgetfulJournal()
+    journal = MemoryJournal()
     assert journal.acquire("other", 10.0, 0.0)
     with pytest.raises(Fenced):
         journal.append(Torn(notes(3), 1), epoch=0)
@@ -84,7 +84,7 @@ class PowerCuts:
 
 
 def test_a_real_file_with_a_torn_end_tells_the_same_story_as_one_that_was_never_written(tmp_path):
-    real, memory = PowerCuts(tmp_path), ForgetfulJournal(keep_all=True)
+    real, memory = PowerCuts(tmp_path), MemoryJournal(keep_all=True)
     runs = [simulate(script(faults=TORN), journal=journal) for journal in (real, memory)]
     assert [run.breaches for run in runs] == [(), ()]
     assert real.cuts == runs[0].faults["torn-record"] > 5
@@ -94,7 +94,7 @@ def test_a_real_file_with_a_torn_end_tells_the_same_story_as_one_that_was_never_
     real.close()
 
 
-class Halves(ForgetfulJournal):
+class Halves(MemoryJournal):
     """Keeps entry by entry, and not all or nothing."""
 
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
@@ -103,7 +103,7 @@ class Halves(ForgetfulJournal):
         return self.last_seq()
 
 
-class Amnesiac(ForgetfulJournal):
+class Amnesiac(MemoryJournal):
     """Loses the last of what was committed when somebody takes the lease."""
 
     def acquire(self, holder: str, ttl: float, now: float | None) -> Any:
@@ -121,14 +121,14 @@ def test_a_journal_that_keeps_half_a_write_or_loses_one_is_caught(journal):
 # -- another version -----------------------------------------------------------------------------------------------
 
 
-def handle(store: Journal, log: Log, version: int) -> PerilousJournal:
+def handle(store: Journal, log: CallLog, version: int) -> PerilousJournal:
     """The journal as a program of a version has it open."""
-    calm = Storm.of((), Chance(1))
+    calm = FaultSet.of((), RandomSource(1))
     return PerilousJournal(store, Lifeline(lambda: calm, lambda: 0.0, 1), lambda: calm, lambda: 0.0, log, version)
 
 
 def test_a_program_that_is_older_than_the_journals_tables_writes_nothing_and_still_reads():
-    store, log = ForgetfulJournal(), Log()
+    store, log = MemoryJournal(), CallLog()
     older = handle(store, log, 1)
     lease = older.acquire("older", 10.0, 0.0)
     older.append(notes(1), epoch=1)
@@ -149,7 +149,7 @@ def test_a_program_that_is_older_than_the_journals_tables_writes_nothing_and_sti
 
 def test_an_older_one_can_write_no_more_and_the_newer_takes_over_from_where_it_was():
     seen: set[int] = set()
-    engine = Engine(script(faults=(Fault("newer-version", 6.0),)))
+    engine = Simulation(script(faults=(Fault("newer-version", 6.0),)))
     engine.watch = lambda one: seen.update(leader.journal.version for leader in one.leaders)
     run = engine.run()
     assert (run.breaches, run.finished) == ((), 3)
@@ -176,7 +176,7 @@ def test_a_controller_that_acts_on_what_it_could_not_write_is_caught(monkeypatch
         try:
             honest(self, made)
         except JournalVersion:
-            self.chronicle = made.after
+            self.controller_state = made.after
 
     monkeypatch.setattr(Controller, "_commit", careless)
     stories = (script(faults=VERSIONS, seed=seed) for seed in range(10))

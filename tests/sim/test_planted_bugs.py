@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, QUICK, broken, job, script, settings
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control.controller import Controller, Pass
-from windlass.control.reconcile import cycle as reckoning
-from windlass.control.record.journal_tables import Chronicle, recovered
+from windlass.control.reconcile import cycle
+from windlass.control.record.journal_tables import ControllerState, recovered
 from windlass.control.settings import Settings, SoldGroup
-from windlass.control.state import fleet as records
-from windlass.control.state.diff import noted
+from windlass.control.state import fleet as fleet_module
+from windlass.control.state.diff import note_change
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
@@ -26,10 +26,10 @@ from windlass.sim.workload.workload import SimulatedWorkload
 
 def rewrite(controller: Controller, change) -> None:
     """Change every record that the controller remembers."""
-    book = controller.chronicle.book
-    slices = {name: change(record) for name, record in book.slices.items()}
+    fleet = controller.controller_state.fleet
+    slices = {name: change(record) for name, record in fleet.slices.items()}
     kept = {name: record for name, record in slices.items() if record is not None}
-    controller.chronicle = replace(controller.chronicle, book=replace(book, slices=kept))
+    controller.controller_state = replace(controller.controller_state, fleet=replace(fleet, slices=kept))
 
 
 class Planted(Controller):
@@ -58,7 +58,7 @@ class EndsWithoutAsking(Planted):
 
 class EndsWithoutACertificate(Planted):
     def tamper(self) -> None:
-        for record in self.chronicle.book.slices.values():
+        for record in self.controller_state.fleet.slices.values():
             if record.state == State.READY and record.nodes and not any(node.busy for node in record.nodes):
                 terminate = self.providers[record.provider].terminate(record.id, self.leading.epoch)
                 with pytest.raises(StopIteration):
@@ -138,13 +138,13 @@ class GivesNoReason(Planted):
 
 class PadsTheBill(Planted):
     def tamper(self) -> None:
-        padded = {name: replace(one, idle=one.idle + 1) for name, one in self.chronicle.account.items()}
-        self.chronicle = replace(self.chronicle, account=padded)
+        padded = {name: replace(one, idle=one.idle + 1) for name, one in self.controller_state.account.items()}
+        self.controller_state = replace(self.controller_state, account=padded)
 
 
 class Raises(Planted):
     def tamper(self) -> None:
-        if self.chronicle.book.slices:
+        if self.controller_state.fleet.slices:
             raise KeyError("planted")
 
 
@@ -194,7 +194,7 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
         return honest(replace(snapshot, groups=generous))
 
     honest = plan
-    monkeypatch.setattr(reckoning, "plan", greedy)
+    monkeypatch.setattr(cycle, "plan", greedy)
     assert "S3" in broken(simulate(script(job("a", 12)), stop_at_breach=False))
 
 
@@ -204,7 +204,7 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
 )
 def test_a_controller_that_ignores_a_limit_of_the_cluster_is_caught(monkeypatch, limit, told):
     honest = plan
-    monkeypatch.setattr(reckoning, "plan", lambda snapshot: honest(replace(snapshot, cluster=Cluster())))
+    monkeypatch.setattr(cycle, "plan", lambda snapshot: honest(replace(snapshot, cluster=Cluster())))
     run = simulate(script(settings=settings(cluster=limit)), stop_at_breach=False)
     assert any(breach.invariant == "S3" and told in breach.text for breach in run.breaches)
 
@@ -227,7 +227,7 @@ def test_a_plan_that_depends_on_the_order_of_its_input_is_caught(monkeypatch):
         made = honest(snapshot)
         return made if not made.launches else replace(made, launches=made.launches * 2)
 
-    monkeypatch.setattr(reckoning, "plan", moody)
+    monkeypatch.setattr(cycle, "plan", moody)
     assert "S11" in broken(simulate(script(job("a", 1)), stop_at_breach=False))
 
 
@@ -237,7 +237,7 @@ def test_a_controller_that_protects_nothing_is_caught(monkeypatch):
     def careless(snapshot):
         return honest(replace(snapshot, groups=tuple(replace(one, protected=frozenset()) for one in snapshot.groups)))
 
-    monkeypatch.setattr(reckoning, "plan", careless)
+    monkeypatch.setattr(cycle, "plan", careless)
     guarded = settings(replace(GPU, protected=frozenset({"gpu-lfls-1"})))
     assert "S2" in broken(simulate(script(settings=guarded), stop_at_breach=False))
 
@@ -250,20 +250,20 @@ def test_a_controller_that_swaps_for_ever_is_caught(monkeypatch):
         minded = tuple(replace(group, min=1) for group in snapshot.groups)
         return honest(replace(snapshot, groups=minded if int(snapshot.now) // 600 % 2 else snapshot.groups))
 
-    monkeypatch.setattr(reckoning, "plan", restless)
+    monkeypatch.setattr(cycle, "plan", restless)
     monkeypatch.setattr("windlass.sim.run.simulation.CAP", 20_000.0)
     assert "S8" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
 def test_a_controller_that_never_releases_is_caught(monkeypatch):
     honest = plan
-    monkeypatch.setattr(reckoning, "plan", lambda snapshot: replace(honest(snapshot), drain=()))
+    monkeypatch.setattr(cycle, "plan", lambda snapshot: replace(honest(snapshot), drain=()))
     assert "L2" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
 def test_a_controller_that_never_launches_is_caught(monkeypatch):
     honest = plan
-    monkeypatch.setattr(reckoning, "plan", lambda snapshot: replace(honest(snapshot), launches=()))
+    monkeypatch.setattr(cycle, "plan", lambda snapshot: replace(honest(snapshot), launches=()))
     assert "L1" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
@@ -274,7 +274,7 @@ def test_a_controller_that_holds_slices_for_a_gang_past_its_deadline_is_caught(m
         made, held = honest(snapshot), Reason(Code.GANG_HELD, "held for gang late, which cannot start whole yet")
         return replace(made, stays=tuple(replace(one, reason=held) for one in made.keep), _busy=tuple)
 
-    monkeypatch.setattr(reckoning, "plan", clinging)
+    monkeypatch.setattr(cycle, "plan", clinging)
     assert "S7" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
@@ -296,11 +296,11 @@ def test_a_provider_that_keeps_both_of_two_twins_is_caught(monkeypatch):
 def test_a_memory_that_is_another_after_a_restart_is_caught(monkeypatch):
     honest = recovered
 
-    def vague(journal) -> Chronicle:
+    def vague(journal) -> ControllerState:
         found = honest(journal)
-        return replace(found, book=replace(found.book, luck={}))
+        return replace(found, fleet=replace(found.fleet, provider_health={}))
 
-    monkeypatch.setattr(loop, "recovered", vague)
+    monkeypatch.setattr(controller_module, "recovered", vague)
     assert "S12" in broken(simulate(script(faults=(Fault("killed", 0.05),))))
 
 
@@ -310,9 +310,9 @@ def test_what_has_no_bug_breaks_nothing():
 
 def test_s12_a_book_that_keeps_back_what_it_has_changed_is_caught_when_it_is_read_again(monkeypatch):
     def noting_less(before, after, changed, gone):
-        noted(before, after, list(changed)[1:], gone)
+        note_change(before, after, list(changed)[1:], gone)
 
     killed = script(faults=(Fault("killed", rate=0.02),))
     assert broken(simulate(killed)) == set()
-    monkeypatch.setattr(records, "noted", noting_less)
+    monkeypatch.setattr(fleet_module, "note_change", noting_less)
     assert broken(simulate(killed)) == {"S12"}

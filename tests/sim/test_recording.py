@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.small import GPU, job, script, settings
-from windlass.control import controller as loop
+from windlass.control import controller as controller_module
 from windlass.control.settings import Settings
 from windlass.core.model.snapshot import Gang, amounts
 from windlass.journal import open_journal
-from windlass.journal.memory import ForgetfulJournal
+from windlass.journal.memory import MemoryJournal
 from windlass.providers.protocol import Offering
 from windlass.sim.cloud.machines import MachineKind
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.run.script import Script
-from windlass.sim.run.simulation import Engine
+from windlass.sim.run.simulation import Simulation
 from windlass.sim.whatif.durations import explained
 from windlass.sim.whatif.recording import Recording, recording_of
 from windlass.sim.whatif.rerun import modelled
@@ -38,8 +38,8 @@ def busy_day(seed: int = 5, count: int = 40) -> list[Job]:
 
 
 def told_by(story: Script) -> Recording:
-    journal = ForgetfulJournal(keep_all=True)
-    Engine(story, journal=journal, thorough=False, stop_at_breach=False).run()
+    journal = MemoryJournal(keep_all=True)
+    Simulation(story, journal=journal, thorough=False, stop_at_breach=False).run()
     found = recording_of(journal)
     assert found is not None
     return found
@@ -118,9 +118,9 @@ def test_work_that_loses_its_machine_is_one_piece_of_work_from_its_first_arrival
 
 
 def test_what_still_runs_or_waits_when_the_journal_ends_is_told():
-    journal = ForgetfulJournal(keep_all=True)
+    journal = MemoryJournal(keep_all=True)
     story = day(job("short", 12, 0, 300), job("very long", 30, 200, 9000))
-    Engine(replace(story, hours=0.5), journal=journal, thorough=False, to_the_end=False).run()
+    Simulation(replace(story, hours=0.5), journal=journal, thorough=False, to_the_end=False).run()
     found = recording_of(journal)
     assert found is not None
     told = " ".join(found.told_of(found.settings))
@@ -130,9 +130,9 @@ def test_what_still_runs_or_waits_when_the_journal_ends_is_told():
 
 
 def test_a_compacted_journal_tells_the_rest_and_what_ran_already(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "SAVE_AFTER", 60)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", 60)
     with open_journal(tmp_path / "journal.db") as journal:
-        Engine(day(*busy_day()), journal=journal, thorough=False).run()
+        Simulation(day(*busy_day()), journal=journal, thorough=False).run()
         whole = recording_of(journal)
         journal.compact(1e12)
         rest = recording_of(journal)
@@ -145,9 +145,9 @@ def test_a_compacted_journal_tells_the_rest_and_what_ran_already(tmp_path, monke
 
 @pytest.mark.parametrize("saved_every", [60, 10**9])
 def test_from_an_instant_on_it_tells_what_came_after(tmp_path, monkeypatch, saved_every):
-    monkeypatch.setattr(loop, "SAVE_AFTER", saved_every)
+    monkeypatch.setattr(controller_module, "SAVE_AFTER", saved_every)
     with open_journal(tmp_path / "journal.db") as journal:
-        Engine(day(*busy_day()), journal=journal, thorough=False).run()
+        Simulation(day(*busy_day()), journal=journal, thorough=False).run()
         whole = recording_of(journal)
         assert whole is not None
         assert recording_of(journal, whole.since - 1000) == whole
@@ -201,8 +201,8 @@ def test_the_same_seed_gives_the_same_model():
 
 
 def test_what_is_measured_of_a_journal_is_what_the_accounts_say():
-    journal = ForgetfulJournal(keep_all=True)
-    run = Engine(day(*busy_day()), journal=journal, thorough=False).run()
+    journal = MemoryJournal(keep_all=True)
+    run = Simulation(day(*busy_day()), journal=journal, thorough=False).run()
     found = recording_of(journal)
     assert found is not None
     assert found.happened.dollars * 3600 * 10**15 == pytest.approx(run.bill)
@@ -210,4 +210,4 @@ def test_what_is_measured_of_a_journal_is_what_the_accounts_say():
 
 
 def test_a_journal_of_one_instant_tells_nothing():
-    assert recording_of(ForgetfulJournal()) is None
+    assert recording_of(MemoryJournal()) is None

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from windlass.cli import windlass
 from windlass.config.set_option import overridden
-from windlass.sim.cloud.stock import Recording, StockError, read_recordings
+from windlass.sim.cloud.stock import StockError, StockRecording, read_recordings
 from windlass.sim.trace.reader import read_trace
 from windlass.sim.trace.run import run_trace
 
@@ -41,7 +41,7 @@ def a_file(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def run(jobs: Path, *recordings: Recording, changes: tuple[str, ...] = (), seed: int = 0):
+def run(jobs: Path, *recordings: StockRecording, changes: tuple[str, ...] = (), seed: int = 0):
     settings = overridden(CONFIG, path="w.yaml", changes=changes).settings
     return run_trace(settings, read_trace(jobs), recordings=recordings, seed=seed)[1]
 
@@ -92,7 +92,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
 
 
 def test_what_the_stock_does_not_have_is_bought_elsewhere(jobs):
-    found = run(jobs, Recording("a", (0.0,), (3,), HOUR))
+    found = run(jobs, StockRecording("a", (0.0,), (3,), HOUR))
     assert (found.finished, found.lost_to_preemption, found.breaches) == (4, 0, ())
     work = 1.5 * (3 * 1.0 + 1 * 3.0)
     assert found.accounts["work"] == pytest.approx(work, rel=0.01)
@@ -100,7 +100,7 @@ def test_what_the_stock_does_not_have_is_bought_elsewhere(jobs):
 
 
 def test_when_the_stock_falls_machines_are_taken_back_and_their_work_begins_anew(jobs):
-    falls = Recording("a", (0.0, HOUR), (4, 1), 100 * HOUR)
+    falls = StockRecording("a", (0.0, HOUR), (4, 1), 100 * HOUR)
     found = run(jobs, falls)
     assert (found.finished, found.lost_to_preemption, found.killed_by_us, found.breaches) == (4, 3, 0, ())
     assert found.lost_hours == pytest.approx(3 * (HOUR - 60) / HOUR, rel=0.01)
@@ -109,13 +109,13 @@ def test_when_the_stock_falls_machines_are_taken_back_and_their_work_begins_anew
 
 
 def test_what_cannot_be_preempted_follows_no_recording(jobs):
-    nothing_after_an_hour = Recording("a", (0.0, HOUR), (1, 0), 100 * HOUR)
+    nothing_after_an_hour = StockRecording("a", (0.0, HOUR), (1, 0), 100 * HOUR)
     found = run(jobs, nothing_after_an_hour, changes=("spot.max=0",))
     assert (found.finished, found.lost_to_preemption) == (4, 0)
 
 
 def test_a_group_without_a_zone_is_bought_where_there_is_stock_and_one_with_a_zone_there(jobs):
-    zones = (Recording("a", (0.0,), (1,), HOUR), Recording("b", (0.0,), (2,), HOUR))
+    zones = (StockRecording("a", (0.0,), (1,), HOUR), StockRecording("b", (0.0,), (2,), HOUR))
     anywhere, in_b = run(jobs, *zones), run(jobs, *zones, changes=("spot.settings={zone: b}",))
     assert anywhere.accounts["work"] == pytest.approx(1.5 * (3 * 1.0 + 3.0), rel=0.01)
     assert in_b.accounts["work"] == pytest.approx(1.5 * (2 * 1.0 + 2 * 3.0), rel=0.01)
@@ -128,7 +128,7 @@ def test_a_zone_is_sold_without_a_recording_too(jobs):
 
 
 def test_which_machines_are_taken_is_a_matter_of_chance_and_the_same_for_the_same_seed(jobs):
-    falls = Recording("a", (0.0, 1800.0, HOUR), (4, 2, 3), 3 * HOUR)
+    falls = StockRecording("a", (0.0, 1800.0, HOUR), (4, 2, 3), 3 * HOUR)
     assert run(jobs, falls, seed=1) == run(jobs, falls, seed=1)
 
 

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from tests.sim.small import broken, job, script
 from windlass.cli.commands.simulate import command
-from windlass.control.reconcile import cycle as reckoning
+from windlass.control.reconcile import cycle
 from windlass.core.planner import plan
 from windlass.sim.faults.presets import JOURNAL, STORMS
 from windlass.sim.fuzz.shrink import as_test, shrunken
-from windlass.sim.fuzz.swarm import Task, outcome_of
+from windlass.sim.fuzz.swarm import SwarmTask, outcome_of
 from windlass.sim.run.script import Script
 from windlass.sim.run.simulation import simulate
 
@@ -27,12 +27,12 @@ SINCE = frozenset(fault.kind for fault in JOURNAL)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_promise_is_kept_in_every_world(part):
     for seed in range(part, SEEDS, PARTS):
-        outcome = outcome_of(Task(seed, hours=1.0))
+        outcome = outcome_of(SwarmTask(seed, hours=1.0))
         assert outcome.told == [], f"windlass simulate swarm --seeds 1 --first {seed} --hours 1"
 
 
 def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_test(monkeypatch):
-    monkeypatch.setattr(reckoning, "plan", _never_releasing)
+    monkeypatch.setattr(cycle, "plan", _never_releasing)
     result = CliRunner().invoke(command, ["swarm", "--seeds", "3", "--first", "2", "--hours", "0.5", "--jobs", "1"])
     assert result.exit_code == 1
     assert "broke a promise" in result.output
@@ -42,7 +42,7 @@ def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_te
     [test] = [value for name, value in names.items() if name.startswith("test_")]
     with pytest.raises(AssertionError):
         test()
-    monkeypatch.setattr(reckoning, "plan", plan)
+    monkeypatch.setattr(cycle, "plan", plan)
     test()
 
 
@@ -80,16 +80,19 @@ def test_shrinking_leaves_only_what_is_needed():
 @pytest.mark.parametrize(
     ("task", "behaviour"),
     [
-        (Task(96, 2.0), "a slice that never showed keeps its place until it cannot come any more"),
-        (Task(5057, 1.0, STORMS["all"]), "also when it was throttled first, and asked for again"),
-        (Task(246, 2.0), "a machine with half of what was ordered is never ready"),
-        (Task(654, 2.0), "a clock that leaps ahead gives up no slice that was out of sight for a moment"),
-        (Task(5007, 1.0, STORMS["all"]), "and no launch that was asked for a moment ago"),
-        (Task(20265, 2.0), "work and a spare do not change places for ever"),
-        (Task(100667, 2.0), "nor is a slice that still boots by the list, and already works"),
-        (Task(50347, 2.0), "nor are hosts that are unwell and at work, because a list has lost them"),
-        (Task(51464, 2.0), "work that cannot be elsewhere is not evicted to save money, again and again"),
-        (Task(30093, 2.0), "hosts that the workload does not see are not given up with the work that they may hold"),
+        (SwarmTask(96, 2.0), "a slice that never showed keeps its place until it cannot come any more"),
+        (SwarmTask(5057, 1.0, STORMS["all"]), "also when it was throttled first, and asked for again"),
+        (SwarmTask(246, 2.0), "a machine with half of what was ordered is never ready"),
+        (SwarmTask(654, 2.0), "a clock that leaps ahead gives up no slice that was out of sight for a moment"),
+        (SwarmTask(5007, 1.0, STORMS["all"]), "and no launch that was asked for a moment ago"),
+        (SwarmTask(20265, 2.0), "work and a spare do not change places for ever"),
+        (SwarmTask(100667, 2.0), "nor is a slice that still boots by the list, and already works"),
+        (SwarmTask(50347, 2.0), "nor are hosts that are unwell and at work, because a list has lost them"),
+        (SwarmTask(51464, 2.0), "work that cannot be elsewhere is not evicted to save money, again and again"),
+        (
+            SwarmTask(30093, 2.0),
+            "hosts that the workload does not see are not given up with the work that they may hold",
+        ),
     ],
 )
 def test_what_the_swarm_has_found_stays_mended(task, behaviour):
@@ -101,9 +104,9 @@ def test_what_the_swarm_has_found_stays_mended(task, behaviour):
 @pytest.mark.parametrize(
     ("task", "behaviour"),
     [
-        (Task(906130, 24.0), "a host that was ordered and never made takes no place of a limit"),
-        (Task(950917, 24.0), "two lists that miss a slice, and no answer in between, do not end its work"),
-        (Task(1011407, 24.0), "a twin is nobody's fault while a dead leader's lease keeps everybody from looking"),
+        (SwarmTask(906130, 24.0), "a host that was ordered and never made takes no place of a limit"),
+        (SwarmTask(950917, 24.0), "two lists that miss a slice, and no answer in between, do not end its work"),
+        (SwarmTask(1011407, 24.0), "a twin is nobody's fault while a dead leader's lease keeps everybody from looking"),
     ],
 )
 def test_what_long_runs_of_the_swarm_have_found_stays_mended(task, behaviour):

@@ -16,11 +16,11 @@ from tests.providers.local_processes import marked, pid_of
 from tests.workloads.test_queue_workload import CPU, FOUR, ONE, UNTIL_TOLD, QueueStage
 from windlass.core.model.snapshot import amounts
 from windlass.providers.local.provider import LocalProvider
-from windlass.providers.local.supervisor import Process
+from windlass.providers.local.supervisor import HostProcess
 from windlass.providers.protocol import HostOrder, LaunchOrder
 from windlass.testing.eventually import eventually, run
 from windlass.workloads.protocol import Acknowledgement
-from windlass.workloads.queue.store import Job
+from windlass.workloads.queue.store import QueueJob
 
 IGNORES_SIGTERM = "trap '' TERM; "
 
@@ -28,16 +28,16 @@ IGNORES_SIGTERM = "trap '' TERM; "
 class World(QueueStage):
     """A queue with real agents, and what its jobs and tasks look like from outside."""
 
-    async def job(self, name: str) -> Job:
+    async def job(self, name: str) -> QueueJob:
         return next(job for job in self.queue.jobs() if job.name == name)
 
-    async def ended(self, name: str) -> Job:
+    async def ended(self, name: str) -> QueueJob:
         return await eventually(lambda: self.job(name), lambda job: job.done + job.failed == job.tasks)
 
-    async def running(self, name: str, tasks: int = 1) -> Job:
+    async def running(self, name: str, tasks: int = 1) -> QueueJob:
         return await eventually(lambda: self.job(name), lambda job: job.running == tasks)
 
-    async def waiting(self, name: str, tasks: int = 1) -> Job:
+    async def waiting(self, name: str, tasks: int = 1) -> QueueJob:
         return await eventually(lambda: self.job(name), lambda job: job.waiting == tasks)
 
     def log(self, name: str, index: int = 0) -> str:
@@ -68,7 +68,7 @@ class World(QueueStage):
 
 async def gone(pid: int) -> None:
     async def look():
-        return Process.of(pid)
+        return HostProcess.of(pid)
 
     await eventually(look, lambda seen: seen is None)
 
@@ -196,7 +196,7 @@ def test_a_task_that_does_not_hear_is_evicted_all_the_same_and_its_node_can_work
         await world.workload.cordon("s-1", 1)
         await world.workload.drain("s-1", 1, evict=True)
         await certified(world, "s-1", 1)
-        assert Process.of(pid) is None, "the certificate was given while the task was alive"
+        assert HostProcess.of(pid) is None, "the certificate was given while the task was alive"
         await world.workload.uncordon("s-1", 1)
         await world.pid("a", times=2)
         await world.tell("a")
@@ -417,7 +417,7 @@ def test_a_local_slice_that_is_ended_by_force_puts_its_work_back(tmp_path):
             await launch("s-1", ONE)
             pid = await world.pid("a")
             await provider.terminate("s-1", 1)
-            assert Process.of(pid) is None
+            assert HostProcess.of(pid) is None
             view = await world.workload.observe()
             assert (view.nodes, [demand.count for demand in view.demands]) == ((), [1, 1])
 

@@ -27,14 +27,14 @@ SELLER = {"queue": "local", "dask": "local", "simulated": "simulated"}
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class Components:
     """What a controller works with."""
 
     config: Config
     providers: dict[str, Provider]
     workload: Workload
 
-    async def close(self, but: Plant | None = None) -> None:
+    async def close(self, but: Components | None = None) -> None:
         """Let go of everything that another plant has not taken over; slices and work go on."""
         kept = set() if but is None else {id(but.workload), *map(id, but.providers.values())}
         for provider in self.providers.values():
@@ -44,7 +44,7 @@ class Plant:
             await self.workload.close()
 
 
-def misfits(config: Config) -> list[str]:
+def incompatibilities(config: Config) -> list[str]:
     """Providers and a workload that cannot work together, in words."""
     kind, sellers = config.workload.type, {sold.provider for sold in config.settings.groups}
     if kind == "pool":
@@ -76,20 +76,20 @@ def _dask_misfits(config: Config) -> list[str]:
     return wrong
 
 
-def assembled(
+def build_components(
     config: Config,
     *,
     look_only: bool = False,
     tie_to: int | None = None,
     now: Callable[[], float] = time.time,
-    like: Plant | None = None,
-) -> Plant:
+    like: Components | None = None,
+) -> Components:
     """The plant of a configuration; ``ConfigError`` if its parts do not fit together.
 
     ``tie_to``: the number of a process with which machines that are bought on this computer end.
     ``like``: a plant whose parts go on where their part of the configuration is still the same.
     """
-    if wrong := misfits(config):
+    if wrong := incompatibilities(config):
         raise ConfigError(wrong)
     groups = [sold.group for sold in config.settings.groups]
     providers: dict[str, Provider] = {}
@@ -102,7 +102,7 @@ def assembled(
     else:
         workload = _workload(config, providers, look_only, now)
     _tell_groups(workload, groups)
-    return Plant(config, providers, workload)
+    return Components(config, providers, workload)
 
 
 def _tell_groups(part: Provider | Workload, groups: Iterable[Group]) -> None:

@@ -35,10 +35,10 @@ from .schema import (
     Flag,
     Kind,
     Name,
-    Part,
     Place,
     Section,
     Share,
+    SubSection,
     Whole,
 )
 
@@ -245,7 +245,7 @@ class _ConfigReader(GroupReader):
         found: dict[str, Any] = {}
         for one in section.settings:
             here, given = (*at, one.name), fields.get(one.name)
-            if isinstance(one, Part):
+            if isinstance(one, SubSection):
                 found[one.name] = self._section(here, given, one.section)
             elif given is None and (one.default is None or one.name in section.form.required):
                 found[one.name] = None

@@ -9,7 +9,7 @@ from windlass.scenario.reader import REQUIRED, Form
 from windlass.scenario.schema import CLUSTER, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
 
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY, Part, Section
+from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY, Section, SubSection
 
 
 class Page(NamedTuple):
@@ -40,14 +40,14 @@ def _typed(where: str, types: Types) -> Iterator[Page]:
     for name in types.known:
         yield Page(where, name, types.form(name))
         for one in types.known[name].settings:
-            if isinstance(one, Part):
+            if isinstance(one, SubSection):
                 yield from _parts(f"{where}.{one.name}", one.section)
 
 
 def _parts(where: str, section: Section) -> Iterator[Page]:
     yield Page(where, "", section.form)
     for one in section.settings:
-        if isinstance(one, Part):
+        if isinstance(one, SubSection):
             yield from _parts(f"{where}.{one.name}", one.section)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from windlass.scenario.reader import REQUIRED, Form, Key
 
-from .schema import YEARS, Duration, Endpoint, Part, Place, Section, Setting, Whole
+from .schema import YEARS, Duration, Endpoint, Place, Section, Setting, SubSection, Whole
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,9 @@ WORKLOADS: Final = Types(
                     "Where the scheduler listens, as clients write it: `tcp://HOST:PORT`. Workers that Windlass has "
                     "not bought are left alone.",
                 ),
-                Part("tls", DASK_TLS, "What is shown to a scheduler at `tls://HOST:PORT`, by Windlass and by workers."),
+                SubSection(
+                    "tls", DASK_TLS, "What is shown to a scheduler at `tls://HOST:PORT`, by Windlass and by workers."
+                ),
                 Setting(
                     "target_duration",
                     Duration(high=86400),

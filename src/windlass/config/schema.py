@@ -107,7 +107,7 @@ class Section:
     """The settings of one mapping in the file."""
 
     noun: str
-    settings: tuple[Setting | Part, ...]
+    settings: tuple[Setting | SubSection, ...]
     short: str = ""
     """The setting that may stand alone in place of the whole mapping."""
 
@@ -121,7 +121,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SubSection:
     """A section inside a section."""
 
     name: str
@@ -201,7 +201,7 @@ BACKOFF: Final = Section(
 POLICY: Final = Section(
     "policy",
     (
-        Part("evaluation_interval", INTERVAL, "How often a plan is made."),
+        SubSection("evaluation_interval", INTERVAL, "How often a plan is made."),
         _span(
             "observe_timeout",
             "How long a workload or provider may take to show what it has, and how long an answer counts; later, it is "
@@ -251,7 +251,7 @@ POLICY: Final = Section(
             "per minute",
             "Launches of one group in a minute at full health.",
         ),
-        Part("backoff", BACKOFF, "What failures of a group do to its launches."),
+        SubSection("backoff", BACKOFF, "What failures of a group do to its launches."),
     ),
 )
 
@@ -300,7 +300,7 @@ LEADER: Final = Section(
         ),
     ),
 )
-CONFIGURED_GROUP: Final = GROUP.but(
+CONFIGURED_GROUP: Final = GROUP.replace(
     "a group",
     without=("availability", "frozen"),
     more={

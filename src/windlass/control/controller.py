@@ -16,13 +16,13 @@ from windlass._version import __version__
 from windlass.control.act.actuator import Actuator
 from windlass.control.observe.observed import sighted_after
 from windlass.control.observe.observer import Observer
-from windlass.control.observe.validation import Viewed
-from windlass.control.reconcile.cycle import ORDERS, Given, Reckoned, reckoned
+from windlass.control.observe.validation import ValidView
+from windlass.control.reconcile.cycle import ORDERS, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.operator_orders import orders_after
 from windlass.control.reconcile.pool_settings import Steer, Steered, as_told
 from windlass.control.reconcile.transitions import Fold
-from windlass.control.record.journal_tables import SETTINGS, VERSION, Chronicle, recovered, saved, with_nodes
+from windlass.control.record.journal_tables import SETTINGS, VERSION, ControllerState, recovered, saved, with_nodes
 from windlass.control.state.fleet import Refused
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
@@ -39,7 +39,7 @@ SAVE_AFTER = 1000
 saving costs no more than writing; a restart reads no more than that."""
 
 
-class Misfit(Exception):
+class IncompatibleConfig(Exception):
     """The settings do not fit what is there; the text says what to change."""
 
 
@@ -79,7 +79,7 @@ class Controller:
         self.now, self.steady = now, steady or now
         self.leadership, self._wake = leadership or Leadership(), wake
         self._steer, self._steered, self._planner = steer, Steered(settings), planner
-        self.chronicle = Chronicle()
+        self.controller_state = ControllerState()
         self._whole: Settings | None = None
         self._has_workload_groups = isinstance(workload, DecisionListener)
         self._entries_since_saved = 0
@@ -93,12 +93,12 @@ class Controller:
         began = self.steady()
         self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
         try:
-            self.chronicle = with_nodes(recovered(self.journal))
+            self.controller_state = with_nodes(recovered(self.journal))
         except JournalVersion:
             self.leading.release()  # for one that can read it
             raise
-        self._observer.known(self.chronicle.sighted)
-        self._looked_at = (self.chronicle.at, began)
+        self._observer.known(self.controller_state.observed)
+        self._looked_at = (self.controller_state.at, began)
         self._marked = False
         self._numbers = count(self.journal.last_seq() + 1)
         self._stamp = _letters(int(self.now()))
@@ -122,11 +122,11 @@ class Controller:
     def check(self, providers: Mapping[str, Provider]) -> None:
         """``Misfit`` if slices would be left without the provider that sold them."""
         left: dict[str, int] = {}
-        for record in self.chronicle.book.slices.values():
+        for record in self.controller_state.fleet.slices.values():
             if record.provider not in providers and record.state != State.QUEUED:
                 left[record.provider] = left.get(record.provider, 0) + 1
         for provider, slices in sorted(left.items()):
-            raise Misfit(
+            raise IncompatibleConfig(
                 f"providers.{provider}: it still has {slices} of our slices, and cannot be left out: keep it, without "
                 "groups if you like, until windlass status shows none of them"
             )
@@ -138,7 +138,7 @@ class Controller:
         self.settings, self.providers, self.workload = settings, dict(providers), workload
         self.actuator.providers, self.actuator.workload = self.providers, workload
         self._observer = self._new_observer()
-        self._observer.known(self.chronicle.sighted)
+        self._observer.known(self.controller_state.observed)
 
     def _new_observer(self) -> Observer:
         return Observer(
@@ -157,15 +157,15 @@ class Controller:
         if self.actuator.overtaken:
             raise NotLeading(self.actuator.overtaken)
         self.leading.renew()
-        before, now = self.chronicle, self.now()
-        self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.book, now), look.work)
+        before, now = self.controller_state, self.now()
+        self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.fleet, now), look.work)
         settings = self._steered.settings
         refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
-        given = Given(
+        given = Inputs(
             now=now,
             settings=settings,
-            sighted=sighted_after(
-                before.sighted,
+            observed=sighted_after(
+                before.observed,
                 look.instances,
                 look.work,
                 {**self.actuator.troubles, **look.troubles},
@@ -179,17 +179,17 @@ class Controller:
             mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
             mark={} if self._marked else {VERSION: __version__},
         )
-        made = reckoned(before, given, self._new_id, self._planner)
+        made = reconcile(before, given, self._new_id, self._planner)
         self._commit(made)
         self._looked_at = looked_at
         self.actuator.refused = self.actuator.refused[len(refused) :]
         self._mistakes = frozenset(look.mistakes)
-        self.actuator.start(self.chronicle.book, settings)
+        self.actuator.start(self.controller_state.fleet, settings)
         self._report(made, settings, refused)
         self._save()
         return Pass(made.fold, made.snapshot, made.plan, made.entries)
 
-    def _with_workload_groups(self, steered: Steered, work: Viewed | None) -> Steered:
+    def _with_workload_groups(self, steered: Steered, work: ValidView | None) -> Steered:
         """Settings with the groups that the workload defines; those of the last pass while it does not answer."""
         if work is not None:
             ours = {sold.group.name for sold in steered.settings.groups}
@@ -199,7 +199,7 @@ class Controller:
                 if one.group.name not in ours
             )
         else:
-            last = self.chronicle.settings.get(SETTINGS)
+            last = self.controller_state.settings.get(SETTINGS)
             known = {sold.group.name for sold in self.settings.groups}
             groups = tuple(sold for sold in last.groups if sold.group.name not in known) if last is not None else ()
             groups = groups if self._has_workload_groups else ()
@@ -213,7 +213,7 @@ class Controller:
         self._whole = whole
         return replace(steered, settings=whole)
 
-    def _report(self, made: Reckoned, settings: Settings, refused: Sequence[Refused]) -> None:
+    def _report(self, made: ReconcileResult, settings: Settings, refused: Sequence[Refused]) -> None:
         """Tell a workload that shows decisions to its own users what was decided."""
         if not isinstance(self.workload, DecisionListener):
             return
@@ -229,7 +229,7 @@ class Controller:
                 one.fence,
                 one.must_go,
             )
-            for name, one in self.chronicle.book.slices.items()
+            for name, one in self.controller_state.fleet.slices.items()
         }
         told = tuple((one.slice_id, one.why) for one in refused)
         groups = tuple(sold.group for sold in settings.groups)
@@ -241,29 +241,29 @@ class Controller:
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
 
-    def _commit(self, made: Reckoned) -> None:
+    def _commit(self, made: ReconcileResult) -> None:
         """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
         if not made.entries:
             return
         with self.leading.writing():
             seq = self.journal.append(made.entries, epoch=self.leading.epoch)
-        self.chronicle = made.after.but(seq=seq)
+        self.controller_state = made.after.replace(seq=seq)
         self._marked = True
         self._entries_since_saved += len(made.entries)
 
     def _save(self) -> None:
         """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
         written = self._entries_since_saved
-        if written <= SAVE_AFTER or written <= 2 * sum(map(len, self.chronicle.tables().values())):
+        if written <= SAVE_AFTER or written <= 2 * sum(map(len, self.controller_state.tables().values())):
             return
         with self.leading.writing():
-            self.journal.save_state(self.chronicle.seq, saved(self.chronicle), epoch=self.leading.epoch)
+            self.journal.save_state(self.controller_state.seq, saved(self.controller_state), epoch=self.leading.epoch)
         self._entries_since_saved = 0
 
     def next_deadline(self) -> float | None:
         """When a pass would do something although nothing new is seen, by the clock ``now``."""
-        demands = self.chronicle.sighted.demand.values()
-        due = next_deadline(self.chronicle.book, demands, self._steered.settings, self.now())
+        demands = self.controller_state.observed.demand.values()
+        due = next_deadline(self.controller_state.fleet, demands, self._steered.settings, self.now())
         again = self.actuator.next_try()
         return min((at for at in (due, again, self._steered.due) if at is not None), default=None)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
 from typing import Any, Final
 
-from windlass.control.observe.observed import Sighted
-from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, Given, Reckoned, reckoned
+from windlass.control.observe.observed import Observed
+from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.operator_orders import Order, order_in
 from windlass.control.record.journal_tables import (
     IS,
@@ -31,8 +31,8 @@ from windlass.control.record.journal_tables import (
     SETTINGS,
     UNSEEN,
     VERSION,
-    Chronicle,
-    Reader,
+    ControllerState,
+    StateReader,
     with_nodes,
 )
 from windlass.control.state.codec import from_plain
@@ -46,7 +46,7 @@ from .settings import Settings
 
 DECIDED: Final = frozenset({"slice", LAUNCH, "waiting", "stay"})
 """Kinds of entries that are decisions, each with its reason; the others are counted with them nowhere, but compared."""
-SIGHTED: Final = tuple(one.name for one in fields(Sighted))
+SIGHTED: Final = tuple(one.name for one in fields(Observed))
 
 
 class Unreadable(Exception):
@@ -54,7 +54,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayMismatch:
     """The first entry of a pass that came out otherwise."""
 
     number: int
@@ -78,7 +78,7 @@ class Replay:
     """Transitions, launches and reasons in them."""
     differing: int = 0
     """Passes that came out otherwise."""
-    first: Difference | None = None
+    first: ReplayMismatch | None = None
     unmarked: int = 0
     """Passes of leaders of an older version, which cannot be made again."""
     began_at: int = 0
@@ -127,21 +127,21 @@ def passes_of(records: Iterable[Record], orders: list[tuple[int, Order]]) -> Ite
         yield RecordedPass(tuple(together))
 
 
-def beginning(journal: Journal, since: float | None = None) -> tuple[Chronicle, bool, int]:
+def beginning(journal: Journal, since: float | None = None) -> tuple[ControllerState, bool, int]:
     """The chronicle with which the journal begins, as the controller of that instant knew it; whether what follows it
     may be made again; and the number of the last record that is in it. ``since``: that of the last saved state before
     it, if there is one."""
     start = (None if since is None else journal.latest_state(since)) or journal.oldest_state()
     if start is None:
-        return Chronicle(), False, 0
+        return ControllerState(), False, 0
     seq, state = start
-    chronicle = with_nodes(Reader(start).chronicle())
+    controller_state = with_nodes(StateReader(start).controller_state())
     unseen = state.get(UNSEEN, {})
     slices = {
         name: replace(record, nodes=from_plain(tuple[Node, ...], unseen[name])) if name in unseen else record
-        for name, record in chronicle.book.slices.items()
+        for name, record in controller_state.fleet.slices.items()
     }
-    return replace(chronicle, book=replace(chronicle.book, slices=slices)), VERSION in state, seq
+    return replace(controller_state, fleet=replace(controller_state.fleet, slices=slices)), VERSION in state, seq
 
 
 def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
@@ -158,9 +158,9 @@ def replayed(
 ) -> Replay:
     """Make every pass again, and tell of those from ``since`` on. ``settings`` gives other ones for those that were
     recorded: then what is told is where they would have done something else, each time from what was known then."""
-    chronicle, marked, seq = beginning(journal, since)
+    controller_state, marked, seq = beginning(journal, since)
     found = Replay(began_at=seq)
-    heard = chronicle.heard.get(ORDERS, 0)
+    heard = controller_state.heard.get(ORDERS, 0)
     early = journal.read(heard, kinds=(ORDER,), upto=seq)
     orders = [(record.seq, order) for record in early if (order := order_in(record)) is not None]
     epoch: int | None = None
@@ -169,25 +169,25 @@ def replayed(
         told = found if since is None or one.at >= since else Replay()
         begins = VERSION in (one.mark or {})
         if begins or (one.epoch != epoch and (epoch is not None or not seq)):
-            chronicle = with_nodes(chronicle)  # a new leader knows what the journal has, and no more
+            controller_state = with_nodes(controller_state)  # a new leader knows what the journal has, and no more
             marked = begins
         epoch = one.epoch
         if marked:
-            chronicle = _again(told, chronicle, one, orders, settings)
+            controller_state = _again(told, controller_state, one, orders, settings)
         else:
             told.unmarked += 1
-            chronicle = _applied(chronicle, one, chronicle)
-        orders[:] = [each for each in orders if each[0] > chronicle.heard.get(ORDERS, 0)]
+            controller_state = _applied(controller_state, one, controller_state)
+        orders[:] = [each for each in orders if each[0] > controller_state.heard.get(ORDERS, 0)]
     return found
 
 
 def _again(
     found: Replay,
-    before: Chronicle,
+    before: ControllerState,
     one: RecordedPass,
     orders: Sequence[tuple[int, Order]],
     change: Callable[[Settings], Settings] | None,
-) -> Chronicle:
+) -> ControllerState:
     """One pass made again, and the chronicle after it as it was recorded."""
     found.passes += 1
     number = found.passes + found.unmarked
@@ -198,11 +198,11 @@ def _again(
     given = given_in(before, one, orders)
     if change is not None:
         given = replace(given, settings=change(given.settings))
-    made: Reckoned | None = None
+    made: ReconcileResult | None = None
     try:
-        made = reckoned(before, given, _ids_of(one))
+        made = reconcile(before, given, _ids_of(one))
     except Exception as error:  # noqa: BLE001  # no recorded pass raised: what raises now is a difference like any other
-        difference: Difference | None = Difference(
+        difference: ReplayMismatch | None = ReplayMismatch(
             number, one.at, one.records[-1].seq, "", f"raises {type(error).__name__}: {error}"
         )
     else:
@@ -217,30 +217,32 @@ def _again(
     return _applied(before, one, before if made is None else made.after)
 
 
-def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) -> Difference | None:
+def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) -> ReplayMismatch | None:
     """The first entry that is not the same, byte for byte."""
     for record, entry in zip_longest(one.records, again):
         was, now = _line(record) if record is not None else "", _line(entry) if entry is not None else ""
         if was != now:
-            return Difference(number, one.at, one.records[-1].seq if record is None else record.seq, was, now)
+            return ReplayMismatch(number, one.at, one.records[-1].seq if record is None else record.seq, was, now)
     return None
 
 
-def _other_deeds(number: int, one: RecordedPass, again: Sequence[Entry], before: Chronicle) -> Difference | None:
+def _other_deeds(
+    number: int, one: RecordedPass, again: Sequence[Entry], before: ControllerState
+) -> ReplayMismatch | None:
     """What is done otherwise under other settings: sentences with other numbers in them are no deeds."""
     was, now = _deeds(one.records, before), _deeds(again, before)
     if was.keys() == now.keys():
         return None
     left, more = ("; ".join(x[key] for key in x if key not in y) for x, y in ((was, now), (now, was)))
-    return Difference(number, one.at, one.records[-1].seq, left, more)
+    return ReplayMismatch(number, one.at, one.records[-1].seq, left, more)
 
 
-def _deeds(entries: Iterable[Entry | Record], before: Chronicle) -> dict[tuple[str, str], str]:
+def _deeds(entries: Iterable[Entry | Record], before: ControllerState) -> dict[tuple[str, str], str]:
     """The changes of state in a pass, each as a sentence."""
     found: dict[tuple[str, str], str] = {}
     for entry in entries:
         if entry.kind == "slice" and IS in entry.data:
-            record, old = from_plain(SliceRecord, entry.data[IS]), before.book.slices.get(entry.subject)
+            record, old = from_plain(SliceRecord, entry.data[IS]), before.fleet.slices.get(entry.subject)
             if old is None or old.state != record.state:
                 found[entry.subject, record.state] = f"{entry.subject} {record.state}: {record.reason.why}"
     return found
@@ -251,7 +253,7 @@ def _line(entry: Entry | Record) -> str:
     return f"{entry.kind} {entry.subject} {float(entry.at)!r} {encode(entry.data, entry.kind)}"
 
 
-def given_in(before: Chronicle, one: RecordedPass, orders: Sequence[tuple[int, Order]]) -> Given:
+def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[int, Order]]) -> Inputs:
     """What came into a pass, by its records; ``Unreadable`` names the one that cannot be."""
     mark = dict(one.mark or {})
     news: dict[str, dict[str, Any]] = {}
@@ -263,7 +265,7 @@ def given_in(before: Chronicle, one: RecordedPass, orders: Sequence[tuple[int, O
         with _reading(record):
             data: Any = record.data
             if record.kind in SIGHTED:
-                table = news.setdefault(record.kind, dict(getattr(before.sighted, record.kind)))
+                table = news.setdefault(record.kind, dict(getattr(before.observed, record.kind)))
                 _put(table, record)
             elif record.kind == "settings":
                 settings = from_plain(Settings, data[IS])
@@ -276,10 +278,10 @@ def given_in(before: Chronicle, one: RecordedPass, orders: Sequence[tuple[int, O
                 refused.append(Refused(record.subject, Code(data["code"]), data["why"], **more))
     if settings is None:
         raise Unreadable(f"record {one.records[0].seq}: no settings are recorded before it")
-    return Given(
+    return Inputs(
         now=one.at,
         settings=settings,
-        sighted=replace(before.sighted, **news),
+        observed=replace(before.observed, **news),
         jump=mark.pop(JUMP, 0.0),
         orders=[each for each in orders if each[0] <= heard],
         refused=tuple(refused),
@@ -305,20 +307,20 @@ def _ids_of(one: RecordedPass) -> Callable[[str], str]:
     return new_id
 
 
-def _applied(before: Chronicle, one: RecordedPass, nodes: Chronicle) -> Chronicle:
+def _applied(before: ControllerState, one: RecordedPass, nodes: ControllerState) -> ControllerState:
     """The chronicle after a pass as it was recorded, with the nodes of ``nodes``: those are in no record."""
-    reader = Reader()
+    reader = StateReader()
     reader.tables = {kind: dict(table) for kind, table in before.tables().items()}
     for record in one.records:
         with _reading(record):
             reader.add(record)
-    after = replace(reader.chronicle(), at=one.at)
-    here = nodes.book.slices
+    after = replace(reader.controller_state(), at=one.at)
+    here = nodes.fleet.slices
     slices = {
         name: replace(record, nodes=here[name].nodes) if name in here else record
-        for name, record in after.book.slices.items()
+        for name, record in after.fleet.slices.items()
     }
-    return replace(after, book=replace(after.book, slices=slices))
+    return replace(after, fleet=replace(after.fleet, slices=slices))
 
 
 def _put(table: dict[str, Any], record: Record) -> None:

@@ -175,7 +175,7 @@ class Service:
         while True:
             await asyncio.sleep(ORDERS_EVERY)
             with suppress(JournalError):
-                if await asyncio.to_thread(self._journal.last_seq) > self.controller.chronicle.seq:
+                if await asyncio.to_thread(self._journal.last_seq) > self.controller.controller_state.seq:
                     self._wake.set()
 
     async def _compact(self) -> None:
@@ -184,7 +184,7 @@ class Service:
         if controller.steady() - self._compacted_at < COMPACT_EVERY:
             return
         self._compacted_at = controller.steady()
-        before, live = controller.now() - self._retention, frozenset(controller.chronicle.book.slices)
+        before, live = controller.now() - self._retention, frozenset(controller.controller_state.fleet.slices)
         with suppress(JournalError):
             await asyncio.to_thread(
                 self._journal.compact, before, keep_kinds=DEPENDABLE, keep_subjects=live, epoch=controller.leading.epoch

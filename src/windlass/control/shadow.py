@@ -17,9 +17,9 @@ from windlass.control.reconcile.transitions import fold, forgotten
 from windlass.control.record.journal_tables import (
     IS,
     SETTINGS,
-    Chronicle,
+    ControllerState,
+    ShadowAction,
     Spending,
-    Would,
     entries_between,
     recovered,
     stays_after,
@@ -55,26 +55,26 @@ class Shadow:
     ) -> None:
         self.settings, self.journal, self.now = settings, journal, now
         self._leading = Leading(journal, leadership, now, steady)
-        self.chronicle = recovered(journal)
+        self.controller_state = recovered(journal)
         self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
-        self._observer.known(self.chronicle.sighted)
+        self._observer.known(self.controller_state.observed)
 
     async def tick(self) -> tuple[Entry, ...]:
         """Look, fold, plan, and write down what is new."""
         self._leading.renew()
-        before, settings = self.chronicle, self.settings
+        before, settings = self.controller_state, self.settings
         look = await self._observer.look()
         now, was = self.now(), before.settings.get(SETTINGS)
-        sighted = sighted_after(before.sighted, look.instances, look.work, look.troubles, was, settings)
-        folded = fold(before.book, sighted, settings, now)
+        observed = sighted_after(before.observed, look.instances, look.work, look.troubles, was, settings)
+        folded = fold(before.fleet, observed, settings, now)
         after = replace(
             before,
-            book=forgotten(folded.book, now),
-            sighted=sighted,
+            fleet=forgotten(folded.fleet, now),
+            observed=observed,
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
         )
         if look.work is not None:
-            answer = plan(snapshot_of(after.book, sighted.demand.values(), sighted.request.values(), settings, now))
+            answer = plan(snapshot_of(after.fleet, observed.demand.values(), observed.request.values(), settings, now))
             shrinks = not folded.unknown
             after = replace(
                 after,
@@ -85,43 +85,43 @@ class Shadow:
             )
         return self._write(before, after, now)
 
-    def _write(self, before: Chronicle, after: Chronicle, now: float) -> tuple[Entry, ...]:
+    def _write(self, before: ControllerState, after: ControllerState, now: float) -> tuple[Entry, ...]:
         entries = tuple(entries_between(before, after, now))
         if not entries and now - before.at < STILL_THERE:
             return ()
         entries = entries or tuple(_still(after, now))
         with self._leading.writing():
             seq = self.journal.append(entries, epoch=self._leading.epoch)
-        self.chronicle = replace(after, at=now, seq=seq)
+        self.controller_state = replace(after, at=now, seq=seq)
         return entries
 
     async def stop(self) -> None:
         """Note until when it was there, and give the lease back."""
         await self._observer.close()
-        self.journal.append(tuple(_still(self.chronicle, self.now())), epoch=self._leading.epoch)
+        self.journal.append(tuple(_still(self.controller_state, self.now())), epoch=self._leading.epoch)
         self._leading.release()
 
 
-def _still(chronicle: Chronicle, now: float) -> Iterator[Entry]:
+def _still(controller_state: ControllerState, now: float) -> Iterator[Entry]:
     """That everything is as it was, so that the journal says for how long."""
-    for subject, spending in chronicle.spending.items():
+    for subject, spending in controller_state.spending.items():
         yield Entry("spending", subject, now, {IS: to_plain(spending)})
 
 
-def _would(answer: Plan, *, shrinks: bool) -> Iterator[tuple[str, Would]]:
+def _would(answer: Plan, *, shrinks: bool) -> Iterator[tuple[str, ShadowAction]]:
     """What a plan would change, by verb and subject. While a source is unknown nothing would be released."""
     for launch in answer.launches:
         name = f"launch {launch.group} {launch.reason.code}"
-        yield name, Would("launch", launch.group, launch.count, launch.reason, launch.hourly_cost)
+        yield name, ShadowAction("launch", launch.group, launch.count, launch.reason, launch.hourly_cost)
     for change in answer.uncordon:
-        yield f"uncordon {change.slice}", Would("uncordon", change.slice, 1, change.reason)
+        yield f"uncordon {change.slice}", ShadowAction("uncordon", change.slice, 1, change.reason)
     for change in answer.cancel if shrinks else ():
-        yield f"cancel {change.slice}", Would("cancel", change.slice, 1, change.reason)
+        yield f"cancel {change.slice}", ShadowAction("cancel", change.slice, 1, change.reason)
     for change in answer.drain if shrinks else ():
-        yield f"drain {change.slice}", Would("drain", change.slice, 1, change.reason)
+        yield f"drain {change.slice}", ShadowAction("drain", change.slice, 1, change.reason)
 
 
-def _alike(before: Mapping[str, Would], after: dict[str, Would]) -> dict[str, Would]:
+def _alike(before: Mapping[str, ShadowAction], after: dict[str, ShadowAction]) -> dict[str, ShadowAction]:
     """The same again is no news, though the numbers in its sentence have changed."""
     for name, would in after.items():
         old = before.get(name)
@@ -137,7 +137,7 @@ def _alike(before: Mapping[str, Would], after: dict[str, Would]) -> dict[str, Wo
 class Wish:
     """Something that it would have done, for how long it would have wanted it."""
 
-    would: Would
+    would: ShadowAction
     since: float
     until: float
 
@@ -157,7 +157,7 @@ class ShadowReport:
 
 def shadow_report(journal: Journal) -> ShadowReport | None:
     """From the journal of a shadow; None: it has seen nothing yet."""
-    open_: dict[str, tuple[Would, float]] = {}
+    open_: dict[str, tuple[ShadowAction, float]] = {}
     wishes: list[Wish] = []
     spent = planned = 0.0
     rate, at, first, last = Spending(0, 0), 0.0, None, 0.0
@@ -168,7 +168,7 @@ def shadow_report(journal: Journal) -> ShadowReport | None:
                 would, since = open_.pop(record.subject)
                 wishes.append(Wish(would, since, record.at))
             if IS in record.data:
-                open_[record.subject] = (from_plain(Would, record.data[IS]), record.at)
+                open_[record.subject] = (from_plain(ShadowAction, record.data[IS]), record.at)
         elif record.kind == "spending" and IS in record.data:
             hours = (record.at - at) / 3600 if at else 0.0
             spent, planned = spent + hours * rate.now / 10**9, planned + hours * rate.planned / 10**9

@@ -23,14 +23,14 @@ from windlass.core.buying.lower_bound import fewest_slices
 from windlass.core.capacity.room import Ints
 from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, State
 from windlass.core.model.snapshot import Gang, Snapshot
-from windlass.core.tables.snapshot_tables import Layout
+from windlass.core.tables.snapshot_tables import SnapshotTables
 
-from .plan_draft import Draft, Served, Way
+from .plan_draft import DraftOptions, PlanDraft, Served
 
 _NEAREST = (State.READY, *PROGRESS)
 
 
-def stock_of(draft: Draft) -> dict[int, list[int]]:
+def stock_of(draft: PlanDraft) -> dict[int, list[int]]:
     """For each group the places of its whole free slices, the nearest first."""
     stock: dict[int, list[int]] = {}
     for position in draft.layout.others:
@@ -45,20 +45,20 @@ def stock_of(draft: Draft) -> dict[int, list[int]]:
     return stock
 
 
-def _looks_like_its_group(draft: Draft, position: int, group: int) -> bool:
+def _looks_like_its_group(draft: PlanDraft, position: int, group: int) -> bool:
     kind, profile = draft.groups[group], draft.profiles[group]
     nodes = draft.slices[position].nodes
     same = (not n.labels or draft.eligibility.node_profile(kind, n.labels, profile) == profile for n in nodes)
     return len(nodes) == kind.hosts and all(same)
 
 
-Serve = Callable[[Layout, Way], Draft]
+Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 
 
-def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
+def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> PlanDraft:
     """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes."""
-    layout = Layout(snapshot)
-    best, way = _first_draft(layout, served, Way())
+    layout = SnapshotTables(snapshot)
+    best, way = _first_draft(layout, served, DraftOptions())
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of(position) is not None for position in best.released)
     if not stock or above_limit or _cannot_be_beaten(best):
@@ -70,7 +70,7 @@ def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> Draft:
     return best
 
 
-def _first_draft(layout: Layout, served: Serve, way: Way) -> tuple[Draft, Way]:
+def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tuple[PlanDraft, DraftOptions]:
     """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
     if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
         loose = served(layout, replace(way, loose=True))
@@ -79,12 +79,12 @@ def _first_draft(layout: Layout, served: Serve, way: Way) -> tuple[Draft, Way]:
     return served(layout, way), way
 
 
-def _is_whole(draft: Draft) -> bool:
+def _is_whole(draft: PlanDraft) -> bool:
     """Whether no gang was split: taken loosely, that is certain only if nothing waits."""
     return not draft.way.loose or not any(draft.unserved)
 
 
-def _worth(draft: Draft) -> tuple[list[int], int, int]:
+def _worth(draft: PlanDraft) -> tuple[list[int], int, int]:
     """Sorts the better draft first."""
     waiting = [len(draft.waiting_requests), *draft.unserved]
     return (
@@ -94,7 +94,7 @@ def _worth(draft: Draft) -> tuple[list[int], int, int]:
     )
 
 
-def _cannot_be_beaten(draft: Draft) -> bool:
+def _cannot_be_beaten(draft: PlanDraft) -> bool:
     """Whether nothing waits and every way buys as many slices, none of which is cheaper or has fewer hosts."""
     if any(draft.unserved) or draft.waiting_requests:
         return False
@@ -107,17 +107,17 @@ def _cannot_be_beaten(draft: Draft) -> bool:
 
 
 def _as_if_unbought(
-    layout: Layout,
+    layout: SnapshotTables,
     stock: dict[int, list[int]],
     served: Serve,
     opened: Serve,
-) -> Draft | None:
+) -> PlanDraft | None:
     """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
-    draft = opened(layout, Way())
+    draft = opened(layout, DraftOptions())
     hidden = {position for positions in stock.values() for position in positions}
     rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
     bare = replace(layout.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
-    other, _ = _first_draft(Layout(bare), served, Way(offer_all=True))
+    other, _ = _first_draft(SnapshotTables(bare), served, DraftOptions(offer_all=True))
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}
@@ -132,11 +132,11 @@ def _as_if_unbought(
             bought = draft.buy(purchase.group, more, purchase.code, purchase.owner, purchase.choice, purchase.tasks)
             start = purchase.position + len(here)
             place[start : start + more] = bought.position + np.arange(more)
-    _transplant(other, draft, place, hidden)
+    _copy_decisions(other, draft, place, hidden)
     return draft
 
 
-def _transplant(other: Draft, draft: Draft, place: Ints, hidden: set[int]) -> None:
+def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set[int]) -> None:
     """Take over what ``other`` decided, its slices renamed by ``place``."""
 
     def moved(served: Served) -> Served:

@@ -16,20 +16,20 @@ import numpy as np
 from windlass.core.buying.market import Market, filled_slice
 from windlass.core.buying.strategies import Choice, choose
 from windlass.core.capacity.eligibility import Eligibility
-from windlass.core.capacity.limits import Ledger
-from windlass.core.capacity.offers import RECALL_TIER, Offers, Taken
+from windlass.core.capacity.limits import LimitCounter
+from windlass.core.capacity.offers import RECALL_TIER, Offers, TakenRows
 from windlass.core.capacity.room import Bools, Ints, Need, Room
-from windlass.core.model.cached import lazily
+from windlass.core.model.cached import cached_attribute
 from windlass.core.model.lifecycle import OFFERING
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Choose, Demand, Selector
-from windlass.core.tables.snapshot_tables import Layout
+from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .demand import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class DraftOptions:
     """How a draft goes about serving demand; a plan may try several ways and take the best."""
 
     loose: bool = False
@@ -81,19 +81,19 @@ class Checkpoint:
     recalled: frozenset[int]
 
 
-class Draft:
+class PlanDraft:
     """A plan in the making."""
 
-    def __init__(self, layout: Layout, way: Way) -> None:
+    def __init__(self, layout: SnapshotTables, way: DraftOptions) -> None:
         self.layout = layout
         self.snapshot = snapshot = layout.snapshot
         self.way = way
         self.now = snapshot.now
         self.strategy: Choose = snapshot.strategy()
         self.groups, self.slices, self.group_of = layout.groups, layout.slices, layout.group_of
-        self.lineup = lineup = layout.lineup
-        self.kinds, self.totals, self.largest = lineup.kinds, lineup.totals, lineup.largest
-        self.hosts, self.price, self.rank = lineup.hosts, lineup.price, lineup.rank
+        self.group_table = group_table = layout.group_table
+        self.kinds, self.totals, self.largest = group_table.kinds, group_table.totals, group_table.largest
+        self.hosts, self.price, self.rank = group_table.hosts, group_table.price, group_table.rank
 
         self._demands: dict[str, Demand] | None = None
         self.released: dict[int, Reason] = {}
@@ -123,8 +123,10 @@ class Draft:
         """Count against the ceilings; from here on what is open now is offered."""
         released = ((self.group_of(p), self.slices[p].state) for p in self.released)
         cancelled = Counter(released) if self.released else {}
-        strays = [self.slices[p] for p in self.layout.strays]
-        self.ledger = Ledger(self.snapshot.cluster, self.groups, self.layout.counts, cancelled, strays, self.now)
+        slices_without_group = [self.slices[p] for p in self.layout.slices_without_group]
+        self.ledger = LimitCounter(
+            self.snapshot.cluster, self.groups, self.layout.counts, cancelled, slices_without_group, self.now
+        )
         self._closed = sorted({*self.released, *self._not_recallable()})
 
     @property
@@ -139,7 +141,7 @@ class Draft:
     def profile_index(self) -> Ints:
         return self.layout.profile_index
 
-    @lazily
+    @cached_attribute
     def offers(self) -> Offers:
         """What is offered, laid out when it is first asked for."""
         offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
@@ -199,7 +201,7 @@ class Draft:
             self._released_of[group] += 1
 
     def busy(self, position: int) -> bool:
-        return self.slices[position].at_work
+        return self.slices[position].busy_count
 
     def is_whole_and_free(self, position: int) -> bool:
         """Nothing runs on it, and nothing is wrong with it."""
@@ -314,7 +316,7 @@ class Draft:
         return f"new:{self.groups[purchase.group].name}:{purchase.first + position - purchase.position}"
 
 
-def record(served: Served, offers: Offers, taken: Taken) -> None:
+def record(served: Served, offers: Offers, taken: TakenRows) -> None:
     """Note where tasks went, by slice: several nodes of one slice are one entry."""
     positions = offers.position[taken.rows]
     served.add(positions, taken.counts)

@@ -34,7 +34,7 @@ _CHANGED_IN = {
 }
 """The lists of slices that a plan changes, and in which states it may."""
 _LISTS = (*_CHANGED_IN, "stays")
-_WORKS_IN = attrgetter("works_in")
+_BUSY_GROUP = attrgetter("busy_group")
 
 
 class _Seen:
@@ -44,13 +44,13 @@ class _Seen:
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
         self.targets = {placement.on for placement in plan.placements}
-        works_in = list(map(_WORKS_IN, snapshot.slices))
-        self.at_work = Counter(works_in)
+        busy_group = list(map(_BUSY_GROUP, snapshot.slices))
+        self.busy_count = Counter(busy_group)
         """How many slices are simply at work in each group."""
         groups = {group.name for group in snapshot.groups}
         self.others: list[Slice] = []
-        if not self.at_work.keys() <= groups:
-            self.others = [one for one, group in zip(snapshot.slices, works_in, strict=True) if group not in groups]
+        if not self.busy_count.keys() <= groups:
+            self.others = [one for one, group in zip(snapshot.slices, busy_group, strict=True) if group not in groups]
         self.named = {one.id: one for one in self.others}
         """By id; also those at work that get a task or are in a list."""
         more = self.targets.union(*self.lists.values()).difference(self.named)
@@ -176,7 +176,7 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     groups = {group.name: group for group in snapshot.groups}
     cancelled = {change.slice for change in plan.cancel}
     counted = [s for s in seen.others if s.state in COUNTED and not (s.state == State.QUEUED and s.id in cancelled)]
-    have = seen.at_work.copy()
+    have = seen.busy_count.copy()
     have.update([item.group for item in counted])
     flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
     gangs = {demand.id for demand in snapshot.demands if demand.gang}
@@ -206,13 +206,13 @@ def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     if not gone:
         return
     leaving = [seen.named[name] for name in gone if name in seen.named]
-    back, at_work = set(seen.lists["uncordon"]), seen.at_work
+    back, busy_count = set(seen.lists["uncordon"]), seen.busy_count
     for group in snapshot.groups:
         released = [item.id for item in leaving if item.group == group.name]
         if not released:
             continue
         mine = [item for item in seen.others if item.group == group.name]
-        before = at_work[group.name] + sum([item.state in OFFERING or item.id in back for item in mine])
+        before = busy_count[group.name] + sum([item.state in OFFERING or item.id in back for item in mine])
         if before - len(released) < group.min:
             yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
         yield from (f"{name} is protected and goes" for name in released if name in group.protected)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from windlass.core.explain.kept import busy, kept
 from windlass.core.explain.launches import launch_reason, passed_over
-from windlass.core.explain.unblock import Outcome, Unblocker
+from windlass.core.explain.unblock import TrialOutcome, Unblocker
 from windlass.core.explain.waiting import Explainer, waiting_counts, waiting_items
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
 from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan
@@ -31,10 +31,10 @@ from windlass.core.scale_down.candidates import (
 )
 from windlass.core.scale_down.consolidation import consolidate
 from windlass.core.scale_down.over_limit import lower_to_limits
-from windlass.core.tables.snapshot_tables import Layout
+from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .candidate_plans import best_draft
-from .plan_draft import Draft, Purchase, Served, Way
+from .plan_draft import DraftOptions, PlanDraft, Purchase, Served
 from .probe_launches import send_ahead
 
 
@@ -73,15 +73,15 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def _opened(layout: Layout, way: Way) -> Draft:
+def _opened(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
     """A draft with nothing decided yet but what is above a limit."""
-    draft = Draft(layout, way)
+    draft = PlanDraft(layout, way)
     lower_to_limits(draft)
     draft.open()
     return draft
 
 
-def _served(layout: Layout, way: Way) -> Draft:
+def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
     """A draft with every floor held and every demand served or waiting."""
     draft = _opened(layout, way)
     raise_to_min(draft)
@@ -91,11 +91,11 @@ def _served(layout: Layout, way: Way) -> Draft:
     return draft
 
 
-def _what_if(snapshot: Snapshot) -> Outcome:
+def _what_if(snapshot: Snapshot) -> TrialOutcome:
     """What comes of a snapshot, without what is given back and why."""
     draft = best_draft(snapshot, _served, _opened)
     ledger, names = draft.ledger, [group.name for group in draft.groups]
-    return Outcome(
+    return TrialOutcome(
         waiting=waiting_counts(draft),
         counted={name: ledger.counted[index] + ledger.new[index] for index, name in enumerate(names)},
         flying={name: ledger.in_flight[index] + ledger.new[index] for index, name in enumerate(names)},
@@ -119,7 +119,7 @@ def _called_back(release: Release) -> dict[int, Reason]:
     return found
 
 
-def _launches(draft: Draft) -> Iterator[Launch]:
+def _launches(draft: PlanDraft) -> Iterator[Launch]:
     """Purchases, neighbours of one group and reason folded into one."""
     first_of: dict[tuple[int, Code], list[Purchase]] = {}
     for purchase in draft.purchases:
@@ -146,14 +146,14 @@ def _launches(draft: Draft) -> Iterator[Launch]:
         )
 
 
-def _hourly_cost(draft: Draft) -> HourlyCost:
+def _hourly_cost(draft: PlanDraft) -> HourlyCost:
     now = planned = 0
     for (group, state), count in draft.layout.counts.items():
         if group is not None:
             price = draft.groups[group].price or 0
             now += price * count if state in COSTLY else 0
             planned += price * count if state in COSTLY or state == State.QUEUED else 0
-    for position in draft.layout.strays:
+    for position in draft.layout.slices_without_group:
         item = draft.slices[position]
         now += item.price if item.state in COSTLY else 0
         planned += item.price if item.state in COSTLY or item.state == State.QUEUED else 0
@@ -165,7 +165,7 @@ def _hourly_cost(draft: Draft) -> HourlyCost:
     return HourlyCost(now, planned)
 
 
-def placements(draft: Draft) -> tuple[Placement, ...]:
+def placements(draft: PlanDraft) -> tuple[Placement, ...]:
     """Which tasks of each demand go where, by demand and target."""
     totals: dict[tuple[str, str], int] = {}
     for gang, served in draft.served_gangs:
@@ -184,7 +184,7 @@ def placements(draft: Draft) -> tuple[Placement, ...]:
     return tuple([Placement(demand, count, on) for (demand, on), count in sorted(totals.items())])
 
 
-def _targets(draft: Draft, served: Served) -> Iterator[tuple[str, int]]:
+def _targets(draft: PlanDraft, served: Served) -> Iterator[tuple[str, int]]:
     for positions, counts in served.runs:
         for position, count in zip(positions.tolist(), counts.tolist(), strict=True):
             yield draft.name_of(position), count

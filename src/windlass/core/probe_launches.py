@@ -19,10 +19,10 @@ from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand
 from windlass.core.placement.gangs import holds_what_it_would_use, members_places, serve_whole
 
-from .plan_draft import Draft
+from .plan_draft import PlanDraft
 
 
-def send_ahead(draft: Draft) -> None:
+def send_ahead(draft: PlanDraft) -> None:
     """For every gang that waits for one, a slice of a group in back-off whose time is over."""
     if not any(_tries(draft, group) and draft.ledger.headroom(group) for group in range(len(draft.groups))):
         return
@@ -32,11 +32,11 @@ def send_ahead(draft: Draft) -> None:
             _buy_one(draft, gang, group)
 
 
-def _tries(draft: Draft, group: int) -> bool:
+def _tries(draft: PlanDraft, group: int) -> bool:
     return probing(draft.groups[group].availability, draft.now)
 
 
-def _wanted(draft: Draft, gang: Demand) -> int | None:
+def _wanted(draft: PlanDraft, gang: Demand) -> int | None:
     """The group in back-off that the gang would first be bought from if it sold again. None: that would not help, or a
     slice that the gang would use is being tried already."""
     if any(_is_tried(draft, place) for place in members_places(draft, gang)):
@@ -51,7 +51,7 @@ def _wanted(draft: Draft, gang: Demand) -> int | None:
     return next((group for group in groups if _tries(draft, group)), None)
 
 
-def _is_tried(draft: Draft, place: int) -> bool:
+def _is_tried(draft: PlanDraft, place: int) -> bool:
     """Whether the slice at this place shows, when it comes up, that its group sells again."""
     if place >= len(draft.slices):
         return any(one.position == place and _tries(draft, one.group) for one in draft.purchases)
@@ -59,7 +59,7 @@ def _is_tried(draft: Draft, place: int) -> bool:
     return group is not None and draft.slices[place].state in IN_FLIGHT and _tries(draft, group)
 
 
-def _buy_one(draft: Draft, gang: Demand, group: int) -> None:
+def _buy_one(draft: PlanDraft, gang: Demand, group: int) -> None:
     before = draft.checkpoint(draft.offers)
     purchase = draft.buy(group, 1, Code.PROBE, gang.id)
     draft.offer(purchase, draft.offers)

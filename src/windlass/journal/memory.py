@@ -28,7 +28,7 @@ _Kept = tuple[int, int, Entry]
 _SEQ = itemgetter(0)
 
 
-class ForgetfulJournal:
+class MemoryJournal:
     """Lists and dictionaries behind the contract of a journal."""
 
     def __init__(self, *, keep_all: bool = False, hashed: bool = True) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import conninfo, errors
 
-from windlass.journal.sql.schema import Migration, Session
+from windlass.journal.sql.schema import DatabaseSession, Migration
 
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
 from .sql import SqlJournal
@@ -150,7 +150,7 @@ class PostgresJournal(SqlJournal):
         return connection
 
     @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Session]:
+    def _transaction(self, *, write: bool) -> Iterator[DatabaseSession]:
         with self._lock, self._translated():
             connection = self._connect()
             # A writer must see what was committed while it waited for the head; a reader must see one instant.
@@ -224,14 +224,14 @@ class PostgresJournal(SqlJournal):
                 if not connection.closed:
                     connection.execute("SELECT pg_advisory_unlock(%s)", (SETUP_LOCK,))
 
-    def _found_version(self, session: Session) -> int | None:
+    def _found_version(self, session: DatabaseSession) -> int | None:
         [(there,)] = session.rows("SELECT to_regclass('windlass_journal') IS NOT NULL")
         if not there:
             return None
         [(version,)] = session.rows("SELECT schema_version FROM windlass_journal")
         return int(version)
 
-    def _database_time(self, session: Session) -> float:
+    def _database_time(self, session: DatabaseSession) -> float:
         [(time,)] = session.rows("SELECT extract(epoch FROM clock_timestamp())::float8")
         return float(time)
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from windlass.journal.sql.schema import Migration, Session
+from windlass.journal.sql.schema import DatabaseSession, Migration
 
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
 from .sql import SqlJournal
@@ -184,7 +184,7 @@ class SqliteJournal(SqlJournal):
         return None
 
     @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Session]:
+    def _transaction(self, *, write: bool) -> Iterator[DatabaseSession]:
         with self._lock, self._translated():
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -240,7 +240,7 @@ class SqliteJournal(SqlJournal):
             return JournalError(f"{journal} was used after it was closed, or wrongly ({error})")
         return JournalError(f"{journal}: {error}. If it goes on, its health() tells what is wrong")
 
-    def _found_version(self, session: Session) -> int | None:
+    def _found_version(self, session: DatabaseSession) -> int | None:
         tables = {name for (name,) in session.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "windlass_journal" in tables:
             [(version,)] = session.rows("SELECT schema_version FROM windlass_journal")

@@ -79,7 +79,7 @@ HERE = Policy(
 
 
 @dataclass(frozen=True)
-class Shape:
+class PoolShape:
     """What a pool is to be."""
 
     settings: Settings
@@ -106,7 +106,7 @@ def shaped(
     groups: Sequence[NamedGroup] | None = None,
     budget: float | str | None = None,
     result_limit: int | str = LIMIT,
-) -> Shape:
+) -> PoolShape:
     """The pool's groups, limits and policy; ``BadPool`` says what is wrong."""
     for name, value in (
         ("autoscale_cooldown", autoscale_cooldown),
@@ -133,7 +133,7 @@ def shaped(
         evaluation_interval=Interval(min(0.2, reconcile_tick_interval), reconcile_tick_interval),
     )
     steered = [one for one in kinds if one.scale_down is None]
-    return Shape(
+    return PoolShape(
         Settings(tuple(SoldGroup(one, PROVIDER) for one in kinds), cluster, policy),
         {one.name: Limits(one.min, one.max, autoscale_cooldown, autoscale_idle_timeout) for one in steered},
         {one.name: size.desired if size is not None and groups is None else one.min for one in steered},

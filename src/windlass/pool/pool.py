@@ -41,11 +41,11 @@ from windlass.pool.client.futures import (
 from windlass.pool.client.submission import Prepared, Preparer
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.engines.registry import engine_of
-from windlass.pool.options import Nodes, Shape, shaped
+from windlass.pool.options import Nodes, PoolShape, shaped
 from windlass.pool.report.console import Console, console_of
 from windlass.pool.report.status import PoolStatus, status_of, why
 from windlass.pool.scaling.workload import slots_of
-from windlass.pool.scheduler.tasks import Task as BookTask
+from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.scheduler.tasks import Ticket
 from windlass.providers.protocol import Provider
 
@@ -53,7 +53,7 @@ from .environment import Image, prepared_here
 from .errors import BadPool, PoolClosed, PoolError
 from .local import Local
 from .loop_thread import LoopThread
-from .runtime import Hub
+from .runtime import PoolRuntime
 from .temp_dirs import JOURNAL, own_directory, write_config
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class ComputePool:
             "budget": budget,
             "result_limit": result_limit,
         }
-        self._shape: Shape = shaped(self._provider, nodes, **self._arguments)
+        self._shape: PoolShape = shaped(self._provider, nodes, **self._arguments)
         if image is not None and not isinstance(image, Image):
             raise BadPool(f"image must be an Image(pip=..., env=..., includes=...), is {type(image).__name__}")
         self._image = image or Image()
@@ -130,7 +130,7 @@ class ComputePool:
         self._given_directory = None if directory is None else Path(directory)
         self._preparer = Preparer(self._shape)
         self._thread: LoopThread | None = None
-        self._hub: Hub | None = None
+        self._hub: PoolRuntime | None = None
         self._directory = Path()
         self._closed = False
 
@@ -172,9 +172,9 @@ class ComputePool:
             )
         return dict(self._image.env)
 
-    async def _started(self, environment: Mapping[str, str]) -> Hub:
+    async def _started(self, environment: Mapping[str, str]) -> PoolRuntime:
         engine = self._engine()
-        hub = Hub(
+        hub = PoolRuntime(
             self._shape,
             engine,
             self._seller(),
@@ -247,11 +247,11 @@ class ComputePool:
         if self._given_directory is None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _asked(self, question: Callable[[Hub], Any]) -> Any:
+    def _asked(self, question: Callable[[PoolRuntime], Any]) -> Any:
         hub, thread = self._running()
         return thread.ask(lambda: question(hub))
 
-    def _running(self) -> tuple[Hub, LoopThread]:
+    def _running(self) -> tuple[PoolRuntime, LoopThread]:
         if self._closed:
             raise PoolClosed("the pool is closed; make a new one")
         if self._hub is None or self._thread is None:
@@ -289,7 +289,11 @@ class ComputePool:
 
     @staticmethod
     def _send(
-        hub: Hub, task: Task | GangTask, prepared: Prepared, single: Ticket, whole: Callable[[list[Answer]], None]
+        hub: PoolRuntime,
+        task: Task | GangTask,
+        prepared: Prepared,
+        single: Ticket,
+        whole: Callable[[list[Answer]], None],
     ) -> list[BookTask]:
         if not isinstance(task, GangTask):
             return hub.submit(prepared, [single])

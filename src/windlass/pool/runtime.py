@@ -18,19 +18,19 @@ from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.report.events import lines
 from windlass.control.service import Service
 from windlass.control.settings import Leadership
-from windlass.control.state.fleet import Luck
+from windlass.control.state.fleet import ProviderHealth
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.reasons import plural
 from windlass.journal import Journal
 from windlass.pool.client.submission import Piece, Prepared
 from windlass.pool.engines.protocol import Engine
-from windlass.pool.options import PROVIDER, Shape
+from windlass.pool.options import PROVIDER, PoolShape
 from windlass.pool.scaling.policy import PoolSteering
-from windlass.pool.scaling.rule import Decision
+from windlass.pool.scaling.rule import ScalingDecision
 from windlass.pool.scaling.workload import PoolWorkload
-from windlass.pool.scheduler.gangs import Gang
-from windlass.pool.scheduler.task_book import Book
-from windlass.pool.scheduler.tasks import Said, Task, Ticket
+from windlass.pool.scheduler.gangs import TaskGang
+from windlass.pool.scheduler.task_book import TaskBook
+from windlass.pool.scheduler.tasks import Said, ScheduledTask, Ticket
 from windlass.providers.protocol import Provider, ProviderError
 
 from .errors import NoNodes, PoolClosed
@@ -45,12 +45,12 @@ LEASE = 30.0
 """Seconds: nobody else leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
 
 
-class Hub:
+class PoolRuntime:
     """Runs one pool."""
 
     def __init__(
         self,
-        shape: Shape,
+        shape: PoolShape,
         engine: Engine,
         provider: Provider,
         journal: Journal,
@@ -94,14 +94,14 @@ class Hub:
             steer=self.steering,
         )
         self._running: asyncio.Task[None] | None = None
-        self._outstanding: set[Task] = set()
+        self._outstanding: set[ScheduledTask] = set()
         self.last_change = ""
         """What was last started, drained or lost, and why."""
         self._shares: dict[str, int] = {}
 
     @property
-    def book(self) -> Book:
-        return self.workload.book
+    def task_book(self) -> TaskBook:
+        return self.workload.task_book
 
     async def start(self) -> None:
         """Bring up the engine and the controller; nodes come by and by."""
@@ -111,8 +111,8 @@ class Hub:
     async def close(self, *, on_record: bool = False) -> None:
         """End everything: what is not over fails, nodes end, the engine ends. ``on_record``: nodes are drained and
         ended by the controller, so that its journal tells their end; else they are just ended, which is quicker."""
-        self.book.close()
-        self.book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
+        self.task_book.close()
+        self.task_book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
         if on_record:
             await self._let_go()
         self.service.stop()
@@ -126,12 +126,12 @@ class Hub:
         """Have the controller end every node, and wait until it has seen them gone."""
         closed = tuple(replace(sold, group=replace(sold.group, min=0)) for sold in self.shape.settings.groups)
         shape = replace(self.shape, settings=replace(self.shape.settings, groups=closed), limits={}, desired={})
-        for name in self.service.controller.chronicle.book.slices:
+        for name in self.service.controller.controller_state.fleet.slices:
             give(self.journal, Order("drain", name, "the program, which closes the pool,"), self.now())
         await self.reshape(shape)
         with suppress(TimeoutError):
             async with asyncio.timeout(ON_RECORD):
-                while self.service.leading and self.service.controller.chronicle.book.slices:
+                while self.service.leading and self.service.controller.controller_state.fleet.slices:
                     await asyncio.sleep(0.05)
 
     async def _end_nodes(self) -> None:
@@ -147,56 +147,56 @@ class Hub:
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
-    def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[Task]:
+    def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[ScheduledTask]:
         """Tasks that run once, in any order."""
         self._share(prepared)
         now, each = self.now(), iter(tickets)
         with uncollected(len(tickets)):
             tasks = [
-                Task(number, piece.kind, arguments, ticket, now, piece.shared)
+                ScheduledTask(number, piece.kind, arguments, ticket, now, piece.shared)
                 for piece in prepared.pieces
                 # The arguments first: they end, and so take no ticket and no number that is for the next piece.
                 for arguments, ticket, number in zip(piece.arguments, each, self._numbers, strict=False)
             ]
             self._outstanding.update(tasks)
-            self.book.submit(tasks)
+            self.task_book.submit(tasks)
         return tasks
 
-    def submit_gang(self, prepared: Prepared, tickets: Sequence[Ticket], *, spread: bool) -> list[Task]:
+    def submit_gang(self, prepared: Prepared, tickets: Sequence[Ticket], *, spread: bool) -> list[ScheduledTask]:
         """One piece, run by as many members as there are tickets."""
         (piece,) = prepared.pieces
         self._share(prepared, len(tickets))
-        gang = Gang(f"{piece.kind.name}-gang-{next(self._gangs)}", spread, self.now())
+        gang = TaskGang(f"{piece.kind.name}-gang-{next(self._gangs)}", spread, self.now())
         for rank, ticket in enumerate(tickets):
             member = self._task(piece, ticket)
             member.gang, member.rank = gang, rank
             gang.members.append(member)
-        self.book.submit_gang(gang)
+        self.task_book.submit_gang(gang)
         return gang.members
 
-    def submit_everywhere(self, prepared: Prepared, tickets: Callable[[int], Sequence[Ticket]]) -> list[Task]:
+    def submit_everywhere(self, prepared: Prepared, tickets: Callable[[int], Sequence[Ticket]]) -> list[ScheduledTask]:
         """One piece, run once on every node that takes work; ``tickets`` is given their number."""
         (piece,) = prepared.pieces
-        nodes = sorted(self.book.open_nodes, key=lambda node: node.number)
+        nodes = sorted(self.task_book.open_nodes, key=lambda node: node.number)
         tasks = []
         self._share(prepared, len(nodes))
         for rank, (node, ticket) in enumerate(zip(nodes, tickets(len(nodes)), strict=True)):
             task = self._task(piece, ticket)
             task.node, task.rank = node.id, rank
             tasks.append(task)
-        self.book.submit_pinned(tasks)
+        self.task_book.submit_pinned(tasks)
         return tasks
 
-    def _task(self, piece: Piece, ticket: Ticket) -> Task:
+    def _task(self, piece: Piece, ticket: Ticket) -> ScheduledTask:
         (arguments,) = piece.arguments
-        task = Task(next(self._numbers), piece.kind, arguments, ticket, self.now(), piece.shared)
+        task = ScheduledTask(next(self._numbers), piece.kind, arguments, ticket, self.now(), piece.shared)
         self._outstanding.add(task)
         return task
 
-    def cancel(self, tasks: Sequence[Task]) -> int:
-        return self.book.cancel(tasks)
+    def cancel(self, tasks: Sequence[ScheduledTask]) -> int:
+        return self.task_book.cancel(tasks)
 
-    def all_tasks(self) -> list[Task]:
+    def all_tasks(self) -> list[ScheduledTask]:
         """Every task that is not over."""
         return sorted(self._outstanding, key=lambda task: task.number)
 
@@ -205,7 +205,7 @@ class Hub:
         """Tasks that are not over."""
         return len(self._outstanding)
 
-    def _over(self, tasks: Collection[Task]) -> None:
+    def _over(self, tasks: Collection[ScheduledTask]) -> None:
         """Tasks are over: what only they needed is shared no more."""
         self._outstanding.difference_update(tasks)
         for name in chain.from_iterable(map(attrgetter("shared"), tasks)):
@@ -225,7 +225,7 @@ class Hub:
 
     # -- size ---------------------------------------------------------------------------------------------------------
 
-    async def reshape(self, shape: Shape) -> None:
+    async def reshape(self, shape: PoolShape) -> None:
         """Other limits from now on."""
         self.shape = shape
         self.steering.reshape(shape)
@@ -235,11 +235,11 @@ class Hub:
     @property
     def coming(self) -> int:
         """Nodes that are on their way."""
-        records = self.service.controller.chronicle.book.slices.values()
+        records = self.service.controller.controller_state.fleet.slices.values()
         return sum(record.state in IN_FLIGHT for record in records)
 
     @property
-    def decisions(self) -> Mapping[str, Decision]:
+    def decisions(self) -> Mapping[str, ScalingDecision]:
         return self.steering.decisions
 
     # -- trouble ------------------------------------------------------------------------------------------------------
@@ -251,20 +251,20 @@ class Hub:
         for move in done.fold.moves:
             if move.target in (State.LOST, State.INIT_FAILED):
                 self._words = self._last_words(move.slice_id) or self._words
-        if not self.book.nodes and len(self.book.waiting) and (why := self._hopeless()):
-            self.book.cancel(list(self.book.waiting.tasks()), lambda _: NoNodes(why))
+        if not self.task_book.nodes and len(self.task_book.waiting) and (why := self._hopeless()):
+            self.task_book.cancel(list(self.task_book.waiting.tasks()), lambda _: NoNodes(why))
 
     def _hopeless(self) -> str:
         """Why no node will come, if that is so."""
-        book = self.service.controller.chronicle.book
-        bad: list[Luck] = []
+        task_book = self.service.controller.controller_state.fleet
+        bad: list[ProviderHealth] = []
         for sold in self.shape.settings.groups:
-            luck = book.luck.get(sold.group.name, Luck())
+            luck = task_book.provider_health.get(sold.group.name, ProviderHealth())
             after = [one for one in luck.failures if luck.succeeded_at is None or one.at > luck.succeeded_at]
             if len(after) < GIVE_UP:
                 return ""
             bad.append(luck)
-        refusals = list(self.book.refused.values())
+        refusals = list(self.task_book.refused.values())
         last = refusals[-1] if refusals else bad[-1].last_error
         words = f". Its last words: {self._words}" if self._words and not refusals else ""
         return f"{plural(GIVE_UP, 'node')} in a row came to nothing, and none is at work: {last}{words}"

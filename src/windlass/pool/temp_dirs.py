@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from windlass.core.model.snapshot import Snapshot
-from windlass.pool.options import PROVIDER, Shape
-from windlass.providers.local.supervisor import Process
+from windlass.pool.options import PROVIDER, PoolShape
+from windlass.providers.local.supervisor import HostProcess
 from windlass.scenario.writer import write_scenario
 
 PREFIX = "windlass-pool-"
@@ -26,7 +26,7 @@ def own_directory(base: Path | None = None) -> Path:
     base = base or Path(tempfile.gettempdir())
     sweep(base)
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-    owner = Process.of(os.getpid())
+    owner = HostProcess.of(os.getpid())
     if owner is not None:
         (directory / OWNER).write_text(json.dumps(list(owner)), encoding="utf-8")
     return directory
@@ -38,7 +38,7 @@ def sweep(base: Path) -> list[Path]:
     for directory in base.glob(f"{PREFIX}*"):
         with suppress(OSError, ValueError, TypeError):
             mine = not directory.is_symlink() and directory.stat().st_uid == os.getuid()
-            if mine and not Process(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
+            if mine and not HostProcess(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
                 shutil.rmtree(directory, ignore_errors=True)
                 gone.append(directory)
     return gone
@@ -48,7 +48,7 @@ FILE = "windlass.yaml"
 JOURNAL = "journal.db"
 
 
-def write_config(shape: Shape, directory: Path, nodes: Path) -> None:
+def write_config(shape: PoolShape, directory: Path, nodes: Path) -> None:
     """A configuration that names the pool's groups and its journal. JSON is YAML too."""
     groups = tuple(sold.group for sold in shape.settings.groups)
     written = write_scenario(Snapshot(groups, cluster=shape.settings.cluster))

@@ -26,7 +26,7 @@ from windlass.core.model.snapshot import (
     amounts,
 )
 
-from .reader import SCENARIO_FILE, FileKind, Form, Path, Reader, is_name, shown
+from .reader import SCENARIO_FILE, DataReader, FileKind, Form, Path, is_name, shown
 from .schema import (
     AVAILABILITY,
     CLUSTER,
@@ -47,7 +47,7 @@ from .schema import (
 T = TypeVar("T")
 
 
-class GroupReader(Reader):
+class GroupReader(DataReader):
     """Reads the sections ``cluster`` and ``groups``."""
 
     def __init__(self, kind: FileKind = SCENARIO_FILE) -> None:

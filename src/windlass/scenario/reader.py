@@ -87,7 +87,7 @@ class Form:
         object.__setattr__(self, "known", tuple(self.keys))
         object.__setattr__(self, "required", tuple(key for key, one in self.keys.items() if one.default == REQUIRED))
 
-    def but(self, noun: str, *, without: Iterable[str] = (), more: Mapping[str, Key] | None = None) -> Form:
+    def replace(self, noun: str, *, without: Iterable[str] = (), more: Mapping[str, Key] | None = None) -> Form:
         """The same with fewer or more keys."""
         left = {key: one for key, one in self.keys.items() if key not in without}
         return Form(noun, left | dict(more or {}))
@@ -136,7 +136,7 @@ def is_name(value: str) -> bool:
     return value != "" and value.isprintable() and value[0] != " " != value[-1]
 
 
-class Reader:
+class DataReader:
     """Collects the mistakes of one file."""
 
     def __init__(self, kind: FileKind = SCENARIO_FILE) -> None:

@@ -207,7 +207,7 @@ DEMAND: Final = Form(
         "bundles": Key("required with `gang`", "The tasks of a gang, instead of `needs` and `count`."),
     },
 )
-REQUEST: Final = DEMAND.but("a request", without=("deadline",))
+REQUEST: Final = DEMAND.replace("a request", without=("deadline",))
 BUNDLE: Final = Form(
     "a bundle",
     {

@@ -8,7 +8,7 @@ from random import Random
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
+class RandomSource:
     """Rolls by name: the same seed and the same name give the same number, in whatever order they are asked."""
 
     seed: int | str

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVarTuple
 
-from windlass.pool.engines.protocol import Call, EngineError, Listener, NodeFacts, Outcome
+from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.runner import Runner, Stream
 from windlass.workloads.protocol import Join
 
@@ -97,7 +97,7 @@ class FakeEngine:
 
     def run(self, call: Call) -> None:
         if call.node not in self._nodes:
-            self._soon(self._tell_end, call, Outcome("lost", detail=f"there is no node {call.node}"))
+            self._soon(self._tell_end, call, CallOutcome("lost", detail=f"there is no node {call.node}"))
             return
         self._nodes[call.node][call.slot].waiting.append(call)
         self._soon(self._turn, call.node, call.slot)
@@ -116,7 +116,7 @@ class FakeEngine:
             return
         killed = found.running
         self._clear(found)
-        self._soon(self._tell_end, killed, Outcome("killed", began=True))
+        self._soon(self._tell_end, killed, CallOutcome("killed", began=True))
         self._take_back(found, lambda _: True)
 
     def dismiss(self, node: str) -> None:
@@ -198,13 +198,13 @@ class FakeEngine:
         try:
             result = slot.runner.execute(call.blob, _Telling(self._told, call.id), call.environment)
         except Exception as error:  # noqa: BLE001  # a blob that is none
-            outcome = Outcome("broken", detail=f"the call could not be run: {error}", began=True)
+            outcome = CallOutcome("broken", detail=f"the call could not be run: {error}", began=True)
         else:
-            outcome = Outcome("done", result, began=True)
+            outcome = CallOutcome("done", result, began=True)
         loop = asyncio.get_running_loop()
         slot.timer = loop.call_later(self._seconds(call), self._finish, slot, call, outcome)
 
-    def _finish(self, slot: _Slot, call: Call, outcome: Outcome) -> None:
+    def _finish(self, slot: _Slot, call: Call, outcome: CallOutcome) -> None:
         self._clear(slot)
         self._tell_end(call, outcome)
         self._turn(call.node, call.slot)
@@ -225,7 +225,7 @@ class FakeEngine:
         taken = [call for call in slot.waiting if which(call)]
         slot.waiting = deque(call for call in slot.waiting if not which(call))
         for call in taken:
-            self._soon(self._tell_end, call, Outcome("revoked"))
+            self._soon(self._tell_end, call, CallOutcome("revoked"))
 
     def _leave(self, node: str, why: str) -> None:
         slots = self._nodes.pop(node, None)
@@ -235,11 +235,11 @@ class FakeEngine:
             running, waiting = slot.running, list(slot.waiting)
             self._clear(slot)
             if running is not None:
-                self._tell_end(running, Outcome("lost", detail=why, began=True))
+                self._tell_end(running, CallOutcome("lost", detail=why, began=True))
             for call in waiting:
-                self._tell_end(call, Outcome("lost", detail=why))
+                self._tell_end(call, CallOutcome("lost", detail=why))
         self._told.left(node, why)
 
-    def _tell_end(self, call: Call, outcome: Outcome) -> None:
+    def _tell_end(self, call: Call, outcome: CallOutcome) -> None:
         self._held.discard(call.id)
         self._told.ended(call.id, outcome)

@@ -13,7 +13,7 @@ import pytest
 from distributed.core import connect
 
 from windlass.pool.engines.dask.engine import DaskEngine
-from windlass.pool.engines.dask.messages import NODE, NodeOrder, security_of
+from windlass.pool.engines.dask.messages import NODE, DaskNodeOrder, security_of
 from windlass.pool.engines.protocol import Call, EngineError
 from windlass.pool.transport.serialization import (
     Shared,
@@ -186,7 +186,7 @@ async def intrude(scheduler, security):
 def test_a_stranger_is_not_let_in():
     async def test():
         async with pool() as one:
-            order = NodeOrder.of(one.engine.join("n", 1).environment[NODE])
+            order = DaskNodeOrder.of(one.engine.join("n", 1).environment[NODE])
             (stranger,) = make_credentials("stranger")
             with pytest.raises(OSError, match=r".+"):
                 await intrude(order.scheduler, security_of(stranger))

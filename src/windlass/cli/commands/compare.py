@@ -13,7 +13,7 @@ from windlass.cli.ui.output import content, write
 from windlass.config import ConfigError
 from windlass.config.set_option import overridden
 from windlass.core.model.reasons import seconds
-from windlass.sim.cloud.stock import Recording
+from windlass.sim.cloud.stock import StockRecording
 from windlass.sim.trace.charts import Point, frontier, page
 from windlass.sim.trace.metrics import Measures
 from windlass.sim.trace.offline_bound import offline_bound
@@ -40,7 +40,7 @@ def command(
     files: tuple[str, ...],
     limit: int | None,
     seed: int,
-    recordings: tuple[Recording, ...],
+    recordings: tuple[StockRecording, ...],
     picture: str | None,
     as_json: bool,
 ) -> None:

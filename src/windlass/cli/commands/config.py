@@ -13,7 +13,7 @@ import click
 
 from windlass.cli.ui.output import content, write
 from windlass.config import Config, ConfigError, read_config
-from windlass.config.build import misfits
+from windlass.config.build import incompatibilities
 from windlass.core.model.quantities import format_money, format_needs
 from windlass.core.model.reasons import plural
 
@@ -38,7 +38,7 @@ def check(file: str) -> None:
     """
     try:
         config = read_config(content(file), path="windlass.yaml" if file == "-" else file)
-        if wrong := misfits(config):
+        if wrong := incompatibilities(config):
             raise ConfigError(wrong)
     except ConfigError as error:
         _refuse(error)

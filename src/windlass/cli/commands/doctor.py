@@ -15,14 +15,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from windlass.cli.connection.config_option import configured
-from windlass.cli.connection.observe_once import Sight, known, seen
+from windlass.cli.connection.observe_once import LiveView, known, seen
 from windlass.cli.connection.open_journal import config_file, is_missing, why_closed
 from windlass.cli.ui.checklist import Check, note, ok, problem
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import grid, next_steps, printed, span
 from windlass.config import Config
-from windlass.config.build import misfits
-from windlass.control.record.journal_tables import SETTINGS, Chronicle
+from windlass.config.build import incompatibilities
+from windlass.control.record.journal_tables import SETTINGS, ControllerState
 from windlass.control.report.leader import leader_of
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
@@ -59,14 +59,14 @@ def command(config: Config, as_json: bool) -> None:
 
 
 def _checks(config: Config) -> Iterator[Check]:
-    wrong = misfits(config)
+    wrong = incompatibilities(config)
     for text in wrong:
         yield problem("configuration", text, f"change it in {config_file()}, then: windlass config check")
     if not wrong:
         groups = plural(len(config.settings.groups), "group")
         yield ok("configuration", f"{config_file()} is right: {groups}, {plural(len(config.providers), 'provider')}")
     yield from _disk(config)
-    before: Chronicle | None = None
+    before: ControllerState | None = None
     try:
         with open_journal(config.journal.location, create=False) as journal:
             yield from _journal(journal)
@@ -153,7 +153,7 @@ def _closed(config: Config, error: JournalError) -> tuple[str, str]:
 # -- what shows ----------------------------------------------------------------------------------------------------
 
 
-def _sources(config: Config, before: Chronicle | None) -> Iterator[Check]:
+def _sources(config: Config, before: ControllerState | None) -> Iterator[Check]:
     sight = seen(config, remembered=before is not None)
     look, limit = sight.look, seconds(config.settings.policy.observe_timeout)
     for name, many in look.instances.items():
@@ -174,17 +174,17 @@ def _sources(config: Config, before: Chronicle | None) -> Iterator[Check]:
         yield from _leaks(config, sight, before)
 
 
-def _source_remedy(config: Config, name: str, sight: Sight) -> str:
+def _source_remedy(config: Config, name: str, sight: LiveView) -> str:
     kind = config.providers[name].type
     if name in sight.denied:
         return f"give this user credentials for {name} ({kind}), and look again"
     return f"check providers.{name} ({kind}) in {config_file()}; until it answers nothing is released"
 
 
-def _leaks(config: Config, sight: Sight, before: Chronicle) -> Iterator[Check]:
+def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator[Check]:
     """Instances without a record, and records without an instance. Both must hold before and after the look: a
     controller that runs launches and ends meanwhile."""
-    after, listed, found = sight.chronicle.book, set[str](), False
+    after, listed, found = sight.controller_state.fleet, set[str](), False
     for name, many in sight.look.instances.items():
         ours = set(many or ())
         listed |= ours
@@ -195,10 +195,10 @@ def _leaks(config: Config, sight: Sight, before: Chronicle) -> Iterator[Check]:
     missing = [
         one
         for one in after.slices.values()
-        if one.id in before.book.slices
+        if one.id in before.fleet.slices
         and one.id not in listed
         and sight.look.instances.get(one.provider) is not None
-        and _should_show(before.book.slices[one.id])
+        and _should_show(before.fleet.slices[one.id])
         and _should_show(one)
     ]
     for one in sorted(missing, key=lambda one: one.id):
@@ -214,9 +214,9 @@ def _should_show(record: SliceRecord) -> bool:
     return record.seen and record.state in OFFERING | RECALLABLE
 
 
-def _slices(chronicle: Chronicle) -> Iterator[Check]:
-    held = [one for one in chronicle.book.slices.values() if one.quarantine]
-    stuck = [one for one in chronicle.book.slices.values() if one.state == State.TERMINATE_FAILED]
+def _slices(controller_state: ControllerState) -> Iterator[Check]:
+    held = [one for one in controller_state.fleet.slices.values() if one.quarantine]
+    stuck = [one for one in controller_state.fleet.slices.values() if one.state == State.TERMINATE_FAILED]
     for one in held:
         text = f"{one.id} is quarantined as {one.state}: {one.quarantine}"
         yield problem("slice", text, f"end it at {one.provider} by hand, if nothing runs there; windlass why {one.id}")
@@ -224,14 +224,14 @@ def _slices(chronicle: Chronicle) -> Iterator[Check]:
         text = f"{one.id} cannot be ended: {one.reason.why}"
         remedy = f"it is tried again for ever, and costs money; end it at {one.provider} by hand"
         yield problem("slice", text, remedy)
-    calls = {name: text for name, text in chronicle.sighted.trouble.items() if name.startswith("slice ")}
+    calls = {name: text for name, text in controller_state.observed.trouble.items() if name.startswith("slice ")}
     for name, text in sorted(calls.items()):
         yield problem("calls", f"{name}: {text}", f"windlass why {name.removeprefix('slice ')}")
     if not held and not stuck and not calls:
-        live = [one for one in chronicle.book.slices.values() if one.state in COUNTED]
+        live = [one for one in controller_state.fleet.slices.values() if one.state in COUNTED]
         coming = sum(one.state in IN_FLIGHT for one in live)
         yield ok("slices", f"{plural(len(live), 'slice')}, {coming} of them coming; none is stuck")
-    for subject, by in sorted(chronicle.book.frozen.items()):
+    for subject, by in sorted(controller_state.fleet.frozen.items()):
         what = "everything" if subject == "*" else subject
         yield note("frozen", f"{what} is frozen by {by}", "windlass resume" + ("" if subject == "*" else f" {subject}"))
 

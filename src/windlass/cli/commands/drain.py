@@ -6,10 +6,10 @@ import click
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
-from windlass.cli.connection.send_order import SCHEMA, Outcome, nothing_to_do, ordered, tell
+from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, tell
 from windlass.config import Config
-from windlass.control.record.journal_tables import Chronicle
-from windlass.control.report.current import chronicle_of
+from windlass.control.record.journal_tables import ControllerState
+from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import ENDING
@@ -32,13 +32,13 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
       windlass drain --undo gpu-3-17
     """
     with opened(config) as journal:
-        chronicle = chronicle_of(journal)
-        record = chronicle.book.slices.get(slice_id)
+        controller_state = read_state(journal)
+        record = controller_state.fleet.slices.get(slice_id)
         if record is None:
             life = life_of(journal, slice_id)
             if life is not None:
                 stop(f"{slice_id} is {life.last.state} since a while; windlass why {slice_id} tells why")
-            stop(unknown_name(slice_id, "slice", chronicle.book.slices))
+            stop(unknown_name(slice_id, "slice", controller_state.fleet.slices))
         said = _undone_already(record) if undo else _drained_already(record)
         if said is not None:
             outcome = nothing_to_do("undrain" if undo else "drain", slice_id, said)
@@ -50,7 +50,7 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
     tell(outcome, as_json, *_steps(outcome, slice_id, undo))
 
 
-def _steps(outcome: Outcome, slice_id: str, undo: bool) -> list[str]:
+def _steps(outcome: OrderOutcome, slice_id: str, undo: bool) -> list[str]:
     found = [f"windlass why {slice_id}"]
     if not undo and outcome.heard is not None:
         found.append(f"windlass drain --undo {slice_id}")
@@ -79,8 +79,8 @@ def _undone_already(record: SliceRecord) -> str | None:
     return None
 
 
-def _goes(chronicle: Chronicle, slice_id: str) -> str:
-    record = chronicle.book.slices.get(slice_id)
+def _goes(controller_state: ControllerState, slice_id: str) -> str:
+    record = controller_state.fleet.slices.get(slice_id)
     if record is None or record.state in ENDING:
         return f"{slice_id} was empty, and is {'gone' if record is None else record.state}"
     tasks = sum(node.tasks for node in record.nodes)
@@ -88,8 +88,8 @@ def _goes(chronicle: Chronicle, slice_id: str) -> str:
     return f"{slice_id} takes no new work ({record.state}); {waits}"
 
 
-def _kept(chronicle: Chronicle, slice_id: str) -> str:
-    record = chronicle.book.slices.get(slice_id)
+def _kept(controller_state: ControllerState, slice_id: str) -> str:
+    record = controller_state.fleet.slices.get(slice_id)
     if record is None or record.state in ENDING:
         return f"it was too late: {slice_id} is {'gone' if record is None else record.state}"
     return f"{slice_id} stays; it is {record.state}"

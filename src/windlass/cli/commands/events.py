@@ -15,7 +15,7 @@ from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
 from windlass.config import Config
-from windlass.control.report.events import SCHEMA, Line, earlier_events, later_events
+from windlass.control.report.events import SCHEMA, EventLine, earlier_events, later_events
 from windlass.journal import Journal
 
 LIMIT: Final = 50
@@ -66,9 +66,9 @@ def command(
         write(plain([next_steps(f"windlass events --follow{about}", *steps, "windlass status")]))
 
 
-def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[Line]:
+def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[EventLine]:
     """The last lines, the oldest first."""
-    found: list[Line] = []
+    found: list[EventLine] = []
     for together in earlier_events(journal, upto, since=since, subject=subject):
         if limit is not None and len(found) >= limit:
             break
@@ -76,7 +76,7 @@ def _last(journal: Journal, upto: int, since: float | None, subject: str | None,
     return (found if limit is None else found[:limit])[::-1]
 
 
-def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[Line]:
+def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[EventLine]:
     """What is new, for ever."""
     while True:
         time.sleep(EVERY)
@@ -87,7 +87,7 @@ def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[Line
             seq = upto
 
 
-def _shown(line: Line, as_json: bool) -> str:
+def _shown(line: EventLine, as_json: bool) -> str:
     if as_json:
         return json.dumps(line.document()) + "\n"
     from .run import shown

@@ -8,8 +8,8 @@ from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
 from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, tell
 from windlass.config import Config
-from windlass.control.record.journal_tables import Chronicle
-from windlass.control.report.current import chronicle_of
+from windlass.control.record.journal_tables import ControllerState
+from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 
 
@@ -29,11 +29,11 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
     """
     subject = group or EVERY_GROUP
     with opened(config) as journal:
-        chronicle = chronicle_of(journal)
-        known = groups_of(config, chronicle)
+        controller_state = read_state(journal)
+        known = groups_of(config, controller_state)
         if group is not None and group not in known:
             stop(unknown_name(group, "group", known))
-        by = chronicle.book.frozen.get(subject)
+        by = controller_state.fleet.frozen.get(subject)
         if by is not None:
             outcome = nothing_to_do("freeze", subject, f"{called(subject)} is frozen already, by {by}")
         else:
@@ -43,8 +43,8 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
     tell(outcome, as_json, "windlass status", undo)
 
 
-def _became(chronicle: Chronicle, subject: str) -> str:
-    by = chronicle.book.frozen.get(subject)
+def _became(controller_state: ControllerState, subject: str) -> str:
+    by = controller_state.fleet.frozen.get(subject)
     if by is None:
         return f"{called(subject)} was frozen, and was resumed at once by somebody else"
     return f"{called(subject)} is frozen by {by}: nothing is launched or released"
@@ -54,7 +54,7 @@ def called(subject: str) -> str:
     return "everything" if subject == EVERY_GROUP else subject
 
 
-def groups_of(config: Config, chronicle: Chronicle) -> set[str]:
+def groups_of(config: Config, controller_state: ControllerState) -> set[str]:
     """Groups of the configuration, and those that something is still left of."""
-    left = {record.group for record in chronicle.book.slices.values()}
-    return {*config.settings.by_name, *left, *(name for name in chronicle.book.frozen if name != EVERY_GROUP)}
+    left = {record.group for record in controller_state.fleet.slices.values()}
+    return {*config.settings.by_name, *left, *(name for name in controller_state.fleet.frozen if name != EVERY_GROUP)}

@@ -14,7 +14,7 @@ from windlass.cli.ui.pages import headed, indented, next_steps, printed
 from windlass.config import Config
 from windlass.core.model.reasons import plural
 from windlass.workloads.queue.database import QueueError
-from windlass.workloads.queue.store import Job, Queue
+from windlass.workloads.queue.store import Queue, QueueJob
 
 from .submit import job_data, queue_directory
 
@@ -44,7 +44,7 @@ def command(config: Config, as_json: bool) -> None:
         write(printed(_page(jobs, str(queue.directory / "logs"))))
 
 
-def _page(jobs: list[Job], logs: str) -> list[RenderableType]:
+def _page(jobs: list[QueueJob], logs: str) -> list[RenderableType]:
     table = headed("job", "tasks>", "waiting>", "running>", "done>", "failed>")
     for job in jobs[-MOST:]:
         table.add_row(job.name, *map(str, (job.tasks, job.waiting, job.running, job.done, job.failed)))

@@ -20,13 +20,13 @@ from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import content, write
 from windlass.config import ConfigError
 from windlass.config.from_journal import changed_settings
-from windlass.control.replay import Difference, Replay, Unreadable, replayed
+from windlass.control.replay import Replay, ReplayMismatch, Unreadable, replayed
 from windlass.control.settings import Settings
 from windlass.core.model.reasons import plural, seconds
 from windlass.journal import Journal, JournalError, open_journal
 from windlass.sim.trace.charts import curves, page
 from windlass.sim.trace.metrics import Sample
-from windlass.sim.whatif.history import Happened
+from windlass.sim.whatif.history import RecordedHistory
 from windlass.sim.whatif.recording import recording_of
 from windlass.sim.whatif.rerun import modelled
 
@@ -160,7 +160,7 @@ def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
         yield f"They were recorded by windlass {', '.join(found.versions)}; this is {__version__}."
 
 
-def _told(one: Difference) -> Iterator[str]:
+def _told(one: ReplayMismatch) -> Iterator[str]:
     yield f"the first is pass {one.number}, at {_when(one.at)}, record {one.seq}"
     yield f"  recorded  {_short(one.recorded)}"
     yield f"  now       {_short(one.again)}"
@@ -218,7 +218,7 @@ def _what_if(journal: Journal, asked: _Asked, picture: str | None) -> int:
         stop(f"{asked.address}: too little is recorded in it{then} to ask what if: there is at most one instant")
     changed = asked.changed(recording.settings)
     decided = replayed(journal, settings=asked.changed_then(), since=asked.since)
-    found: list[tuple[Happened, list[Sample]]] = [(recording.happened, list(recording.samples))]
+    found: list[tuple[RecordedHistory, list[Sample]]] = [(recording.happened, list(recording.samples))]
     for settings in (recording.settings, changed) if changed != recording.settings else (recording.settings,):
         with progress(enabled=not asked.quiet) as came_to:
             happened, samples = modelled(recording, settings, seed=asked.seed, came_to=came_to)
@@ -264,8 +264,8 @@ def _otherwise(decided: Replay, *, same: bool) -> Iterator[str]:
 Row = tuple[str, ...]
 
 
-def _rows(columns: dict[str, Happened]) -> Iterator[Row]:
-    def row(name: str, shown: Callable[[Happened], str]) -> Row:
+def _rows(columns: dict[str, RecordedHistory]) -> Iterator[Row]:
+    def row(name: str, shown: Callable[[RecordedHistory], str]) -> Row:
         return (name, *(shown(one) for one in columns.values()))
 
     digits = 2 if max(one.dollars for one in columns.values()) >= 1 else 4
@@ -285,7 +285,7 @@ def _rows(columns: dict[str, Happened]) -> Iterator[Row]:
     yield row("stops", lambda one: f"{one.stops:,}")
 
 
-def _table(columns: dict[str, Happened]) -> Iterator[str]:
+def _table(columns: dict[str, RecordedHistory]) -> Iterator[str]:
     hours = next(iter(columns.values())).hours
     rows: list[Row] = [(f"in {seconds(round(3600 * hours))}", *columns), *_rows(columns)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]

@@ -6,10 +6,10 @@ import click
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
-from windlass.cli.connection.send_order import SCHEMA, Outcome, nothing_to_do, ordered, tell
+from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, tell
 from windlass.config import Config
-from windlass.control.record.journal_tables import Chronicle
-from windlass.control.report.current import chronicle_of
+from windlass.control.record.journal_tables import ControllerState
+from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 
 from .freeze import called, groups_of
@@ -28,8 +28,8 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
       windlass resume
     """
     with opened(config) as journal:
-        chronicle = chronicle_of(journal)
-        frozen, known = chronicle.book.frozen, groups_of(config, chronicle)
+        controller_state = read_state(journal)
+        frozen, known = controller_state.fleet.frozen, groups_of(config, controller_state)
         if group is not None and group not in known:
             stop(unknown_name(group, "group", known))
         if group is not None and group not in frozen and EVERY_GROUP in frozen:
@@ -38,7 +38,7 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
                 "windlass resume, and freeze the groups that must not go on"
             )
         subjects = sorted(frozen) if group is None else [group] if group in frozen else []
-        outcome: Outcome
+        outcome: OrderOutcome
         if not subjects:
             name = group or EVERY_GROUP
             outcome = nothing_to_do("resume", name, f"{group or 'nothing'} is {'not ' if group else ''}frozen")
@@ -49,11 +49,11 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
     tell(outcome, as_json, "windlass status", "windlass events --follow")
 
 
-def _became(chronicle: Chronicle, subjects: list[str]) -> str:
-    still = [called(subject) for subject in subjects if subject in chronicle.book.frozen]
+def _became(controller_state: ControllerState, subjects: list[str]) -> str:
+    still = [called(subject) for subject in subjects if subject in controller_state.fleet.frozen]
     if still:
         return f"{', '.join(still)} was frozen again by somebody else"
     text = f"{', '.join(called(subject) for subject in subjects)} is resumed"
-    if EVERY_GROUP in chronicle.book.frozen:
-        text += f", but everything is frozen by {chronicle.book.frozen[EVERY_GROUP]}: windlass resume"
+    if EVERY_GROUP in controller_state.fleet.frozen:
+        text += f", but everything is frozen by {controller_state.fleet.frozen[EVERY_GROUP]}: windlass resume"
     return text

@@ -17,7 +17,7 @@ from windlass.cli.connection.open_journal import opened
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, code, coloured, grid, headed, money, next_steps, printed, section, span
 from windlass.config import Config
-from windlass.control.report.current import chronicle_of, pictured
+from windlass.control.report.current import pictured, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.status import SCHEMA, Status, spent_since
 from windlass.control.state.fleet import EVERY_GROUP
@@ -45,7 +45,7 @@ def command(config: Config, everything: bool, as_json: bool) -> None:
     with opened(config) as journal:
         now = time.time()
         leader = leader_of(journal, now)
-        picture = pictured(chronicle_of(journal), config.settings, leader.instant(now))
+        picture = pictured(read_state(journal), config.settings, leader.instant(now))
         document = Status(config.settings, leader, picture, now, spent_since(journal)).to_dict()
     if as_json:
         write(json.dumps(document, indent=2) + "\n")

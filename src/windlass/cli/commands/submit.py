@@ -15,7 +15,7 @@ from windlass.core.model.quantities import BadQuantity, exact_quantity, format_n
 from windlass.core.model.reasons import plural
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, amounts
 from windlass.workloads.queue.database import QueueError
-from windlass.workloads.queue.store import Job, Queue
+from windlass.workloads.queue.store import Queue, QueueJob
 
 
 def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> Amounts:
@@ -103,7 +103,7 @@ def queue_directory(config: Config) -> str:
     return str(config.workload.settings["directory"])
 
 
-def _page(job: Job) -> str:
+def _page(job: QueueJob) -> str:
     each = " each" if job.tasks > 1 else ""
     return (
         f"{job.name}: {plural(job.tasks, 'task')}, {format_needs(job.needs)}{each}\n"
@@ -112,7 +112,7 @@ def _page(job: Job) -> str:
     )
 
 
-def job_data(job: Job, directory: Path) -> dict[str, object]:
+def job_data(job: QueueJob, directory: Path) -> dict[str, object]:
     """A job for programs, with what became of it so far."""
     return {
         "name": job.name,

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from windlass.config import Config
-from windlass.config.build import assembled
+from windlass.config.build import build_components
 from windlass.control.observe.observed import sighted_after
-from windlass.control.observe.observer import Look, Observer
+from windlass.control.observe.observer import Observation, Observer
 from windlass.control.reconcile.cycle import ORDERS
-from windlass.control.reconcile.operator_orders import obeyed, orders_after
+from windlass.control.reconcile.operator_orders import apply_orders, orders_after
 from windlass.control.reconcile.transitions import Fold, fold
-from windlass.control.record.journal_tables import SETTINGS, Chronicle
-from windlass.control.report.current import chronicle_of
+from windlass.control.record.journal_tables import SETTINGS, ControllerState
+from windlass.control.report.current import read_state
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, Instance, Provider
 from windlass.workloads.protocol import Workload
@@ -32,11 +32,11 @@ NOT_YET: Final = "has not answered yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LiveView:
     """What shows of a cluster now."""
 
-    look: Look
-    chronicle: Chronicle
+    look: Observation
+    controller_state: ControllerState
     """By the journal; empty if there is none yet."""
     fold: Fold
     """The book of the journal with what shows folded in."""
@@ -45,42 +45,44 @@ class Sight:
     """Providers that refuse our credentials."""
 
 
-def seen(config: Config, *, remembered: bool = True) -> Sight:
+def seen(config: Config, *, remembered: bool = True) -> LiveView:
     """Look at everything that a configuration names, once. ``JournalError``: the journal is there, and not readable.
 
     Without ``remembered`` the journal is left alone.
     """
     look, denied = asyncio.run(_looked(config))
-    chronicle = known(config) if remembered else Chronicle()  # after the look: whatever is listed had its record before
+    controller_state = (
+        known(config) if remembered else ControllerState()
+    )  # after the look: whatever is listed had its record before
     now = time.time()
-    settings, was = config.settings, chronicle.settings.get(SETTINGS)
-    sighted = sighted_after(chronicle.sighted, look.instances, look.work, look.troubles, was, settings)
-    folded = fold(chronicle.book, sighted, settings, now)
-    return Sight(look, chronicle, folded, now, denied)
+    settings, was = config.settings, controller_state.settings.get(SETTINGS)
+    observed = sighted_after(controller_state.observed, look.instances, look.work, look.troubles, was, settings)
+    folded = fold(controller_state.fleet, observed, settings, now)
+    return LiveView(look, controller_state, folded, now, denied)
 
 
-def known(config: Config) -> Chronicle:
+def known(config: Config) -> ControllerState:
     """What the journal knows, with the orders that no leader has heard yet; nothing, if there is no journal yet."""
     location = config.journal.location
     if location == ":memory:" or is_missing(config):
-        return Chronicle()
+        return ControllerState()
     try:
         with open_journal(location, create=False) as journal:
-            chronicle = chronicle_of(journal)
-            orders = [order for _, order in orders_after(journal, chronicle.heard.get(ORDERS, 0))]
+            controller_state = read_state(journal)
+            orders = [order for _, order in orders_after(journal, controller_state.heard.get(ORDERS, 0))]
     except JournalError as error:
         raise JournalError(why_closed(config, error)) from error
-    return replace(chronicle, book=obeyed(chronicle.book, orders, time.time()))
+    return replace(controller_state, fleet=apply_orders(controller_state.fleet, orders, time.time()))
 
 
-async def _looked(config: Config) -> tuple[Look, frozenset[str]]:
-    plant, limit = assembled(config, look_only=True), config.settings.policy.observe_timeout
+async def _looked(config: Config) -> tuple[Observation, frozenset[str]]:
+    components, limit = build_components(config, look_only=True), config.settings.policy.observe_timeout
     try:
-        providers = {name: Listed(provider) for name, provider in plant.providers.items()}
-        look = await whole_look(providers, plant.workload, limit, time.monotonic)
+        providers = {name: Listed(provider) for name, provider in components.providers.items()}
+        look = await whole_look(providers, components.workload, limit, time.monotonic)
         return look, frozenset(name for name, one in providers.items() if one.denied)
     finally:
-        await plant.close()
+        await components.close()
 
 
 class Listed:
@@ -99,7 +101,7 @@ class Listed:
 
 async def whole_look(
     providers: Mapping[str, Listed], workload: Workload, limit: float, steady: Callable[[], float]
-) -> Look:
+) -> Observation:
     """What every source shows, each waited for as long as it may take."""
     answered = asyncio.Event()
     observer = Observer(cast(Mapping[str, Provider], providers), workload, lambda: limit, steady, answered.set)

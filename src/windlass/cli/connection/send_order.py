@@ -15,8 +15,8 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import Order, What, give
-from windlass.control.record.journal_tables import IS, Chronicle
-from windlass.control.report.current import chronicle_of
+from windlass.control.record.journal_tables import IS, ControllerState
+from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
 from windlass.journal import Journal
 
@@ -35,7 +35,7 @@ def operator() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OrderOutcome:
     """What became of an order."""
 
     what: What
@@ -56,13 +56,13 @@ class Outcome:
         }
 
 
-def nothing_to_do(what: What, subject: str, text: str) -> Outcome:
-    return Outcome(what, subject, operator(), None, text)
+def nothing_to_do(what: What, subject: str, text: str) -> OrderOutcome:
+    return OrderOutcome(what, subject, operator(), None, text)
 
 
 def ordered(
-    journal: Journal, what: What, subjects: Iterable[str], became: Callable[[Chronicle], str], wish: str
-) -> Outcome:
+    journal: Journal, what: What, subjects: Iterable[str], became: Callable[[ControllerState], str], wish: str
+) -> OrderOutcome:
     """Give orders, wait for the leader to hear them, and tell what the chronicle says then.
 
     ``wish``: what is asked for, as it is told when nobody has heard it yet.
@@ -71,14 +71,14 @@ def ordered(
     numbers = [give(journal, Order(what, name, by), time.time()) for name in names]
     if not leader_of(journal, time.time()).alive:
         text = f"no controller runs: {wish} as soon as one does"
-        return Outcome(what, names[0], by, False, text)
+        return OrderOutcome(what, names[0], by, False, text)
     deadline = time.monotonic() + PATIENCE
     while (heard := _heard(journal) >= numbers[-1]) is False and time.monotonic() < deadline:
         time.sleep(0.05)
     if heard:
-        return Outcome(what, names[0], by, True, became(chronicle_of(journal)))
+        return OrderOutcome(what, names[0], by, True, became(read_state(journal)))
     text = f"the controller has not answered within {PATIENCE:g} s: {wish} at its next pass"
-    return Outcome(what, names[0], by, False, text)
+    return OrderOutcome(what, names[0], by, False, text)
 
 
 def _heard(journal: Journal) -> int:
@@ -88,7 +88,7 @@ def _heard(journal: Journal) -> int:
     return 0
 
 
-def tell(outcome: Outcome, as_json: bool, *steps: str) -> None:
+def tell(outcome: OrderOutcome, as_json: bool, *steps: str) -> None:
     if as_json:
         write(json.dumps(outcome.to_dict(), indent=2) + "\n")
     else:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from windlass.config.reader import ConfigError, read_config
 from windlass.core.model.quantities import parse_quantity
 from windlass.scenario.parser import plain_data
-from windlass.scenario.reader import FileKind, Path, Reader, path_text, plainly, shown
+from windlass.scenario.reader import DataReader, FileKind, Path, path_text, plainly, shown
 
 KINDS: Final = ("ray", "iris")
 WIDTH: Final = 110
@@ -33,7 +33,7 @@ class Imported:
 
 
 @dataclass(slots=True)
-class Draft:
+class ImportDraft:
     """A configuration in the making."""
 
     system: str
@@ -51,7 +51,7 @@ class Draft:
         self.notes.append((above, f"{path_text(at)}: {plainly(text)}"))
 
 
-class ImportReader(Reader):
+class ImportReader(DataReader):
     """Reads another project's file: what is needed, leniently about the rest."""
 
     def __init__(self) -> None:
@@ -73,15 +73,14 @@ class ImportReader(Reader):
 
 def import_config(text: str | bytes, *, kind: str | None = None) -> Imported:
     """The configuration that says the same; ``ConfigError`` if the file is of neither kind, or wrong."""
-    from . import iris as from_iris
-    from . import ray as from_ray
+    from . import iris, ray
 
     data = plain_data(text, IMPORTED_FILE)
     if kind is None:
         kind = _kind_of(data)
-    importers: dict[str, Callable[[ImportReader, object], Draft]] = {
-        "ray": from_ray.import_ray,
-        "iris": from_iris.import_iris,
+    importers: dict[str, Callable[[ImportReader, object], ImportDraft]] = {
+        "ray": ray.import_ray,
+        "iris": iris.import_iris,
     }
     reader = ImportReader()
     draft = importers[kind](reader, data)
@@ -103,7 +102,7 @@ def _kind_of(data: object) -> str:
     raise ConfigError([f"file: {hint}"])
 
 
-def stand_in(draft: Draft, at: Path, name: str) -> None:
+def stand_in(draft: ImportDraft, at: Path, name: str) -> None:
     """The provider of the old file. What this version does not have is simulated, and said so."""
     here = {"local": "local", "fake_multinode": "local"}
     draft.providers[name] = {"type": here.get(name, "simulated")}
@@ -115,7 +114,7 @@ def stand_in(draft: Draft, at: Path, name: str) -> None:
 # -- the text --------------------------------------------------------------------------------------------------------
 
 
-def _written(draft: Draft) -> str:
+def _written(draft: ImportDraft) -> str:
     lines = [f"# Made from {draft.source} by windlass config import."]
     if above := _comments(draft, ""):
         lines += ["# Not carried over:", *(line.replace("# ", "#   ", 1) for line in above)]
@@ -132,12 +131,12 @@ def _written(draft: Draft) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(draft: Draft, name: str, data: dict[str, Any]) -> list[str]:
+def _section(draft: ImportDraft, name: str, data: dict[str, Any]) -> list[str]:
     lines = [*_comments(draft, name), *([_yaml({name: data})] if data else [])]
     return ["", *lines] if lines else []
 
 
-def _comments(draft: Draft, above: str) -> list[str]:
+def _comments(draft: ImportDraft, above: str) -> list[str]:
     lines = (wrap(note, WIDTH, break_long_words=False) for place, note in draft.notes if place == above)
     return [f"# {line}" if index == 0 else f"#   {line}" for note in lines for index, line in enumerate(note)]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from windlass.scenario.reader import Path, is_name, shown
 from windlass.scenario.schema import MOST, MOST_HOSTS, MOST_SLICES
 
-from .base import Draft, ImportReader, stand_in
+from .base import ImportDraft, ImportReader, stand_in
 
 CARRIED: Final = {"scale_groups", "tpu_pools", "platform", "defaults"}
 CARRIED_OF_GROUP: Final = {
@@ -33,10 +33,10 @@ FAMILIES: Final = {"v4": ("v4", 2), "v5p": ("v5p", 2), "v5e": ("v5litepod", 1), 
 _SIZE = re.compile(r"([\d.]+)\s*([KMGT]?)(i?B)?", re.IGNORECASE)
 
 
-def import_iris(reader: ImportReader, data: object) -> Draft:
+def import_iris(reader: ImportReader, data: object) -> ImportDraft:
     """The draft that an Iris configuration gives."""
     file = reader.mapping((), data)
-    draft = Draft("Iris", "an Iris configuration")
+    draft = ImportDraft("Iris", "an Iris configuration")
     draft.cluster["choose"] = "rank"
     draft.note(
         ("scale_groups",), "Iris takes groups in the order of their priority, and so does choose: rank", "cluster"
@@ -59,7 +59,7 @@ def import_iris(reader: ImportReader, data: object) -> Draft:
     return draft
 
 
-def _defaults(reader: ImportReader, draft: Draft, file: Mapping[str, Any]) -> int | float | None:
+def _defaults(reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any]) -> int | float | None:
     """The idle timeout that holds for all groups; the interval goes into the policy."""
     defaults = reader.part(("defaults",), file.get("defaults"))
     at = ("defaults", "autoscaler")
@@ -93,7 +93,7 @@ def _span(reader: ImportReader, at: Path, value: object) -> int | float | None:
 
 
 def _scale_groups(
-    reader: ImportReader, draft: Draft, file: Mapping[str, Any]
+    reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any]
 ) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
     at: Path = ("scale_groups",)
     for name, value in reader.part(at, file.get("scale_groups")).items():
@@ -114,7 +114,7 @@ def _zones(reader: ImportReader, at: Path, kind: Mapping[str, Any]) -> list[str]
 
 
 def _pool(
-    reader: ImportReader, draft: Draft, at: Path, name: str, pool: Mapping[str, Any]
+    reader: ImportReader, draft: ImportDraft, at: Path, name: str, pool: Mapping[str, Any]
 ) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
     """A pool stands for one scale group per size and zone."""
     family = pool.get("family")
@@ -150,7 +150,7 @@ def _pool(
 
 def _group(
     reader: ImportReader,
-    draft: Draft,
+    draft: ImportDraft,
     at: Path,
     name: str,
     kind: Mapping[str, Any],
@@ -212,7 +212,7 @@ def _group(
 
 def _resources(
     reader: ImportReader,
-    draft: Draft,
+    draft: ImportDraft,
     at: Path,
     declared: Mapping[str, Any],
     device: Mapping[str, Any],

@@ -13,7 +13,7 @@ from typing import Any, Final
 from windlass.scenario.reader import Path, is_name, shown
 from windlass.scenario.schema import MOST_SLICES
 
-from .base import Draft, ImportReader, stand_in
+from .base import ImportDraft, ImportReader, stand_in
 
 RESOURCES: Final = {"CPU": "cpu", "GPU": "gpu", "TPU": "tpu"}
 """Ray's own names; all others stay as they are."""
@@ -33,10 +33,10 @@ OWN: Final = {"target_utilization_fraction": "Windlass packs first and buys what
 WHY: Final = "setting up nodes is left to the provider and the workload"
 
 
-def import_ray(reader: ImportReader, data: object) -> Draft:
+def import_ray(reader: ImportReader, data: object) -> ImportDraft:
     """The draft that a Ray cluster file gives."""
     file = reader.mapping((), data)
-    draft = Draft("Ray", "a Ray cluster file")
+    draft = ImportDraft("Ray", "a Ray cluster file")
     for key, value in file.items():
         if key not in CARRIED and value not in (None, "", [], {}):
             draft.note((key,), OWN.get(key, WHY))
@@ -62,7 +62,7 @@ def import_ray(reader: ImportReader, data: object) -> Draft:
     return draft
 
 
-def _pending(reader: ImportReader, draft: Draft, speed: object, most: int) -> int:
+def _pending(reader: ImportReader, draft: ImportDraft, speed: object, most: int) -> int:
     wanted = "a number"
     factor = reader.parsed(("upscaling_speed",), speed, float, wanted) or 0.0
     if not 0 <= factor <= MOST_SLICES:
@@ -78,7 +78,7 @@ def _pending(reader: ImportReader, draft: Draft, speed: object, most: int) -> in
 
 
 def _node_types(
-    reader: ImportReader, draft: Draft, file: Mapping[str, Any]
+    reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any]
 ) -> list[tuple[Path, str, Mapping[str, Any]]]:
     named = file.get("available_node_types")
     if named is None:  # the form before node types: one kind of worker
@@ -94,7 +94,7 @@ def _node_types(
 
 def _group(
     reader: ImportReader,
-    draft: Draft,
+    draft: ImportDraft,
     at: Path,
     name: str,
     kind: Mapping[str, Any],
@@ -134,7 +134,7 @@ def _group(
     draft.groups[name] = group
 
 
-def _resources(reader: ImportReader, draft: Draft, at: Path, value: object, above: str) -> dict[str, Any]:
+def _resources(reader: ImportReader, draft: ImportDraft, at: Path, value: object, above: str) -> dict[str, Any]:
     found = {}
     for name, amount in reader.part(at, value).items():
         ours = RESOURCES.get(name, name)

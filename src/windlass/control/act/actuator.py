@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from windlass.control.settings import Policy, Settings, SoldGroup
-from windlass.control.state.fleet import Book, Gone, Refused, SliceRecord
+from windlass.control.state.fleet import Fleet, Gone, Refused, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, seconds
 from windlass.providers.protocol import (
@@ -67,14 +67,14 @@ class Actuator:
     _forgotten: set[str] = field(default_factory=set)
     """Slices that are gone and were forgotten: these are many, and are not asked about again."""
 
-    def start(self, book: Book, settings: Settings) -> None:
+    def start(self, fleet: Fleet, settings: Settings) -> None:
         """Start every call that the book asks for and that is not under way or done."""
         now, policy = self.now(), settings.policy
-        wanted = dict(self._calls(book, settings, now))
-        if book.gone is not self._gone:
-            self._gone = book.gone
-            self._forgotten &= book.gone.keys()
-            self._forgets = {("forget", name, 0): self._forget(name) for name in book.gone.keys() - self._forgotten}
+        wanted = dict(self._calls(fleet, settings, now))
+        if fleet.gone is not self._gone:
+            self._gone = fleet.gone
+            self._forgotten &= fleet.gone.keys()
+            self._forgets = {("forget", name, 0): self._forget(name) for name in fleet.gone.keys() - self._forgotten}
         wanted |= self._forgets
         self._done &= wanted.keys()
         self._not_before = {key: when for key, when in self._not_before.items() if key in wanted}
@@ -119,8 +119,8 @@ class Actuator:
 
     # -- what the book asks for ---------------------------------------------------------------------------------------
 
-    def _calls(self, book: Book, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
-        for record in book.roll.astir.values():
+    def _calls(self, fleet: Fleet, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
+        for record in fleet.activity.active.values():
             waits = record.state in _WAITING and not record.fence
             if not waits and not record.quarantine:
                 yield from self._calls_for(record, settings, now)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Answered(Coroutine[Any, Any, T]):
+class Completed(Coroutine[Any, Any, T]):
     """A coroutine that has come to its end."""
 
     __slots__ = ("answer",)

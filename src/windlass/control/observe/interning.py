@@ -11,12 +11,12 @@ from itertools import compress, count
 from operator import attrgetter, is_not
 from typing import Any, Generic, TypeVar
 
-from windlass.control.state.diff import noted
+from windlass.control.state.diff import note_change
 
 T = TypeVar("T")
 
 
-class Showing(Generic[T]):
+class InternedTable(Generic[T]):
     """What is shown of one kind."""
 
     def __init__(self, kind: type[T], name: str, whole: Callable[[Any], bool]) -> None:
@@ -64,7 +64,7 @@ class Showing(Generic[T]):
         found = {**self.table, **news}
         for name in gone:
             del found[name]
-        noted(self.table, found, changed, gone)
+        note_change(self.table, found, changed, gone)
         return found
 
     def _one_by_one(

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from windlass.control.settings import Settings
-from windlass.control.state.diff import difference
-from windlass.core.model.cached import lazily
+from windlass.control.state.diff import diff
+from windlass.core.model.cached import cached_attribute
 from windlass.core.model.snapshot import Demand
 from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 
-from .validation import Viewed
+from .validation import ValidView
 
 WORKLOAD: Final = "workload"
 PROVIDER: Final = "provider "
@@ -28,7 +28,7 @@ Nodes = Mapping[str, tuple[WorkNode, ...]]
 
 
 @dataclass(frozen=True)
-class Sighted:
+class Observed:
     """What was last seen; every field is a table."""
 
     demand: Mapping[str, Demand] = field(default_factory=dict)
@@ -52,20 +52,20 @@ class Sighted:
             tuple(self.word.values()),
         )
 
-    @lazily
+    @cached_attribute
     def silent(self) -> frozenset[str]:
         """Providers that gave no answer that counts."""
         return frozenset([name.removeprefix(PROVIDER) for name in self.unknown if name.startswith(PROVIDER)])
 
-    @lazily
+    @cached_attribute
     def nodes_of(self) -> Nodes:
         """The nodes of each slice that has any."""
         return _regrouped({}, {}, self.node)
 
-    def touched_since(self, before: Sighted) -> set[str]:
+    def touched_since(self, before: Observed) -> set[str]:
         """Slices of which another instance, another node or another word shows than before."""
-        instances, words = difference(before.instance, self.instance), difference(before.word, self.word)
-        nodes = difference(before.node, self.node)
+        instances, words = diff(before.instance, self.instance), diff(before.word, self.word)
+        nodes = diff(before.node, self.node)
         found = {*instances.changed, *instances.gone, *words.changed, *words.gone}
         for name in nodes.changed:
             found.add(self.node[name].slice_id)
@@ -76,7 +76,7 @@ class Sighted:
 
 def _regrouped(groups: Nodes, before: Mapping[str, WorkNode], after: Mapping[str, WorkNode]) -> Nodes:
     """The nodes of each slice, from those before."""
-    found, news = dict(groups), difference(before, after)
+    found, news = dict(groups), diff(before, after)
     for name in (*news.changed, *news.gone):
         was, now = before.get(name), after.get(name)
         if was is not None:
@@ -89,19 +89,19 @@ def _regrouped(groups: Nodes, before: Mapping[str, WorkNode], after: Mapping[str
 
 
 def sighted_after(
-    before: Sighted,
+    before: Observed,
     instances: Mapping[str, Mapping[str, Instance] | None],
-    work: Viewed | None,
+    work: ValidView | None,
     troubles: Mapping[str, str],
     was: Settings | None,
     settings: Settings,
-) -> Sighted:
+) -> Observed:
     """What is remembered of a look. ``troubles``: of sources and of outside calls; ``was``: the settings before."""
-    shows: Viewed | Sighted = before if work is None else work
+    shows: ValidView | Observed = before if work is None else work
     silent = [name for name, many in instances.items() if many is None]
     unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if work is not None else [WORKLOAD])
     instance, seller = _listed(before, instances, was, settings)
-    after = Sighted(
+    after = Observed(
         demand=shows.demand,
         request=shows.request,
         node=shows.node,
@@ -123,14 +123,14 @@ def _same(before: Mapping[str, T], after: Mapping[str, T]) -> Mapping[str, T]:
 
 
 def _listed(
-    before: Sighted, instances: Mapping[str, Mapping[str, Instance] | None], was: Settings | None, settings: Settings
+    before: Observed, instances: Mapping[str, Mapping[str, Instance] | None], was: Settings | None, settings: Settings
 ) -> tuple[Mapping[str, Instance], Mapping[str, str]]:
     """Every instance that is listed or was by a provider that is silent now, and who lists it where that is odd."""
     usual = {name: sold.provider for name, sold in settings.by_name.items()}
     if len(instances) == 1 and was is settings and not before.seller:
         [(provider, shown)] = instances.items()
         if shown is not None:  # one provider that sells everything: who has not changed is not looked at
-            news = difference(before.instance, shown).changed
+            news = diff(before.instance, shown).changed
             return shown, {name: provider for name in news if usual.get(shown[name].group) != provider}
     instance: dict[str, Instance] = {}
     seller: dict[str, str] = {}
@@ -150,7 +150,7 @@ def _listed(
     return _same(before.instance, instance), seller
 
 
-def seller_of(sighted: Sighted, settings: Settings, instance: Instance) -> str:
+def seller_of(observed: Observed, settings: Settings, instance: Instance) -> str:
     """Who lists an instance."""
     sold = settings.by_name.get(instance.group)
-    return sighted.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")
+    return observed.seller.get(instance.slice_id) or (sold.provider if sold is not None else "")

@@ -15,9 +15,9 @@ from windlass.core.model.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
 from windlass.workloads.protocol import Workload, WorkloadError
 
-from .completed import Answered
-from .observed import Sighted
-from .validation import Garbage, Lists, Viewed, Views
+from .completed import Completed
+from .observed import Observed
+from .validation import InvalidAnswer, Lists, ValidView, Views
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class _Source(Generic[T]):
         asked_at = self.steady()
         try:
             look = self.look()
-            if isinstance(look, Answered):
+            if isinstance(look, Completed):
                 self._take(look.answer, asked_at)
                 return False
         except Exception as error:  # noqa: BLE001  # as in a look that takes its time
@@ -86,7 +86,7 @@ class _Source(Generic[T]):
         self.answer, self.asked_at, self.trouble, self.brief = self.check(answer), asked_at, "", False
 
     def _fail(self, error: Exception) -> None:
-        garbage = isinstance(error, Garbage)
+        garbage = isinstance(error, InvalidAnswer)
         self.brief = isinstance(error, WorkloadError) and error.brief
         self.answer, self.trouble = None, f"gave garbage: {error}" if garbage else f"{error}" or type(error).__name__
 
@@ -101,12 +101,12 @@ class _Source(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """What all sources show now. None is "unknown"."""
 
     instances: Mapping[str, Mapping[str, Instance] | None]
     """By provider, then by slice."""
-    work: Viewed | None
+    work: ValidView | None
     troubles: Mapping[str, str] = field(default_factory=dict)
     """Sources that are in trouble, by name, and what it is."""
 
@@ -137,17 +137,17 @@ class Observer:
         }
         self._sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
 
-    def known(self, sighted: Sighted) -> None:
+    def known(self, observed: Observed) -> None:
         """This was seen before: what shows again is the very same."""
-        self._views.known(sighted.demand, sighted.request, sighted.node)
+        self._views.known(observed.demand, observed.request, observed.node)
         for lists in self._lists.values():
-            lists.known(sighted.instance)
+            lists.known(observed.instance)
 
     def _late(self) -> None:
         if not self._waited_for:
             self._answered()
 
-    async def look(self) -> Look:
+    async def look(self) -> Observation:
         """What shows now, without waiting for what is slow."""
         fresh = [source for source in self._sources if source.begin()]
         if fresh:
@@ -164,7 +164,7 @@ class Observer:
                 troubles[f"provider {name}"] = source.trouble or "has not answered yet"
         if (self._workload.trouble or work is None) and not self._workload.brief:
             troubles["workload"] = self._workload.trouble or "has not answered yet"
-        return Look(instances, work, troubles)
+        return Observation(instances, work, troubles)
 
     async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
         """Until looks that have just begun have answered, as long as that is worth it."""

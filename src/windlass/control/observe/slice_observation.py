@@ -12,7 +12,7 @@ from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import WorkNode
 
 
-class Sight(NamedTuple):
+class SliceObservation(NamedTuple):
     """What was seen of one slice."""
 
     instance: Instance | None

@@ -18,7 +18,7 @@ from windlass.core.model.snapshot import Demand, Gang
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 
-from .interning import Showing
+from .interning import InternedTable
 
 MOST: Final = 2**60
 """An amount from which on it is a mistake: a cluster's sums must fit into 64 bits."""
@@ -26,7 +26,7 @@ MOST_MEMBERS: Final = 100_000
 """Of a gang: planning for so many takes about a second."""
 
 
-class Garbage(Exception):
+class InvalidAnswer(Exception):
     """An answer that cannot be one."""
 
 
@@ -34,7 +34,7 @@ class Lists:
     """Checks a provider's lists."""
 
     def __init__(self) -> None:
-        self._instances = Showing(Instance, "slice_id", _is_whole_instance)
+        self._instances = InternedTable(Instance, "slice_id", _is_whole_instance)
 
     def known(self, instances: Mapping[str, Instance]) -> None:
         """These were shown before."""
@@ -46,15 +46,15 @@ class Lists:
 
 
 def _no_instance(one: object) -> None:
-    raise Garbage(f"its list holds {_shown(one)}, which is no instance")
+    raise InvalidAnswer(f"its list holds {_shown(one)}, which is no instance")
 
 
 def _listed_twice(name: str) -> None:
-    raise Garbage(f"its list shows {name} twice")
+    raise InvalidAnswer(f"its list shows {name} twice")
 
 
 @dataclass(frozen=True, slots=True)
-class Viewed:
+class ValidView:
     """A workload's view as tables, and a sentence for each demand in it that was left out."""
 
     demand: Mapping[str, Demand]
@@ -81,9 +81,9 @@ class Views:
     """Checks a workload's views."""
 
     def __init__(self) -> None:
-        self._demands = Showing(Demand, "id", _is_whole_demand)
-        self._requests = Showing(Demand, "id", _is_whole_demand)
-        self._nodes = Showing(WorkNode, "id", _is_whole_node)
+        self._demands = InternedTable(Demand, "id", _is_whole_demand)
+        self._requests = InternedTable(Demand, "id", _is_whole_demand)
+        self._nodes = InternedTable(WorkNode, "id", _is_whole_node)
 
     def known(
         self, demands: Mapping[str, Demand], requests: Mapping[str, Demand], nodes: Mapping[str, WorkNode]
@@ -93,10 +93,10 @@ class Views:
         self._requests.known(requests)
         self._nodes.known(nodes)
 
-    def __call__(self, answer: object) -> Viewed:
+    def __call__(self, answer: object) -> ValidView:
         """The view; ``Garbage`` if a part of it is not what it should be. Of demands only the odd ones are left out."""
         if not isinstance(answer, WorkloadView):
-            raise Garbage(f"its view is {_shown(answer)}")
+            raise InvalidAnswer(f"its view is {_shown(answer)}")
         mistakes: list[str] = []
 
         def strange(demand: Any) -> None:
@@ -108,7 +108,7 @@ class Views:
         def twice(name: str) -> None:
             mistakes.append(f"demand {name} is there twice; the first counts")
 
-        return Viewed(
+        return ValidView(
             node=self._nodes.take(_many(answer.nodes, "nodes"), _no_node, _is_fine),
             word=_checked_words(_many(answer.acknowledged, "acknowledgements")),
             demand=self._demands.take(_many(answer.demands, "demands"), strange, twice),
@@ -119,7 +119,7 @@ class Views:
 
 
 def _no_node(one: object) -> None:
-    raise Garbage(f"its view holds {_shown(one)}, which is no node")
+    raise InvalidAnswer(f"its view holds {_shown(one)}, which is no node")
 
 
 def _is_fine(name: str) -> None:
@@ -131,7 +131,7 @@ def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
     found: dict[str, Acknowledgement] = {}
     for word in words:
         if not isinstance(word, Acknowledgement) or not _is_whole_word(word):
-            raise Garbage(f"its view holds {_shown(word)}, which is no acknowledgement")
+            raise InvalidAnswer(f"its view holds {_shown(word)}, which is no acknowledgement")
         before = found.get(word.slice_id)
         if before is None or (before.epoch, before.running) < (word.epoch, word.running):
             found[word.slice_id] = word
@@ -218,7 +218,7 @@ def _are_amounts(values: object) -> bool:
 
 def _many(values: object, what: str) -> list[object] | tuple[object, ...]:
     if not isinstance(values, list | tuple):
-        raise Garbage(f"its {what} are {_shown(values)}")
+        raise InvalidAnswer(f"its {what} are {_shown(values)}")
     return values
 
 

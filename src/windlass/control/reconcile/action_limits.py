@@ -12,29 +12,29 @@ from dataclasses import replace
 from typing import Final
 
 from windlass.control.settings import Settings, SoldGroup
-from windlass.control.state.fleet import SAVING, Book
+from windlass.control.state.fleet import SAVING, Fleet
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Change, Plan
 
 LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
 
 
-def within_limits(plan: Plan, book: Book, settings: Settings) -> Plan:
+def within_limits(plan: Plan, fleet: Fleet, settings: Settings) -> Plan:
     """The part of a plan that this pass carries out; the same plan where no group has limits."""
     limited = [sold for sold in settings.groups if sold.actions_per_pass or sold.max_leaving is not None]
     for sold in limited:
-        plan = _first_actions(plan, book, sold)
-        plan = _within_budget(plan, book, sold)
+        plan = _first_actions(plan, fleet, sold)
+        plan = _within_budget(plan, fleet, sold)
     return plan
 
 
-def _first_actions(plan: Plan, book: Book, sold: SoldGroup) -> Plan:
+def _first_actions(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
     name, most = sold.group.name, sold.actions_per_pass
     if not most:
         return plan
-    drains, marks = _of(plan.drain, book, name), _of(plan.mark, book, name)
+    drains, marks = _of(plan.drain, fleet, name), _of(plan.mark, fleet, name)
     actions = {
-        "unmark": bool(_of(plan.unmark, book, name)),
+        "unmark": bool(_of(plan.unmark, fleet, name)),
         "launch": any(one.group == name for one in plan.launches),
         "drain": bool(drains),
         "mark": bool(marks),
@@ -49,20 +49,20 @@ def _first_actions(plan: Plan, book: Book, sold: SoldGroup) -> Plan:
     return plan
 
 
-def _within_budget(plan: Plan, book: Book, sold: SoldGroup) -> Plan:
+def _within_budget(plan: Plan, fleet: Fleet, sold: SoldGroup) -> Plan:
     """Without the drains that would have more slices leave than the group allows; the first ones by id stay in."""
-    drains = [one for one in _of(plan.drain, book, sold.group.name) if one.reason.code in SAVING]
+    drains = [one for one in _of(plan.drain, fleet, sold.group.name) if one.reason.code in SAVING]
     if sold.max_leaving is None or not drains:
         return plan
-    leaving = sum(one.group == sold.group.name and one.state in LEAVING for one in book.roll.astir.values())
+    leaving = sum(one.group == sold.group.name and one.state in LEAVING for one in fleet.activity.active.values())
     over = drains[max(0, sold.max_leaving - leaving) :]
     return replace(plan, drain=tuple(one for one in plan.drain if one not in over)) if over else plan
 
 
-def _of(changes: Iterable[Change], book: Book, group: str) -> list[Change]:
+def _of(changes: Iterable[Change], fleet: Fleet, group: str) -> list[Change]:
     found = []
     for one in changes:
-        record = book.slices.get(one.slice)
+        record = fleet.slices.get(one.slice)
         if record is not None and record.group == group:
             found.append(one)
     return found

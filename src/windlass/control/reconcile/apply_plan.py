@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windlass.control.settings import Settings, SoldGroup
-from windlass.control.state.fleet import Book, Bought, Moved, SliceRecord, moved
+from windlass.control.state.fleet import Bought, Fleet, Moved, SliceRecord, moved
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.plan import Launch, Plan
 from windlass.core.model.reasons import Reason
@@ -23,13 +23,13 @@ from .provider_health import NOTHING_KNOWN, availability_of
 
 
 def snapshot_of(
-    book: Book, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
+    fleet: Fleet, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
 ) -> Snapshot:
     """All that the planner depends on."""
-    held = frozenset([record.id for record in book.roll.astir.values() if record.quarantine])
+    held = frozenset([record.id for record in fleet.activity.active.values() if record.quarantine])
     return Snapshot(
-        groups=tuple([_as_it_is(sold.group, book, settings, held, now) for sold in settings.groups]),
-        slices=_slices(book, settings),
+        groups=tuple([_as_it_is(sold.group, fleet, settings, held, now) for sold in settings.groups]),
+        slices=_slices(fleet, settings),
         demands=tuple(demands),
         requests=tuple(requests),
         cluster=settings.cluster,
@@ -37,42 +37,42 @@ def snapshot_of(
     )
 
 
-def _slices(book: Book, settings: Settings) -> tuple[Slice, ...]:
+def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
     """As the planner sees them. Those of a group that is gone tell themselves what they take of the limits."""
-    known, roll, slices = settings.by_name, book.roll, book.planned_with
-    if all(group in known for group in roll.at_work) and all(one.group in known for one in roll.astir.values()):
+    known, activity, slices = settings.by_name, fleet.activity, fleet.planned_with
+    if all(group in known for group in activity.steady) and all(one.group in known for one in activity.active.values()):
         return tuple(slices.values())
     return tuple(
-        one if one.group in known else replace(one, hosts=book.slices[name].hosts, price=book.slices[name].price)
+        one if one.group in known else replace(one, hosts=fleet.slices[name].hosts, price=fleet.slices[name].price)
         for name, one in slices.items()
     )
 
 
-def _as_it_is(group: Group, book: Book, settings: Settings, held: frozenset[str], now: float) -> Group:
+def _as_it_is(group: Group, fleet: Fleet, settings: Settings, held: frozenset[str], now: float) -> Group:
     """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
     where there is nothing to say."""
-    luck, frozen = book.luck.get(group.name), book.is_frozen(group.name) or group.frozen
-    known = NOTHING_KNOWN if luck is None else availability_of(luck, settings.policy.backoff, now)
+    provider_health, frozen = fleet.provider_health.get(group.name), fleet.is_frozen(group.name) or group.frozen
+    known = NOTHING_KNOWN if provider_health is None else availability_of(provider_health, settings.policy.backoff, now)
     if not held and known == group.availability and frozen == group.frozen:
         return group
     return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AppliedPlan:
     """The book with a plan's changes in it, and what they are."""
 
-    book: Book
+    fleet: Fleet
     moves: tuple[Moved, ...]
     bought: tuple[Bought, ...]
 
 
 def decide(
-    book: Book, plan: Plan, settings: Settings, unknown: tuple[str, ...], new_id: Callable[[str], str], now: float
-) -> Decision:
+    fleet: Fleet, plan: Plan, settings: Settings, unknown: tuple[str, ...], new_id: Callable[[str], str], now: float
+) -> AppliedPlan:
     """What becomes of the book by a plan."""
-    deciding = _Deciding(book, settings.by_name, now)
-    plan = within_limits(plan, book, settings)
+    deciding = _Deciding(fleet, settings.by_name, now)
+    plan = within_limits(plan, fleet, settings)
     for launch in plan.launches:
         deciding.buy(launch, new_id)
     for change in plan.uncordon:
@@ -87,29 +87,33 @@ def decide(
             deciding.move(change.slice, State.CORDONED, change.reason)
         for change in plan.mark:
             deciding.mark(change.slice, change.until)
-        deciding.see_off()
+        deciding.drain_leaving()
     return deciding.done()
 
 
 class _Deciding:
     """A book under change."""
 
-    def __init__(self, book: Book, groups: Mapping[str, SoldGroup], now: float) -> None:
-        self.book, self.groups, self.now = book, groups, now
+    def __init__(self, fleet: Fleet, groups: Mapping[str, SoldGroup], now: float) -> None:
+        self.fleet, self.groups, self.now = fleet, groups, now
         self.changed: dict[str, SliceRecord] = {}
         self.moves: list[Moved] = []
         self.bought: list[Bought] = []
 
-    def done(self) -> Decision:
-        return Decision(self.book.after(self.changed), tuple(self.moves), tuple(self.bought))
+    def done(self) -> AppliedPlan:
+        return AppliedPlan(self.fleet.after(self.changed), tuple(self.moves), tuple(self.bought))
 
     def record(self, slice_id: str) -> SliceRecord | None:
         """As it is by now."""
-        return self.changed.get(slice_id) or self.book.slices.get(slice_id)
+        return self.changed.get(slice_id) or self.fleet.slices.get(slice_id)
 
-    def astir(self) -> Iterable[SliceRecord]:
+    def active(self) -> Iterable[SliceRecord]:
         """Every record that was astir or has been touched, as it is by now."""
-        return {**self.book.roll.astir, **self.changed}.values() if self.changed else self.book.roll.astir.values()
+        return (
+            {**self.fleet.activity.active, **self.changed}.values()
+            if self.changed
+            else self.fleet.activity.active.values()
+        )
 
     def buy(self, launch: Launch, new_id: Callable[[str], str]) -> None:
         sold, ids = self.groups[launch.group], []
@@ -146,19 +150,19 @@ class _Deciding:
     def mark(self, slice_id: str, until: float | None) -> None:
         record = self.record(slice_id)
         if record is not None:
-            self.changed[slice_id] = record.but(marked_until=until)
+            self.changed[slice_id] = record.replace(marked_until=until)
 
     def end_certified(self) -> None:
         """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
-        draining = [record for record in self.astir() if record.state is State.DRAINING]
+        draining = [record for record in self.active() if record.state is State.DRAINING]
         for record in sorted(draining, key=lambda one: one.id):
-            if record.certified and not self.book.is_frozen(record.group):
+            if record.certified and not self.fleet.is_frozen(record.group):
                 why = f"acknowledged empty under fence {record.fence}"
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 
-    def see_off(self) -> None:
+    def drain_leaving(self) -> None:
         """Slices that must leave, whatever the plan says."""
-        leaving = [record for record in self.astir() if record.leaving is not None]
+        leaving = [record for record in self.active() if record.leaving is not None]
         for record in sorted(leaving, key=lambda one: one.id):
             assert record.leaving is not None
             if record.state == State.READY:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from windlass.control.observe.observed import WORKLOAD, Sighted
+from windlass.control.observe.observed import WORKLOAD, Observed
 from windlass.control.record.costs import charged, opened
 from windlass.control.record.journal_tables import (
     PASS,
     SETTINGS,
-    Chronicle,
+    ControllerState,
     entries_between,
     entries_of,
     passed_through,
@@ -26,7 +26,7 @@ from windlass.control.record.journal_tables import (
     waiting_after,
 )
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Book, Bought, Refused, by_clock
+from windlass.control.state.fleet import Bought, Fleet, Refused, by_clock
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import plan
@@ -34,7 +34,7 @@ from windlass.journal import Entry
 
 from .apply_plan import decide, snapshot_of
 from .launch_queue import ask
-from .operator_orders import Order, obeyed
+from .operator_orders import Order, apply_orders
 from .transitions import Fold, fold, forgotten
 
 ORDERS: Final = "orders"
@@ -44,12 +44,12 @@ CALLING: Final = "calling"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class Inputs:
     """All that comes into one pass."""
 
     now: float
     settings: Settings
-    sighted: Sighted
+    observed: Observed
     """What was seen, and of sources that are unknown what they showed last."""
     jump: float = 0.0
     """By how much the clock was set since the last pass, or how long nobody looked."""
@@ -65,87 +65,94 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoned:
+class ReconcileResult:
     """What came of a pass."""
 
     fold: Fold
     snapshot: Snapshot | None
     """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
     plan: Plan | None
-    after: Chronicle
+    after: ControllerState
     """What is remembered once the entries are in the journal; its ``seq`` is still the old one."""
     entries: tuple[Entry, ...]
     """What must be written first. None: everything is as it was, and the chronicle stays the same."""
 
 
-def reckoned(
-    before: Chronicle, given: Given, new_id: Callable[[str], str], planner: Callable[[Snapshot], Plan] | None = None
-) -> Reckoned:
+def reconcile(
+    before: ControllerState,
+    given: Inputs,
+    new_id: Callable[[str], str],
+    planner: Callable[[Snapshot], Plan] | None = None,
+) -> ReconcileResult:
     """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
     now, settings = given.now, given.settings
-    book = obeyed(by_clock(before.book, given.jump), (order for _, order in given.orders), now)
-    folded = fold(book, given.sighted, settings, now, given.refused, _touched(before, given))
-    book, waiting, stay = folded.book, before.waiting, before.stay
+    fleet = apply_orders(by_clock(before.fleet, given.jump), (order for _, order in given.orders), now)
+    folded = fold(fleet, given.observed, settings, now, given.refused, _touched(before, given))
+    fleet, waiting, stay = folded.fleet, before.waiting, before.stay
     snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
-    if WORKLOAD not in given.sighted.unknown:
-        snapshot = snapshot_of(book, given.sighted.demand.values(), given.sighted.request.values(), settings, now)
+    if WORKLOAD not in given.observed.unknown:
+        snapshot = snapshot_of(fleet, given.observed.demand.values(), given.observed.request.values(), settings, now)
         planned = (planner or plan)(snapshot)
-        decision = decide(book, planned, settings, folded.unknown, new_id, now)
-        book, bought, moves = decision.book, decision.bought, (*moves, *decision.moves)
+        decision = decide(fleet, planned, settings, folded.unknown, new_id, now)
+        fleet, bought, moves = decision.fleet, decision.bought, (*moves, *decision.moves)
         waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)
-    book, calling = _asked(book, given)
-    after = before.but(
-        book=book,
-        sighted=given.sighted,
+    fleet, calling = _asked(fleet, given)
+    after = before.replace(
+        fleet=fleet,
+        observed=given.observed,
         waiting=waiting,
         stay=stay,
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
     )
-    once = (*passed_through(moves, book), *told(bought, given.refused, given.mistakes, now))
+    once = (*passed_through(moves, fleet), *told(bought, given.refused, given.mistakes, now))
     after, changes = _kept(before, after, now, news=bool(once))
     if not changes and not once:
-        return Reckoned(folded, snapshot, planned, before, ())
-    return Reckoned(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
+        return ReconcileResult(folded, snapshot, planned, before, ())
+    return ReconcileResult(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
 
 
-def _touched(before: Chronicle, given: Given) -> Collection[str] | None:
+def _touched(before: ControllerState, given: Inputs) -> Collection[str] | None:
     """Slices that do not show as they did when the book was made. It may be any where more than what shows is new: the
     settings, the clock, an order, or who gives an answer at all."""
     usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
-    if not usual or before.sighted.unknown or given.sighted.unknown:
+    if not usual or before.observed.unknown or given.observed.unknown:
         return None
     # Who came into a state by the last decision has not been looked at in it: a word may be there already.
-    decided = [name for name, one in before.book.roll.astir.items() if one.since >= before.at]
-    return given.sighted.touched_since(before.sighted).union(decided)
+    decided = [name for name, one in before.fleet.activity.active.items() if one.since >= before.at]
+    return given.observed.touched_since(before.observed).union(decided)
 
 
-def _asked(book: Book, given: Given) -> tuple[Book, Collection[str]]:
+def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
     """The book with what is asked for now, and the calls under way if these made a difference to it."""
-    asked = ask(book, given.settings, given.calling, given.now)
+    asked = ask(fleet, given.settings, given.calling, given.now)
     if given.calling:
-        otherwise = ask(book, given.settings, (), given.now)
-        if asked is otherwise or (asked.luck == otherwise.luck and asked.roll.astir == otherwise.roll.astir):
+        otherwise = ask(fleet, given.settings, (), given.now)
+        if asked is otherwise or (
+            asked.provider_health == otherwise.provider_health and asked.activity.active == otherwise.activity.active
+        ):
             return asked, ()
     return asked, given.calling
 
 
-def _kept(before: Chronicle, after: Chronicle, now: float, *, news: bool) -> tuple[Chronicle, tuple[Entry, ...]]:
+def _kept(
+    before: ControllerState, after: ControllerState, now: float, *, news: bool
+) -> tuple[ControllerState, tuple[Entry, ...]]:
     """The chronicle without what has ended and with its time charged, and the entries of what changed."""
     changes = entries_between(before, after, now)
-    book = forgotten(after.book, now)
-    if book is not after.book:
-        changes += entries_of("slice", after.book.slices, book.slices, now)
-        changes += entries_of("gone", after.book.gone, book.gone, now)
+    fleet = forgotten(after.fleet, now)
+    if fleet is not after.fleet:
+        changes += entries_of("slice", after.fleet.slices, fleet.slices, now)
+        changes += entries_of("gone", after.fleet.gone, fleet.gone, now)
     if not changes and not news:
         return before, ()
     # Time is charged to what was the case until now, and only when something changes: in between nothing does.
-    account = opened(charged(before.account, before.book, before.stay, now), book, now)
+    account = opened(charged(before.account, before.fleet, before.stay, now), fleet, now)
     changes += entries_of("account", before.account, account, now)
-    return after.but(book=book, account=account, at=now), tuple(changes)
+    return after.replace(fleet=fleet, account=account, at=now), tuple(changes)
 
 
-def _marked(before: Chronicle, given: Given, calling: Collection[str]) -> tuple[Entry, ...]:
+def _marked(before: ControllerState, given: Inputs, calling: Collection[str]) -> tuple[Entry, ...]:
     """The entry of the pass itself. It is left out when it would say nothing: entries of another instant than those
     before them are another pass anyhow."""
     data: dict[str, Any] = dict(given.mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Book, Luck, SliceRecord
+from windlass.control.state.fleet import Fleet, ProviderHealth, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.snapshot import Demand
 
@@ -13,20 +13,22 @@ from .provider_health import next_turn, turning_points
 from .transitions import unseen_until
 
 
-def next_deadline(book: Book, demands: Iterable[Demand], settings: Settings, now: float) -> float | None:
+def next_deadline(fleet: Fleet, demands: Iterable[Demand], settings: Settings, now: float) -> float | None:
     """The first deadline after ``now``; None: nothing is due by itself."""
     policy, known = settings.policy, settings.by_name
     found = [demand.deadline for demand in demands if demand.deadline is not None]
     queued = set()
-    for record in book.roll.astir.values():
+    for record in fleet.activity.active.values():
         found += _of_record(record, settings)
         if record.state is State.QUEUED:
             queued.add(record.group)
     for group in sorted(queued):
-        found.append(next_turn(book.luck.get(group, Luck()), policy.launch_rate, policy.backoff, now))
-    for group, luck in book.luck.items():
+        found.append(
+            next_turn(fleet.provider_health.get(group, ProviderHealth()), policy.launch_rate, policy.backoff, now)
+        )
+    for group, provider_health in fleet.provider_health.items():
         if group in known:
-            found += turning_points(luck, policy.backoff, now)
+            found += turning_points(provider_health, policy.backoff, now)
     return min([at for at in found if at > now], default=None)
 
 

@@ -8,35 +8,35 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from windlass.control.settings import Settings, SoldGroup
-from windlass.control.state.fleet import Book, Luck, SliceRecord, moved
+from windlass.control.state.fleet import Fleet, ProviderHealth, SliceRecord, moved
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason, plural
 
 from .provider_health import asked, health, may_ask
 
 
-def ask(book: Book, settings: Settings, calling: Collection[str], now: float) -> Book:
+def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) -> Fleet:
     """Queued launches whose turn has come, and unanswered ones again with the same token, are asked for.
 
     ``calling``: slices whose launch call is under way.
     """
-    requesting, queued = _in_order(book, State.REQUESTING), _in_order(book, State.QUEUED)
+    requesting, queued = _in_order(fleet, State.REQUESTING), _in_order(fleet, State.QUEUED)
     if not requesting and not queued:
-        return book
-    policy, changed, luck = settings.policy, dict[str, SliceRecord](), dict[str, Luck]()
+        return fleet
+    policy, changed, provider_health = settings.policy, dict[str, SliceRecord](), dict[str, ProviderHealth]()
     busy: dict[str, int] = {}
     for record in requesting:
         due = record.since + policy.requesting_timeout * record.attempts / policy.tries
         if now >= due and record.attempts < policy.tries and record.id not in calling:
-            changed[record.id] = record.but(attempts=record.attempts + 1)
+            changed[record.id] = record.replace(attempts=record.attempts + 1)
         if record.id in calling or record.id in changed:
             busy[record.group] = busy.get(record.group, 0) + 1
     for group, records in _by_group(queued).items():
         sold = settings.by_name.get(group)
-        if sold is None or book.is_frozen(group):
+        if sold is None or fleet.is_frozen(group):
             continue
         for record in records:
-            mine = luck.get(group) or book.luck.get(group, Luck())
+            mine = provider_health.get(group) or fleet.provider_health.get(group, ProviderHealth())
             if busy.get(group, 0) >= policy.launch_concurrency:
                 why = f"{plural(policy.launch_concurrency, 'launch call')} of {group} are under way"
             elif not may_ask(mine, policy.launch_rate, policy.backoff, now):
@@ -44,16 +44,18 @@ def ask(book: Book, settings: Settings, calling: Collection[str], now: float) ->
                 why = f"{group} may launch {policy.launch_rate} a minute, at a health of {well:.2f}"
             else:
                 busy[group] = busy.get(group, 0) + 1
-                luck[group] = asked(mine, policy.launch_rate, policy.backoff, now)
+                provider_health[group] = asked(mine, policy.launch_rate, policy.backoff, now)
                 changed[record.id] = _requested(record, sold, now)
                 continue
             if record.reason.code != Code.RATE_LIMITED:
-                changed[record.id] = record.but(reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
-    return book.after(changed, luck={**book.luck, **luck} if luck else None)
+                changed[record.id] = record.replace(reason=Reason(Code.RATE_LIMITED, f"waits for its turn: {why}"))
+    return fleet.after(
+        changed, provider_health={**fleet.provider_health, **provider_health} if provider_health else None
+    )
 
 
-def _in_order(book: Book, state: State) -> list[SliceRecord]:
-    found = [record for record in book.roll.astir.values() if record.state is state and not record.quarantine]
+def _in_order(fleet: Fleet, state: State) -> list[SliceRecord]:
+    found = [record for record in fleet.activity.active.values() if record.state is state and not record.quarantine]
     return sorted(found, key=lambda one: (one.since, one.id))
 
 
@@ -68,7 +70,7 @@ def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
     """Asked of whoever sells the group now: while it was queued, that may have become another."""
     why = Reason(Code.LAUNCHING, "its turn came: the provider is asked")
     following, _ = moved(record, State.REQUESTING, now, why)
-    return following.but(
+    return following.replace(
         provider=sold.provider,
         price=sold.group.price or 0,
         hosts=sold.group.hosts,

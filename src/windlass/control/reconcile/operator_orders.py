@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windlass.control.record.journal_tables import ORDER
-from windlass.control.state.fleet import Book, SliceRecord, moved
+from windlass.control.state.fleet import Fleet, SliceRecord, moved
 from windlass.core.model.lifecycle import ENDING, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason
 from windlass.journal import Entry, Journal, Record
@@ -54,22 +54,22 @@ def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
     return following
 
 
-def obeyed(book: Book, orders: Iterable[Order], now: float) -> Book:
+def apply_orders(fleet: Fleet, orders: Iterable[Order], now: float) -> Fleet:
     """The book after the orders."""
     for order in orders:
-        frozen, record = dict(book.frozen), book.slices.get(order.subject)
+        frozen, record = dict(fleet.frozen), fleet.slices.get(order.subject)
         match order.what:
             case "freeze":
-                book = book.after({}, frozen={**frozen, order.subject: order.by})
+                fleet = fleet.after({}, frozen={**frozen, order.subject: order.by})
             case "resume":
                 frozen.pop(order.subject, None)
-                book = book.after({}, frozen=frozen)
+                fleet = fleet.after({}, frozen=frozen)
             case "drain" if record is not None and record.state not in ENDING:
                 leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
-                book = book.with_records(record.but(leaving=leaving))
+                fleet = fleet.with_records(record.replace(leaving=leaving))
             case "undrain" if record is not None and record.leaving is not None and record.state not in ENDING:
                 if record.leaving.code == Code.MANUAL and not record.final:
-                    book = book.with_records(_called_back(record.but(leaving=None), order.by, now))
+                    fleet = fleet.with_records(_called_back(record.replace(leaving=None), order.by, now))
             case _:
                 continue
-    return book
+    return fleet

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windlass.control.observe.validation import Viewed
+from windlass.control.observe.validation import ValidView
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Book
+from windlass.control.state.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Steered:
     """When they may be meant otherwise although nothing happens."""
 
 
-Steer = Callable[[Settings, Viewed | None, Book, float], Steered]
+Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]
 """Given what was told, what the workload shows (None: unknown), the book before the pass, and the time."""
 
 
-def as_told(settings: Settings, work: Viewed | None, book: Book, now: float) -> Steered:  # noqa: ARG001
+def as_told(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001
     """Nobody steers."""
     return Steered(settings)

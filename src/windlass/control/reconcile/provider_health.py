@@ -13,7 +13,7 @@ from statistics import median
 from typing import Final
 
 from windlass.control.settings import BackOff
-from windlass.control.state.fleet import Failure, Luck
+from windlass.control.state.fleet import Failure, ProviderHealth
 from windlass.core.model.reasons import Code, plural
 from windlass.core.model.snapshot import Availability
 
@@ -25,85 +25,92 @@ NOTHING_KNOWN: Final = Availability()
 """What is believed of a provider of which nothing bad is known."""
 
 
-def unlucky(luck: Luck, failure: Failure, why: str, rules: BackOff) -> Luck:
+def record_failure(provider_health: ProviderHealth, failure: Failure, why: str, rules: BackOff) -> ProviderHealth:
     """One more failure. Those of one instant are one: a burst that meets an empty shelf is one piece of news."""
-    recent = tuple(one for one in luck.failures if failure.at - one.at < rules.heal and one.at != failure.at)
-    return replace(luck, failures=(*recent, failure), last_error=why)
+    recent = tuple(one for one in provider_health.failures if failure.at - one.at < rules.heal and one.at != failure.at)
+    return replace(provider_health, failures=(*recent, failure), last_error=why)
 
 
-def over_quota(luck: Luck, why: str, rules: BackOff, now: float) -> Luck:
-    return replace(luck, quota_until=now + rules.quota_block, last_error=why)
+def over_quota(provider_health: ProviderHealth, why: str, rules: BackOff, now: float) -> ProviderHealth:
+    return replace(provider_health, quota_until=now + rules.quota_block, last_error=why)
 
 
-def succeeded(luck: Luck, now: float, boot: float | None) -> Luck:
+def succeeded(provider_health: ProviderHealth, now: float, boot: float | None) -> ProviderHealth:
     """A machine came up, ``boot`` seconds after it was asked for."""
-    boots = luck.boots if boot is None else (*luck.boots, boot)[-BOOTS_KEPT:]
-    return replace(luck, succeeded_at=now, quota_until=None, boots=boots)
+    boots = provider_health.boots if boot is None else (*provider_health.boots, boot)[-BOOTS_KEPT:]
+    return replace(provider_health, succeeded_at=now, quota_until=None, boots=boots)
 
 
-def health(luck: Luck, rules: BackOff, now: float) -> float:
+def health(provider_health: ProviderHealth, rules: BackOff, now: float) -> float:
     """Between the floor and 1: how well launches of a group went lately."""
     fading = max(rules.heal - rules.window, 1e-9)
-    weight = sum(min(1.0, max(0.0, (rules.heal - (now - one.at)) / fading)) for one in luck.failures)
+    weight = sum(min(1.0, max(0.0, (rules.heal - (now - one.at)) / fading)) for one in provider_health.failures)
     return max(rules.floor, rules.factor**weight)
 
 
-def availability_of(luck: Luck, rules: BackOff, now: float) -> Availability:
+def availability_of(provider_health: ProviderHealth, rules: BackOff, now: float) -> Availability:
     """What the planner believes of a group's provider."""
-    if not luck.failures and luck.quota_until is None:
+    if not provider_health.failures and provider_health.quota_until is None:
         return NOTHING_KNOWN
-    if luck.quota_until is not None and now < luck.quota_until:
-        return Availability("quota_exceeded", luck.quota_until, luck.last_error)
-    recent = [one for one in luck.failures if now < one.at + rules.heal]
-    if not recent or (luck.succeeded_at is not None and luck.succeeded_at > recent[-1].at):
+    if provider_health.quota_until is not None and now < provider_health.quota_until:
+        return Availability("quota_exceeded", provider_health.quota_until, provider_health.last_error)
+    recent = [one for one in provider_health.failures if now < one.at + rules.heal]
+    if not recent or (provider_health.succeeded_at is not None and provider_health.succeeded_at > recent[-1].at):
         return NOTHING_KNOWN
-    until = recent[-1].at + rules.pause / health(luck, rules, recent[-1].at)
+    until = recent[-1].at + rules.pause / health(provider_health, rules, recent[-1].at)
     if now >= until and all(one.code == Code.PREEMPTED for one in recent):
         return NOTHING_KNOWN  # machines came up and were taken: nothing says that there is no stock
-    return Availability("backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {luck.last_error}")
+    return Availability(
+        "backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {provider_health.last_error}"
+    )
 
 
-def turning_points(luck: Luck, rules: BackOff, now: float) -> Iterator[float]:
+def turning_points(provider_health: ProviderHealth, rules: BackOff, now: float) -> Iterator[float]:
     """When the planner will believe something else of a group although nothing new is seen of it: a pause or a block is
     over, and later the failures are forgotten."""
-    belief = availability_of(luck, rules, now)
+    belief = availability_of(provider_health, rules, now)
     if belief.until is not None:
         yield belief.until
     if belief.state == "backoff":
-        yield max(one.at for one in luck.failures) + rules.heal
+        yield max(one.at for one in provider_health.failures) + rules.heal
 
 
-def may_ask(luck: Luck, rate: float, rules: BackOff, now: float) -> bool:
+def may_ask(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> bool:
     """Whether the launch rate lets one more launch out now: a minute's worth at once, then one by one."""
-    return max(luck.paced_until, now) + _spacing(luck, rate, rules, now) <= now + 60 + 1e-9
+    return max(provider_health.paced_until, now) + _spacing(provider_health, rate, rules, now) <= now + 60 + 1e-9
 
 
-def asked(luck: Luck, rate: float, rules: BackOff, now: float) -> Luck:
+def asked(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> ProviderHealth:
     """One launch went out."""
-    return replace(luck, paced_until=max(luck.paced_until, now) + _spacing(luck, rate, rules, now))
+    return replace(
+        provider_health, paced_until=max(provider_health.paced_until, now) + _spacing(provider_health, rate, rules, now)
+    )
 
 
-def held_off(luck: Luck, until: float) -> Luck:
+def throttle_until(provider_health: ProviderHealth, until: float) -> ProviderHealth:
     """The provider wants to be left alone for a while."""
-    return replace(luck, paced_until=max(luck.paced_until, until + 60))
+    return replace(provider_health, paced_until=max(provider_health.paced_until, until + 60))
 
 
-def next_turn(luck: Luck, rate: float, rules: BackOff, now: float) -> float:
+def next_turn(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> float:
     """When the launch rate lets the next launch out. The health rises until then, so it is sooner than the health of
     now would have it: the instant is closed in on between the two."""
-    early, late = now, max(now, max(luck.paced_until, now) + _spacing(luck, rate, rules, now) - 60)
-    if may_ask(luck, rate, rules, early):
+    early, late = (
+        now,
+        max(now, max(provider_health.paced_until, now) + _spacing(provider_health, rate, rules, now) - 60),
+    )
+    if may_ask(provider_health, rate, rules, early):
         return early
     while late - early > EXACT:
         middle = (early + late) / 2
-        early, late = (early, middle) if may_ask(luck, rate, rules, middle) else (middle, late)
+        early, late = (early, middle) if may_ask(provider_health, rate, rules, middle) else (middle, late)
     return late
 
 
-def _spacing(luck: Luck, rate: float, rules: BackOff, now: float) -> float:
-    return min(60.0, 60 / (rate * health(luck, rules, now)))
+def _spacing(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> float:
+    return min(60.0, 60 / (rate * health(provider_health, rules, now)))
 
 
-def boot_time(luck: Luck) -> float | None:
+def boot_time(provider_health: ProviderHealth) -> float | None:
     """How long a launch takes until it is of use, by the last few; None: not known yet."""
-    return median(luck.boots) if luck.boots else None
+    return median(provider_health.boots) if provider_health.boots else None

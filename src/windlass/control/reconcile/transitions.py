@@ -11,17 +11,27 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from windlass.control.observe.observed import PROVIDER, WORKLOAD, Sighted, seller_of
-from windlass.control.observe.slice_observation import Sight
+from windlass.control.observe.observed import PROVIDER, WORKLOAD, Observed, seller_of
+from windlass.control.observe.slice_observation import SliceObservation
 from windlass.control.settings import Policy, Settings
-from windlass.control.state.fleet import Book, Failure, Gone, Luck, Moved, Refused, SliceRecord, moved, seen_nodes
+from windlass.control.state.fleet import (
+    Failure,
+    Fleet,
+    Gone,
+    Moved,
+    ProviderHealth,
+    Refused,
+    SliceRecord,
+    moved,
+    seen_nodes,
+)
 from windlass.core.model.lifecycle import ENDED, ENDING, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason, plural, seconds
 from windlass.core.model.snapshot import Group, Node
 from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import Acknowledgement
 
-from .provider_health import held_off, over_quota, succeeded, unlucky
+from .provider_health import over_quota, record_failure, succeeded, throttle_until
 
 REMEMBERED = 3600.0
 """Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
@@ -31,44 +41,44 @@ REMEMBERED = 3600.0
 class Fold:
     """The next book and how it came about."""
 
-    book: Book
+    fleet: Fleet
     moves: tuple[Moved, ...]
     unknown: tuple[str, ...] = field(default=())
     """Sources that did not answer; nothing shrinks while there are any."""
 
 
 def fold(
-    book: Book,
-    sighted: Sighted,
+    fleet: Fleet,
+    observed: Observed,
     settings: Settings,
     now: float,
     refused: Sequence[Refused] = (),
     touched: Collection[str] | None = None,
 ) -> Fold:
     """The next book. ``touched``: slices that do not show as they did when the book was made; None: it may be any."""
-    return _Folding(book, sighted, settings, now).done(refused, touched)
+    return _Folding(fleet, observed, settings, now).done(refused, touched)
 
 
 class _Folding:
     """One fold under way: the records and the luck as they become."""
 
-    def __init__(self, book: Book, sighted: Sighted, settings: Settings, now: float) -> None:
-        self.book, self.sighted, self.settings, self.now = book, sighted, settings, now
+    def __init__(self, fleet: Fleet, observed: Observed, settings: Settings, now: float) -> None:
+        self.fleet, self.observed, self.settings, self.now = fleet, observed, settings, now
         self.policy = settings.policy
-        self.silent, self.workload_known = sighted.silent, WORKLOAD not in sighted.unknown
+        self.silent, self.workload_known = observed.silent, WORKLOAD not in observed.unknown
         self.changed: dict[str, SliceRecord] = {}
-        self.luck: dict[str, Luck] = {}
-        self.gone = book.gone
-        if over := [name for name, one in book.gone.items() if now - one.at >= REMEMBERED]:
-            self.gone = {name: one for name, one in book.gone.items() if name not in over}
+        self.provider_health: dict[str, ProviderHealth] = {}
+        self.gone = fleet.gone
+        if over := [name for name, one in fleet.gone.items() if now - one.at >= REMEMBERED]:
+            self.gone = {name: one for name, one in fleet.gone.items() if name not in over}
         self.moves: list[Moved] = []
 
     def done(self, refused: Sequence[Refused], touched: Collection[str] | None) -> Fold:
-        book = self.book
+        fleet = self.fleet
         for refusal in sorted(refused, key=lambda one: one.slice_id):
             self._refuse(refusal)
-        for name in sorted(book.slices if touched is None else {*touched, *self.changed, *self._due()}):
-            record = self.changed.get(name) or book.slices.get(name)
+        for name in sorted(fleet.slices if touched is None else {*touched, *self.changed, *self._due()}):
+            record = self.changed.get(name) or fleet.slices.get(name)
             if record is None:
                 continue
             before = len(self.moves)
@@ -79,11 +89,15 @@ class _Folding:
                     self._learn(record, following, self.moves[before:])
         for name in sorted(self._without_record(touched)):
             if (instance := self._listed(name)) is not None:
-                self._adopt(instance, seller_of(self.sighted, self.settings, instance))
+                self._adopt(instance, seller_of(self.observed, self.settings, instance))
         unknown = [f"{PROVIDER}{name}" for name in sorted(self.silent)]
         unknown += [] if self.workload_known else [WORKLOAD]
-        luck = {**book.luck, **self.luck} if self.luck else None
-        return Fold(book.after(self.changed, luck=luck, gone=self.gone), tuple(self.moves), tuple(unknown))
+        provider_health = {**fleet.provider_health, **self.provider_health} if self.provider_health else None
+        return Fold(
+            fleet.after(self.changed, provider_health=provider_health, gone=self.gone),
+            tuple(self.moves),
+            tuple(unknown),
+        )
 
     def _due(self) -> list[str]:
         """Slices that something may come of although they show as they did: the limit of their state is over, or
@@ -101,7 +115,7 @@ class _Folding:
         }
         return [
             name
-            for name, one in self.book.roll.astir.items()
+            for name, one in self.fleet.activity.active.items()
             if one.since <= over.get(one.state, inf)
             or one.absent_since is not None
             or one.unwell_since is not None
@@ -110,21 +124,21 @@ class _Folding:
 
     def _without_record(self, touched: Collection[str] | None) -> set[str]:
         """Slices that a provider lists and the book does not have."""
-        listed, known = self.sighted.instance, self.book.slices
+        listed, known = self.observed.instance, self.fleet.slices
         if touched is None:
             return listed.keys() - known.keys()
         # What was listed before has a record, unless that one came to its end since.
-        return {name for name in (*touched, *(listed.keys() & self.book.gone.keys())) if name in listed} - known.keys()
+        return {name for name in (*touched, *(listed.keys() & self.fleet.gone.keys())) if name in listed} - known.keys()
 
     def _listed(self, name: str) -> Instance | None:
         """What shows of a slice in the list of a provider that has answered."""
-        found = self.sighted.instance.get(name)
-        if found is None or (self.silent and seller_of(self.sighted, self.settings, found) in self.silent):
+        found = self.observed.instance.get(name)
+        if found is None or (self.silent and seller_of(self.observed, self.settings, found) in self.silent):
             return None
         return found
 
-    def _luck(self, group: str) -> Luck:
-        return self.luck.get(group) or self.book.luck.get(group) or Luck()
+    def _provider_health(self, group: str) -> ProviderHealth:
+        return self.provider_health.get(group) or self.fleet.provider_health.get(group) or ProviderHealth()
 
     def _group(self, name: str) -> Group | None:
         sold = self.settings.by_name.get(name)
@@ -132,7 +146,7 @@ class _Folding:
 
     def _word(self, record: SliceRecord) -> Acknowledgement | None:
         """What the workload says about the cordon of a slice, of whichever fence."""
-        return self.sighted.word.get(record.id) if self.workload_known else None
+        return self.observed.word.get(record.id) if self.workload_known else None
 
     def _running(self, record: SliceRecord) -> int | None:
         """Tasks that still run there by the workload's word for the current fence; None: there is no such word."""
@@ -141,12 +155,12 @@ class _Folding:
 
     # -- one record ---------------------------------------------------------------------------------------------------
 
-    def _sight(self, record: SliceRecord) -> Sight:
+    def _sight(self, record: SliceRecord) -> SliceObservation:
         word = self._word(record)
-        return Sight(
+        return SliceObservation(
             instance=self._listed(record.id),
             provider_known=record.provider not in self.silent,
-            nodes=self.sighted.nodes_of.get(record.id, ()) if self.workload_known else (),
+            nodes=self.observed.nodes_of.get(record.id, ()) if self.workload_known else (),
             workload_known=self.workload_known,
             running=self._running(record),
             refused=word.refused if word is not None and word.epoch == record.fence else "",
@@ -170,12 +184,12 @@ class _Folding:
             if record.state == State.CORDONED:
                 sight = self._sight(record)  # what was acknowledged was an earlier cordon
             elif record.state == State.LOST:
-                record = record.but(dead=True)
+                record = record.replace(dead=True)
             elif record.state == State.READY:
                 # One that was adopted may have been marked by a controller whose journal is lost: its node tells.
                 marks = [] if record.joined_at is not None else [one.marked_until for one in sight.nodes]
                 until = max((one for one in marks if one is not None), default=None)
-                record = record.but(dead=False, joined_at=record.joined_at or self.now, marked_until=until)
+                record = record.replace(dead=False, joined_at=record.joined_at or self.now, marked_until=until)
         return record
 
     def _certified(self, record: SliceRecord) -> SliceRecord:
@@ -190,25 +204,27 @@ class _Folding:
             certificate = record.fence if self._running(record) == 0 else None
         elif record.state in ENDING:
             return record
-        return record if certificate == record.certificate else record.but(certificate=certificate)
+        return record if certificate == record.certificate else record.replace(certificate=certificate)
 
     # -- luck ---------------------------------------------------------------------------------------------------------
 
     def _learn(self, before: SliceRecord, after: SliceRecord, moves: list[Moved]) -> None:
         """What the moves of a record say about its group's provider. A machine that crashes says nothing about it."""
-        luck, rules = self._luck(after.group), self.policy.backoff
+        provider_health, rules = self._provider_health(after.group), self.policy.backoff
         for move in moves:
             taken = move.reason.code == Code.PREEMPTED
             if move.target in _FAILED or (move.target == State.LOST and (taken or before.joined_at is None)):
                 code = Code.PREEMPTED if taken else Code.REPLACE_FAILED
-                self.luck[after.group] = unlucky(luck, Failure(self.now, code), move.reason.why, rules)
+                self.provider_health[after.group] = record_failure(
+                    provider_health, Failure(self.now, code), move.reason.why, rules
+                )
                 return
         if after.state == State.READY and before.joined_at is None:
             boot = None if after.asked_at is None else max(0.0, self.now - after.asked_at)
-            self.luck[after.group] = succeeded(luck, self.now, boot)
+            self.provider_health[after.group] = succeeded(provider_health, self.now, boot)
 
     def _refuse(self, refusal: Refused) -> None:
-        record = self.changed.get(refusal.slice_id) or self.book.slices.get(refusal.slice_id)
+        record = self.changed.get(refusal.slice_id) or self.fleet.slices.get(refusal.slice_id)
         if record is None or record.state != State.REQUESTING:
             return
         throttled = refusal.code == Code.RATE_LIMITED
@@ -217,13 +233,15 @@ class _Folding:
         if move is not None:
             self.moves.append(move)
         self.changed[record.id] = record
-        luck, rules = self._luck(record.group), self.policy.backoff
+        provider_health, rules = self._provider_health(record.group), self.policy.backoff
         if refusal.code == Code.QUOTA:
-            self.luck[record.group] = over_quota(luck, refusal.why, rules, self.now)
+            self.provider_health[record.group] = over_quota(provider_health, refusal.why, rules, self.now)
         elif throttled:
-            self.luck[record.group] = held_off(luck, self.now + refusal.retry_after)
+            self.provider_health[record.group] = throttle_until(provider_health, self.now + refusal.retry_after)
         else:
-            self.luck[record.group] = unlucky(luck, Failure(self.now, refusal.code), refusal.why, rules)
+            self.provider_health[record.group] = record_failure(
+                provider_health, Failure(self.now, refusal.code), refusal.why, rules
+            )
 
     # -- adoption -----------------------------------------------------------------------------------------------------
 
@@ -263,7 +281,9 @@ _MOST_STEPS = len(State)
 """No life has more steps than there are states."""
 
 
-def _looked_at(record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float) -> SliceRecord:
+def _looked_at(
+    record: SliceRecord, sight: SliceObservation, group: Group | None, policy: Policy, now: float
+) -> SliceRecord:
     """The record with what shows of it; nodes that do not show stay as they last did, and are not healthy."""
     changes: dict[str, object] = {}
     if sight.instance is not None:
@@ -292,10 +312,10 @@ def _looked_at(record: SliceRecord, sight: Sight, group: Group | None, policy: P
         leaving = _must_leave(record, sight, policy, now)
         if leaving is not None:
             changes["leaving"] = leaving
-    return record.but(**changes) if changes else record
+    return record.replace(**changes) if changes else record
 
 
-def _nodes(record: SliceRecord, sight: Sight) -> tuple[Node, ...]:
+def _nodes(record: SliceRecord, sight: SliceObservation) -> tuple[Node, ...]:
     shown = seen_nodes(sight.nodes)
     if len(shown) >= len(record.nodes):
         return shown
@@ -305,7 +325,7 @@ def _nodes(record: SliceRecord, sight: Sight) -> tuple[Node, ...]:
     return tuple(here[name] for name in sorted(here))
 
 
-def _must_leave(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> Reason | None:
+def _must_leave(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> Reason | None:
     """A slice that has joined and must go, although a machine is still there."""
     if record.joined_at is None:
         return None
@@ -321,7 +341,7 @@ def _must_leave(record: SliceRecord, sight: Sight, policy: Policy, now: float) -
 
 
 def _step(
-    record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float
+    record: SliceRecord, sight: SliceObservation, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """The next state and why, or None when it stays."""
     age = now - record.since
@@ -387,14 +407,14 @@ def _step(
 _TERMINATE_AGAIN = 60.0
 
 
-def _gone(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> bool:
+def _gone(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> bool:
     """Missing from the list for long enough. One look is not enough: a page may be lost, a replica may lag."""
     if not sight.absent or record.absent_since is None or now < unseen_until(record, policy):
         return False
     return now - record.absent_since >= policy.vanish_timeout
 
 
-def _contradicted(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> bool:
+def _contradicted(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> bool:
     """Whether the workload sees hosts of a slice that its provider does not list: one of the two is wrong, and as long
     as it may be the list, work that runs there is not given up."""
     if record.absent_since is None or not sight.shows_life(record):
@@ -411,7 +431,7 @@ def unseen_until(record: SliceRecord, policy: Policy) -> float:
 
 
 def _coming_up(
-    record: SliceRecord, sight: Sight, group: Group | None, policy: Policy, now: float
+    record: SliceRecord, sight: SliceObservation, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """BOOTING and INITIALIZING: joined, up, gone, or too late."""
     age = now - record.since
@@ -435,7 +455,7 @@ def _coming_up(
     return None
 
 
-def _lost(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> tuple[State, Reason] | None:
+def _lost(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> tuple[State, Reason] | None:
     """READY and after: gone or dead without our asking, by the provider's word. One dead host of a slice takes all of
     it. What the workload alone does not see may still be at work: that is drained under the fence (``_must_leave``)."""
     if sight.lost_node:
@@ -449,15 +469,15 @@ def _lost(record: SliceRecord, sight: Sight, policy: Policy, now: float) -> tupl
     return None
 
 
-def ended(book: Book) -> tuple[str, ...]:
+def ended(fleet: Fleet) -> tuple[str, ...]:
     """Slices that have come to their end and may be forgotten once that is in the journal."""
-    return tuple(sorted([record.id for record in book.roll.astir.values() if record.state in ENDED]))
+    return tuple(sorted([record.id for record in fleet.activity.active.values() if record.state in ENDED]))
 
 
-def forgotten(book: Book, now: float) -> Book:
+def forgotten(fleet: Fleet, now: float) -> Fleet:
     """The book without the slices that have come to their end; that they did is remembered for a while."""
-    over = ended(book)
+    over = ended(fleet)
     if not over:
-        return book
-    gone = {name: Gone(now, book.slices[name].certified) for name in over}
-    return book.after({}, over, gone={**book.gone, **gone})
+        return fleet
+    gone = {name: Gone(now, fleet.slices[name].certified) for name in over}
+    return fleet.after({}, over, gone={**fleet.gone, **gone})

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from windlass.control.state.fast_replace import Changing
-from windlass.control.state.fleet import Book
+from windlass.control.state.fast_replace import FastReplace
+from windlass.control.state.fleet import Fleet
 from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason
 
@@ -21,7 +21,7 @@ UNBILLED: Final = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, S
 
 
 @dataclass(frozen=True)
-class Account(Changing):
+class Account(FastReplace):
     """What a group has cost up to an instant, by what its slices were doing."""
 
     upto: int
@@ -45,31 +45,33 @@ class Account(Changing):
 KINDS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
 
 
-def opened(accounts: Mapping[str, Account], book: Book, now: float) -> Mapping[str, Account]:
+def opened(accounts: Mapping[str, Account], fleet: Fleet, now: float) -> Mapping[str, Account]:
     """With an account for every group that has slices from ``now`` on, so that their first second is charged too."""
-    new = {*book.roll.at_work, *(record.group for record in book.roll.astir.values())} - accounts.keys()
+    new = {*fleet.activity.steady, *(record.group for record in fleet.activity.active.values())} - accounts.keys()
     return {**accounts, **{group: Account(round(now * 10**6)) for group in sorted(new)}} if new else accounts
 
 
-def charged(accounts: Mapping[str, Account], book: Book, stays: Mapping[str, Reason], now: float) -> dict[str, Account]:
+def charged(
+    accounts: Mapping[str, Account], fleet: Fleet, stays: Mapping[str, Reason], now: float
+) -> dict[str, Account]:
     """The accounts with the time up to ``now`` charged, in which the book was as it is."""
     instant = round(now * 10**6)
-    rates = _rates(book, stays)
+    rates = _rates(fleet, stays)
     found = dict(accounts)
     for group in sorted({*rates, *accounts}):
         account = found.get(group) or Account(instant)
         span = max(0, instant - account.upto)
         grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items() if rate}
-        found[group] = account.but(upto=max(account.upto, instant), **grown)
+        found[group] = account.replace(upto=max(account.upto, instant), **grown)
     return found
 
 
-def _rates(book: Book, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
+def _rates(fleet: Fleet, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
     """What each account of each group bears per hour; together the prices of the group's slices."""
     rates: dict[str, dict[str, int]] = {}
-    for group, crowd in book.roll.at_work.items():
+    for group, crowd in fleet.activity.steady.items():
         rates[group] = {**_NOTHING, "work": crowd.work, "idle": crowd.price - crowd.work}
-    for record in book.roll.astir.values():
+    for record in fleet.activity.active.values():
         mine = rates.get(record.group)
         if mine is None:
             mine = rates[record.group] = dict(_NOTHING)

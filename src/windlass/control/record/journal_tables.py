@@ -14,12 +14,12 @@ from operator import attrgetter
 from typing import Any, Final
 
 from windlass._version import __version__
-from windlass.control.observe.observed import Sighted
+from windlass.control.observe.observed import Observed
 from windlass.control.settings import Settings
 from windlass.control.state.codec import Later, from_plain, to_plain
-from windlass.control.state.diff import difference
-from windlass.control.state.fast_replace import Changing
-from windlass.control.state.fleet import Book, Bought, Gone, Luck, Moved, Refused, SliceRecord, seen_nodes
+from windlass.control.state.diff import diff
+from windlass.control.state.fast_replace import FastReplace
+from windlass.control.state.fleet import Bought, Fleet, Gone, Moved, ProviderHealth, Refused, SliceRecord, seen_nodes
 from windlass.core.model.plan import Plan, Waiting
 from windlass.core.model.reasons import Reason
 from windlass.core.model.snapshot import Demand
@@ -51,7 +51,7 @@ SETTINGS: Final = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Would:
+class ShadowAction:
     """Something that a shadow would do."""
 
     verb: str
@@ -73,16 +73,16 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Chronicle(Changing):
+class ControllerState(FastReplace):
     """Everything that is remembered."""
 
-    book: Book = field(default_factory=Book)
-    sighted: Sighted = field(default_factory=Sighted)
+    fleet: Fleet = field(default_factory=Fleet)
+    observed: Observed = field(default_factory=Observed)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     stay: Mapping[str, Reason] = field(default_factory=dict)
     account: Mapping[str, Account] = field(default_factory=dict)
     settings: Mapping[str, Settings] = field(default_factory=dict)
-    would: Mapping[str, Would] = field(default_factory=dict)
+    would: Mapping[str, ShadowAction] = field(default_factory=dict)
     """For a shadow: what it would do."""
     spending: Mapping[str, Spending] = field(default_factory=dict)
     heard: Mapping[str, int] = field(default_factory=dict)
@@ -108,22 +108,23 @@ KINDS: Final[Mapping[str, Any]] = {
     "unknown": bool,
     "seller": str,
     "slice": SliceRecord,
-    "luck": Luck,
+    "luck": ProviderHealth,
     "gone": Gone,
     "frozen": str,
     "waiting": Waiting,
     "stay": Reason,
     "account": Account,
-    "would": Would,
+    "would": ShadowAction,
     "spending": Spending,
     "heard": int,
 }
 """What a value of each table is."""
 
 _PLACES: Final = {
-    **{kind: f"sighted.{kind}" for kind in KINDS if kind in {one.name for one in fields(Sighted)}},
-    **{kind: f"book.{kind}" for kind in ("luck", "gone", "frozen")},
-    "slice": "book.slices",
+    **{kind: f"observed.{kind}" for kind in KINDS if kind in {one.name for one in fields(Observed)}},
+    "luck": "fleet.provider_health",
+    **{kind: f"fleet.{kind}" for kind in ("gone", "frozen")},
+    "slice": "fleet.slices",
 }
 """Where the tables are that are not the chronicle's own."""
 _TABLES: Final = attrgetter(*(_PLACES.get(kind, kind) for kind in KINDS))
@@ -159,7 +160,7 @@ def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason
     return before if before == after else after
 
 
-def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entry]:
+def entries_between(before: ControllerState, after: ControllerState, at: float) -> list[Entry]:
     """What must be written so that the later chronicle is read back."""
     found: list[Entry] = []
     for kind, old, new in zip(KINDS, _TABLES(before), _TABLES(after), strict=True):
@@ -170,7 +171,7 @@ def entries_between(before: Chronicle, after: Chronicle, at: float) -> list[Entr
 
 def entries_of(kind: str, before: Mapping[str, Any], after: Mapping[str, Any], at: float) -> list[Entry]:
     """The same for one table."""
-    changed, gone = difference(before, after)
+    changed, gone = diff(before, after)
     found = [
         Entry(kind, subject, at, _is(value))
         for subject in sorted(changed)
@@ -183,13 +184,13 @@ def _is(value: Any) -> Mapping[str, Any]:
     return Later(lambda: {IS: to_plain(value)})
 
 
-def passed_through(moves: Iterable[Moved], book: Book) -> Iterator[Entry]:
+def passed_through(moves: Iterable[Moved], fleet: Fleet) -> Iterator[Entry]:
     """The states that slices only passed through, for the story of their lives: a table keeps the last one alone."""
     last: dict[str, Moved] = {}
     for move in moves:
         earlier = last.get(move.slice_id)
-        if earlier is not None and move.slice_id in book.slices:
-            record = book.slices[move.slice_id].but(state=earlier.target, since=earlier.at, reason=earlier.reason)
+        if earlier is not None and move.slice_id in fleet.slices:
+            record = fleet.slices[move.slice_id].replace(state=earlier.target, since=earlier.at, reason=earlier.reason)
             yield Entry("slice", move.slice_id, earlier.at, _is(record))
         last[move.slice_id] = move
 
@@ -209,35 +210,41 @@ def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterabl
 # -- what the journal says -----------------------------------------------------------------------------------------
 
 
-def saved(chronicle: Chronicle) -> Mapping[str, Any]:
+def saved(controller_state: ControllerState) -> Mapping[str, Any]:
     """The whole chronicle as one saved state."""
-    return Later(lambda: _saved(chronicle))
+    return Later(lambda: _saved(controller_state))
 
 
-def _saved(chronicle: Chronicle) -> dict[str, Any]:
+def _saved(controller_state: ControllerState) -> dict[str, Any]:
     tables = {
         kind: {subject: to_plain(value) for subject, value in sorted(table.items())}
-        for kind, table in chronicle.tables().items()
+        for kind, table in controller_state.tables().items()
     }
-    return {"at": chronicle.at, "tables": tables, VERSION: __version__, **_unseen(chronicle)}
+    return {"at": controller_state.at, "tables": tables, VERSION: __version__, **_unseen(controller_state)}
 
 
-def _unseen(chronicle: Chronicle) -> dict[str, Any]:
+def _unseen(controller_state: ControllerState) -> dict[str, Any]:
     """The nodes of slices of which some did not show last. A restart goes by what shows; one who reads on from this
     state what was decided after it must know what the controller still knew."""
-    shown, astir = chronicle.sighted.nodes_of, chronicle.book.roll.astir  # who is not astir shows whole
-    here = {name: one.nodes for name, one in astir.items() if one.nodes != seen_nodes(shown.get(name, ()))}
+    shown, active = (
+        controller_state.observed.nodes_of,
+        controller_state.fleet.activity.active,
+    )  # who is not astir shows whole
+    here = {name: one.nodes for name, one in active.items() if one.nodes != seen_nodes(shown.get(name, ()))}
     return {UNSEEN: {name: to_plain(nodes) for name, nodes in sorted(here.items())}} if here else {}
 
 
-def with_nodes(chronicle: Chronicle) -> Chronicle:
+def with_nodes(controller_state: ControllerState) -> ControllerState:
     """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
-    nodes = chronicle.sighted.nodes_of
-    slices = {name: record.but(nodes=seen_nodes(nodes.get(name, ()))) for name, record in chronicle.book.slices.items()}
-    return chronicle.but(book=replace(chronicle.book, slices=slices))
+    nodes = controller_state.observed.nodes_of
+    slices = {
+        name: record.replace(nodes=seen_nodes(nodes.get(name, ())))
+        for name, record in controller_state.fleet.slices.items()
+    }
+    return controller_state.replace(fleet=replace(controller_state.fleet, slices=slices))
 
 
-class Reader:
+class StateReader:
     """Adds up records to a chronicle. ``JournalVersion``: one of them says what this version has no word for."""
 
     def __init__(self, start: tuple[int, Mapping[str, Any]] | None = None) -> None:
@@ -277,11 +284,11 @@ class Reader:
                 f"({error}): a newer one has written it. Install that one again, or give this one a journal of its own."
             ) from error
 
-    def chronicle(self) -> Chronicle:
+    def controller_state(self) -> ControllerState:
         tables = self.tables
-        return Chronicle(
-            book=Book(tables["slice"], tables["luck"], tables["gone"], tables["frozen"]),
-            sighted=Sighted(**{one.name: tables[one.name] for one in fields(Sighted)}),
+        return ControllerState(
+            fleet=Fleet(tables["slice"], tables["luck"], tables["gone"], tables["frozen"]),
+            observed=Observed(**{one.name: tables[one.name] for one in fields(Observed)}),
             waiting=tables["waiting"],
             stay=tables["stay"],
             account=tables["account"],
@@ -302,7 +309,7 @@ class TooOld(Exception):
         self.since = since
 
 
-def recovered(journal: Journal, until: float | None = None) -> Chronicle:
+def recovered(journal: Journal, until: float | None = None) -> ControllerState:
     """The chronicle as it was committed last, or as it was at an instant.
 
     ``TooOld``: what happened before that instant has been compacted away.
@@ -311,6 +318,6 @@ def recovered(journal: Journal, until: float | None = None) -> Chronicle:
     # Some of the story adds up to a state that never was.
     if start is None and until is not None and (whole := journal.oldest_state()) is not None:
         raise TooOld(whole[1]["at"])
-    reader = Reader(start)
+    reader = StateReader(start)
     reader.add_all(journal.read(after=reader.seq, until=until))
-    return reader.chronicle()
+    return reader.controller_state()

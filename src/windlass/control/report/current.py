@@ -13,9 +13,9 @@ from math import inf
 
 from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.reconcile.provider_health import boot_time
-from windlass.control.record.journal_tables import SETTINGS, Chronicle, recovered, with_nodes
+from windlass.control.record.journal_tables import SETTINGS, ControllerState, recovered, with_nodes
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Luck, SliceRecord
+from windlass.control.state.fleet import ProviderHealth, SliceRecord
 from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.model.plan import Change, Plan, Waiting
 from windlass.core.model.reasons import Code, plural, seconds
@@ -27,13 +27,13 @@ NAMED = 3
 """Slices of a sentence that are named; the others are counted."""
 
 
-def chronicle_of(journal: Journal, until: float | None = None) -> Chronicle:
+def read_state(journal: Journal, until: float | None = None) -> ControllerState:
     """The chronicle of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
     return with_nodes(recovered(journal, until))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlicePart:
     """Some tasks of a demand, and what becomes of them."""
 
     count: int
@@ -52,7 +52,7 @@ class Part:
 class Picture:
     """A chronicle, and what would be done about it at an instant."""
 
-    chronicle: Chronicle
+    controller_state: ControllerState
     settings: Settings
     now: float
     snapshot: Snapshot
@@ -83,12 +83,12 @@ class Picture:
         """A group as the planner saw it: with what is believed of its provider."""
         return self._groups[name]
 
-    def luck(self, group: str) -> Luck:
-        return self.chronicle.book.luck.get(group, Luck())
+    def provider_health(self, group: str) -> ProviderHealth:
+        return self.controller_state.fleet.provider_health.get(group, ProviderHealth())
 
     def ready_in(self, record: SliceRecord) -> float | None:
         """Seconds until a slice in flight is of use, by how long the last ones of its group took."""
-        usual = boot_time(self.luck(record.group))
+        usual = boot_time(self.provider_health(record.group))
         if usual is None or record.state not in IN_FLIGHT:
             return None
         return max(0.0, usual - (self.now - record.asked_at if record.asked_at is not None else 0.0))
@@ -111,38 +111,38 @@ class Picture:
             text += f"; if not empty in {seconds(max(0, round(limit[0] - self.now)))} it goes back to {limit[1]}"
         return record.reason.code, text
 
-    def parts(self, demand: Demand) -> tuple[Part, ...]:
+    def parts(self, demand: Demand) -> tuple[SlicePart, ...]:
         """What becomes of the tasks of a demand: those that find no place first."""
-        found: list[Part] = []
+        found: list[SlicePart] = []
         if (waiting := self._waiting.get(demand.id)) is not None:
-            found.append(Part(waiting.count, waiting.reason.code, waiting.reason.why, waiting=waiting))
+            found.append(SlicePart(waiting.count, waiting.reason.code, waiting.reason.why, waiting=waiting))
         new: dict[str, int] = {}
         ready: dict[str, int] = {}
         coming: dict[str, int] = {}
         for name, count in self._placed.get(demand.id, {}).items():
-            record = self.chronicle.book.slices.get(name)
+            record = self.controller_state.fleet.slices.get(name)
             into = new if record is None else coming if record.state in IN_FLIGHT else ready
             into[name] = count
         if new:
             groups = sorted({name.split(":")[1] for name in new})
-            times = [boot_time(self.luck(group)) for group in groups]
+            times = [boot_time(self.provider_health(group)) for group in groups]
             why = f"the next pass launches {plural(len(new), 'slice')} of {', '.join(groups)} for them"
-            found.append(Part(sum(new.values()), Code.LAUNCHING, why, (), _latest(times)))
+            found.append(SlicePart(sum(new.values()), Code.LAUNCHING, why, (), _latest(times)))
         if coming:
             found.append(self._coming(coming))
         if ready:
             why = f"there is room on {_named(ready)}"
-            found.append(Part(sum(ready.values()), None, why, tuple(sorted(ready)), 0.0))
+            found.append(SlicePart(sum(ready.values()), None, why, tuple(sorted(ready)), 0.0))
         return tuple(found)
 
-    def _coming(self, on: Mapping[str, int]) -> Part:
-        records = [self.chronicle.book.slices[name] for name in sorted(on)]
+    def _coming(self, on: Mapping[str, int]) -> SlicePart:
+        records = [self.controller_state.fleet.slices[name] for name in sorted(on)]
         asked = all(record.state in (State.QUEUED, State.REQUESTING) for record in records)
         left = _latest([self.ready_in(record) for record in records])
         when = "" if left is None else f", ready {about(left)}"
         why = f"{_named(on)} {'is' if len(on) == 1 else 'are'} on the way for them{when}"
         code = Code.LAUNCHING if asked else Code.BOOTING
-        return Part(sum(on.values()), code, why, tuple(sorted(on)), left)
+        return SlicePart(sum(on.values()), code, why, tuple(sorted(on)), left)
 
 
 _DUE = {
@@ -154,12 +154,12 @@ _DUE = {
 }
 
 
-def pictured(chronicle: Chronicle, configured: Settings, now: float) -> Picture:
+def pictured(controller_state: ControllerState, configured: Settings, now: float) -> Picture:
     """A chronicle planned again at an instant, by the settings in it; ``configured`` if there are none in it yet."""
-    settings = chronicle.settings.get(SETTINGS, configured)
-    sighted = chronicle.sighted
-    snapshot = snapshot_of(chronicle.book, sighted.demand.values(), sighted.request.values(), settings, now)
-    return Picture(chronicle, settings, now, snapshot, plan(snapshot))
+    settings = controller_state.settings.get(SETTINGS, configured)
+    observed = controller_state.observed
+    snapshot = snapshot_of(controller_state.fleet, observed.demand.values(), observed.request.values(), settings, now)
+    return Picture(controller_state, settings, now, snapshot, plan(snapshot))
 
 
 def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:

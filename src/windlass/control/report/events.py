@@ -29,7 +29,7 @@ ALARMS: Final = frozenset({State.LOST, State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EventLine:
     """One thing that happened."""
 
     at: float
@@ -60,7 +60,7 @@ class Line:
         return {"schema": SCHEMA, **self.to_dict()}
 
 
-def lines(entries: Iterable[Entry | Record]) -> Iterator[Line]:
+def lines(entries: Iterable[Entry | Record]) -> Iterator[EventLine]:
     """The lines of what was written, pass by pass."""
     for _, together in groupby((one for one in entries if one.kind in TOLD), key=lambda one: one.at):
         yield from _pass(list(together))
@@ -86,7 +86,7 @@ def _same_pass(earlier: Record, later: Record) -> bool:
     return not alone and (earlier.epoch, earlier.at) == (later.epoch, later.at)
 
 
-def lines_of(together: list[Record], end: int) -> list[Line]:
+def lines_of(together: list[Record], end: int) -> list[EventLine]:
     """The lines of the records of one pass whose last record has the number ``end``."""
     told = [one for one in together if one.kind in TOLD]
     return [replace(line, seq=end, epoch=told[0].epoch) for line in _pass(list(told))] if told else []
@@ -111,8 +111,8 @@ def earlier_events(
     since: float | None = None,
     until: float | None = None,
     subject: str | None = None,
-    wanted: Callable[[Line], bool] = lambda _: True,
-) -> Iterator[list[Line]]:
+    wanted: Callable[[EventLine], bool] = lambda _: True,
+) -> Iterator[list[EventLine]]:
     """The events up to a record, pass by pass, the newest pass first, read as they are asked for."""
     records = journal.read(upto=upto, kinds=(PASS, *TOLD), since=since, until=until, newest_first=True)
     for together in passes(records, newest_first=True):
@@ -131,8 +131,8 @@ def later_events(
     since: float | None = None,
     until: float | None = None,
     subject: str | None = None,
-    wanted: Callable[[Line], bool] = lambda _: True,
-) -> Iterator[list[Line]]:
+    wanted: Callable[[EventLine], bool] = lambda _: True,
+) -> Iterator[list[EventLine]]:
     """The events after a record, pass by pass, the oldest first."""
     for together in passes(journal.read(after, upto=upto, kinds=(PASS, *TOLD), since=since, until=until)):
         mine = [one for one in together if one.kind in TOLD and is_about(one, subject)]
@@ -165,7 +165,7 @@ def _concerned(record: Record) -> Iterable[str]:
 # -- sentences -----------------------------------------------------------------------------------------------------
 
 
-def _pass(entries: list[Entry | Record]) -> Iterator[Line]:
+def _pass(entries: list[Entry | Record]) -> Iterator[EventLine]:
     moves: dict[tuple[str, str, str, str], list[str]] = {}
     others = []
     for one in entries:
@@ -176,7 +176,7 @@ def _pass(entries: list[Entry | Record]) -> Iterator[Line]:
     yield from (line for line in others if line.kind != "waiting")
     for (group, state, code, why), names in moves.items():
         alarm = state in ALARMS or state == State.TERMINATE_FAILED
-        yield Line(entries[0].at, "slice", code, f"{_named(group, names)} {state}: {why}", tuple(names), alarm)
+        yield EventLine(entries[0].at, "slice", code, f"{_named(group, names)} {state}: {why}", tuple(names), alarm)
     yield from (line for line in others if line.kind == "waiting")
 
 
@@ -198,41 +198,43 @@ def _named(group: str, names: list[str]) -> str:
     return f"{len(names)} of {group} ({', '.join(names[:NAMED])}{more})"
 
 
-def _line(one: Entry | Record) -> Line | None:
+def _line(one: Entry | Record) -> EventLine | None:
     data: Any = one.data
     match one.kind:
         case "launch":
             cost = f", {data['hourly_cost']:g} $/h" if data["hourly_cost"] else ""
             text = f"launch {plural(data['count'], 'slice')} of {one.subject}{cost}: {data['why']}"
-            return Line(one.at, one.kind, data["code"], text, tuple(data["slices"]))
+            return EventLine(one.at, one.kind, data["code"], text, tuple(data["slices"]))
         case "refused":
-            return Line(one.at, one.kind, data["code"], f"{one.subject} refused: {data['why']}", (one.subject,), True)
+            return EventLine(
+                one.at, one.kind, data["code"], f"{one.subject} refused: {data['why']}", (one.subject,), True
+            )
         case "waiting":
             return _waits(one, data.get(IS))
         case "trouble":
             text = f"{one.subject} is in trouble: {data[IS]}" if IS in data else f"{one.subject} is well again"
-            return Line(one.at, one.kind, "", text, (one.subject,), IS in data)
+            return EventLine(one.at, one.kind, "", text, (one.subject,), IS in data)
         case "frozen":
             who = "everything" if one.subject == "*" else one.subject
             text = f"{who} is frozen by {data[IS]}" if IS in data else f"{who} is resumed"
-            return Line(one.at, one.kind, "FROZEN", text, (one.subject,))
+            return EventLine(one.at, one.kind, "FROZEN", text, (one.subject,))
         case "order":
             comment = f" ({data['comment']})" if data.get("comment") else ""
             text = f"{data.get('by')} asks: {data.get('what')} {one.subject}{comment}"
-            return Line(one.at, one.kind, "MANUAL", text, (one.subject,))
+            return EventLine(one.at, one.kind, "MANUAL", text, (one.subject,))
         case "mistake":
-            return Line(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
+            return EventLine(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
         case "settings" if IS in data:
             names = [sold["group"]["name"] for sold in data[IS]["groups"]]
-            return Line(one.at, one.kind, "", f"settings with {plural(len(names), 'group')}", tuple(names))
+            return EventLine(one.at, one.kind, "", f"settings with {plural(len(names), 'group')}", tuple(names))
         case _:
             return None
 
 
-def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> Line:
+def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> EventLine:
     if data is None:
-        return Line(one.at, "waiting", "", f"{one.subject} waits no more", (one.subject,))
+        return EventLine(one.at, "waiting", "", f"{one.subject} waits no more", (one.subject,))
     tasks = f" ({plural(data['count'], 'task')})" if data["count"] > 1 else ""
     reason = data["reason"]
     why = reason["why"] if reason["why"].startswith("waits") else f"waits: {reason['why']}"
-    return Line(one.at, "waiting", reason["code"], f"{one.subject}{tasks} {why}", (one.subject,))
+    return EventLine(one.at, "waiting", reason["code"], f"{one.subject}{tasks} {why}", (one.subject,))

@@ -19,7 +19,7 @@ from windlass.journal import Journal, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     """A state that a slice entered, and why."""
 
     at: float
@@ -28,12 +28,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class SliceHistory:
     """The life of a slice, as far as the journal reaches back."""
 
     last: SliceRecord
     """What was last known of it."""
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
     born: float
     """When its first record was written."""
     forgotten: float | None
@@ -47,29 +47,29 @@ class Life:
     refused: tuple[Record, ...] = ()
 
     @property
-    def draining(self) -> Step | None:
+    def draining(self) -> HistoryStep | None:
         """The last time that it was cordoned: why it was to go."""
         return next((step for step in reversed(self.steps) if step.state == State.CORDONED), None)
 
 
-def life_of(journal: Journal, slice_id: str, until: float | None = None) -> Life | None:
+def life_of(journal: Journal, slice_id: str, until: float | None = None) -> SliceHistory | None:
     """The life of a slice up to an instant; None: the journal knows no such slice."""
     records = list(journal.read(subject=slice_id, kinds=("slice", REFUSED), until=until))
     states = [record for record in records if record.kind == "slice" and IS in record.data]
     if not states:
         return None
-    steps: list[Step] = []
+    steps: list[HistoryStep] = []
     must_go: tuple[float, Reason] | None = None
     certified: tuple[float, int] | None = None
     known = [(record.at, from_plain(SliceRecord, record.data[IS])) for record in states]
     for at, one in known:
         if not steps or (steps[-1].state, steps[-1].at) != (one.state, one.since):
-            steps.append(Step(one.since, one.state, one.reason))
+            steps.append(HistoryStep(one.since, one.state, one.reason))
         must_go = None if one.leaving is None else must_go or (at, one.leaving)
         certified = None if not one.certified else certified or (at, one.fence)
     closed = [record.at for record in records if record.kind == "slice" and IS not in record.data]
     born = known[0][0]
-    return Life(
+    return SliceHistory(
         last=known[-1][1],
         steps=tuple(steps),
         born=born,

@@ -14,7 +14,7 @@ from windlass.control.record.costs import HOUR, KINDS, UNBILLED, Account, charge
 from windlass.control.record.journal_tables import SETTINGS
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
-from windlass.core.capacity.limits import Ledger
+from windlass.core.capacity.limits import LimitCounter
 from windlass.core.model.lifecycle import COSTLY, COUNTED, IN_FLIGHT, State
 from windlass.core.model.plan import Unblock
 from windlass.core.model.quantities import dollars, exact_quantity
@@ -22,7 +22,7 @@ from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Availability, Demand, Group
 from windlass.journal import Journal
 
-from .current import Part, Picture, due
+from .current import Picture, SlicePart, due
 from .headline import NEVER, headline
 from .leader import Leader
 
@@ -103,7 +103,7 @@ class Status:
     @cached_property
     def records(self) -> list[SliceRecord]:
         """By group, in the order of their lives."""
-        slices = self.picture.chronicle.book.slices.values()
+        slices = self.picture.controller_state.fleet.slices.values()
         return sorted(slices, key=lambda one: (one.group, _ORDER[one.state], one.since, one.id))
 
     @cached_property
@@ -116,7 +116,7 @@ class Status:
 
     def _group(self, name: str, mine: list[SliceRecord], limits: Mapping[str, Reason | None]) -> GroupStatus:
         sold = self.picture.settings.by_name.get(name)
-        frozen = self.picture.chronicle.book.frozen
+        frozen = self.picture.controller_state.fleet.frozen
         ready = sum(one.state == State.READY for one in mine)
         coming = sum(one.state in IN_FLIGHT for one in mine)
         removed = Reason(Code.GROUP_REMOVED, f"{name} is not in the settings any more: what is left of it is drained")
@@ -130,15 +130,15 @@ class Status:
             sum(one.price for one in mine if one.state in COSTLY),
             self.picture.planned_group(name).availability if sold is not None else Availability(),
             frozen.get(name) or frozen.get(EVERY_GROUP, ""),
-            boot_time(self.picture.luck(name)),
+            boot_time(self.picture.provider_health(name)),
             removed if sold is None else limits[name],
         )
 
     @cached_property
-    def demands(self) -> list[tuple[Demand, tuple[Part, ...]]]:
+    def demands(self) -> list[tuple[Demand, tuple[SlicePart, ...]]]:
         """What waits, the largest first; standing requests only while they are not met."""
-        sighted, waits = self.picture.chronicle.sighted, {one.demand for one in self.picture.plan.waiting}
-        found = [*sighted.demand.values(), *(one for one in sighted.request.values() if one.id in waits)]
+        observed, waits = self.picture.controller_state.observed, {one.demand for one in self.picture.plan.waiting}
+        found = [*observed.demand.values(), *(one for one in observed.request.values() if one.id in waits)]
         return [(one, self.picture.parts(one)) for one in sorted(found, key=lambda one: (-one.count, one.id))]
 
     @cached_property
@@ -150,13 +150,13 @@ class Status:
             for one in self.records
             if one.state == State.TERMINATE_FAILED
         }
-        found = {**held, **stuck, **self.picture.chronicle.sighted.trouble}
+        found = {**held, **stuck, **self.picture.controller_state.observed.trouble}
         return dict(sorted(found.items(), key=lambda item: (item[0].startswith("slice "), item[0])))
 
     @cached_property
     def accounts(self) -> Mapping[str, Account]:
-        chronicle = self.picture.chronicle
-        return charged(chronicle.account, chronicle.book, chronicle.stay, self.now)
+        controller_state = self.picture.controller_state
+        return charged(controller_state.account, controller_state.fleet, controller_state.stay, self.now)
 
     @cached_property
     def bill(self) -> dict[str, int]:
@@ -173,7 +173,7 @@ class Status:
     @property
     def other_settings(self) -> bool:
         """Whether the file says something else than what the controller goes by."""
-        running = self.picture.chronicle.settings.get(SETTINGS)
+        running = self.picture.controller_state.settings.get(SETTINGS)
         return running is not None and running != self.configured
 
     def ways_out(self, demand: str) -> tuple[Unblock, ...]:
@@ -185,11 +185,11 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         now, planned = self.hourly_cost
         demands = [self._demand_dict(one, parts) for one, parts in self.demands]
-        frozen = dict(sorted(self.picture.chronicle.book.frozen.items()))
+        frozen = dict(sorted(self.picture.controller_state.fleet.frozen.items()))
         summary, leader = self.summary(demands), self.leader.to_dict()
         return {
             "schema": SCHEMA,
-            "seq": self.picture.chronicle.seq,
+            "seq": self.picture.controller_state.seq,
             "version": __version__,
             "at": self.now,
             "as_of": self.picture.now,
@@ -225,7 +225,7 @@ class Status:
             "coming": coming,
             "leaving": len(self.records) - len(ready) - coming,
             "ceiling": None if ceiling is None else dollars(ceiling),
-            "unknown_sources": sorted(self.picture.chronicle.sighted.unknown),
+            "unknown_sources": sorted(self.picture.controller_state.observed.unknown),
         }
 
     def _slice_dict(self, record: SliceRecord) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Status:
         sold = self.picture.settings.by_name.get(record.group)
         return 0.0 if sold is None else share_in_use(record, sold.group)
 
-    def _demand_dict(self, demand: Demand, parts: Iterable[Part]) -> dict[str, Any]:
+    def _demand_dict(self, demand: Demand, parts: Iterable[SlicePart]) -> dict[str, Any]:
         found = tuple(parts)
         waits = next((part.waiting for part in found if part.waiting is not None), None)
         return {
@@ -281,8 +281,8 @@ def limits_of(picture: Picture) -> dict[str, Reason | None]:
     counts: dict[tuple[int | None, State], int] = defaultdict(int)
     for one in snapshot.slices:
         counts[places.get(one.group), one.state] += 1
-    strays = [one for one in snapshot.slices if one.group not in places]
-    ledger = Ledger(snapshot.cluster, snapshot.groups, counts, {}, strays, snapshot.now)
+    slices_without_group = [one for one in snapshot.slices if one.group not in places]
+    ledger = LimitCounter(snapshot.cluster, snapshot.groups, counts, {}, slices_without_group, snapshot.now)
     for launch in picture.plan.launches:
         ledger.add(places[launch.group], launch.count)
     return {name: ledger.refusal(index, 1) for name, index in places.items()}
@@ -346,7 +346,7 @@ def way_dict(way: Unblock) -> dict[str, Any]:
     return {**way.to_dict(), "buys": dict(way.buys), "for": dict(way.places)}
 
 
-def part_dict(part: Part) -> dict[str, Any]:
+def part_dict(part: SlicePart) -> dict[str, Any]:
     return {
         "tasks": part.count,
         "code": part.code,
@@ -366,4 +366,4 @@ def _reasons_dict(reasons: Mapping[str, Reason]) -> dict[str, dict[str, Any]]:
 
 def counted_slices(picture: Picture, group: str) -> int:
     """Slices of a group that count for its max."""
-    return sum(one.group == group and one.state in COUNTED for one in picture.chronicle.book.slices.values())
+    return sum(one.group == group and one.state in COUNTED for one in picture.controller_state.fleet.slices.values())

@@ -19,8 +19,8 @@ from windlass.core.model.reasons import Reason, nearest_names
 from windlass.core.model.snapshot import Demand
 from windlass.journal import Journal, Record
 
-from .current import Part, Picture
-from .history import Life, Wait, launches_for, life_of, refusals_of, wait_of
+from .current import Picture, SlicePart
+from .history import SliceHistory, Wait, launches_for, life_of, refusals_of, wait_of
 from .status import limits_of, needs_of, next_dict, next_step, part_dict, way_dict
 
 SCHEMA: Final = "windlass.why/v1"
@@ -45,7 +45,7 @@ class Question:
     """Ways out that were worked out before; None: they are worked out here."""
 
     @cached_property
-    def life(self) -> Life | None:
+    def life(self) -> SliceHistory | None:
         return life_of(self.journal, self.name, self.at)
 
     @cached_property
@@ -56,7 +56,10 @@ class Question:
     def kinds(self) -> list[str]:
         """What the name stands for."""
         found = [kind for kind, known in (("slice", self.life), ("demand", self.wait)) if known is not None]
-        groups = {*self.picture.settings.by_name, *(one.group for one in self.picture.chronicle.book.slices.values())}
+        groups = {
+            *self.picture.settings.by_name,
+            *(one.group for one in self.picture.controller_state.fleet.slices.values()),
+        }
         return [*found, "group"] if self.name in groups else found
 
     # -- what answers it ------------------------------------------------------------------------------------------
@@ -64,11 +67,11 @@ class Question:
     @cached_property
     def demand(self) -> Demand | None:
         """The demand while it waits."""
-        sighted = self.picture.chronicle.sighted
-        return sighted.demand.get(self.name) or sighted.request.get(self.name)
+        observed = self.picture.controller_state.observed
+        return observed.demand.get(self.name) or observed.request.get(self.name)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[SlicePart, ...]:
         return () if self.demand is None else self.picture.parts(self.demand)
 
     @cached_property
@@ -86,7 +89,7 @@ class Question:
     def record(self) -> SliceRecord:
         """What is known of the slice, or was last."""
         assert self.life is not None
-        return self.picture.chronicle.book.slices.get(self.name, self.life.last)
+        return self.picture.controller_state.fleet.slices.get(self.name, self.life.last)
 
     @cached_property
     def sold(self) -> SoldGroup | None:
@@ -108,9 +111,9 @@ class Question:
 
     def near_names(self) -> list[str]:
         """Names that may have been meant, of now and of the past."""
-        chronicle = self.picture.chronicle
-        sighted = chronicle.sighted
-        known = {*self.picture.settings.by_name, *chronicle.book.slices, *sighted.demand, *sighted.request}
+        controller_state = self.picture.controller_state
+        observed = controller_state.observed
+        known = {*self.picture.settings.by_name, *controller_state.fleet.slices, *observed.demand, *observed.request}
         past = self.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
         return nearest_names(self.name, known | {one.subject for one in past})
 
@@ -153,7 +156,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "refused": [{"at": one.at, "code": one.data["code"], "why": one.data["why"]} for one in life.refused],
         "must_go": None if life.must_go is None else _at_reason(*life.must_go),
         "cordoned": None if life.draining is None else _at_reason(life.draining.at, life.draining.reason),
-        "trouble": asked.picture.chronicle.sighted.trouble.get(f"slice {record.id}"),
+        "trouble": asked.picture.controller_state.observed.trouble.get(f"slice {record.id}"),
         "now": {
             "code": reason,
             "why": why,
@@ -217,10 +220,10 @@ def group_dict(asked: Question) -> dict[str, Any]:
 
 def _limits_and_health(asked: Question) -> dict[str, Any]:
     picture, name, sold = asked.picture, asked.name, asked.sold
-    luck, rules, now = picture.luck(name), picture.settings.policy.backoff, picture.now
-    mine = [one for one in picture.chronicle.book.slices.values() if one.group == name]
-    frozen = picture.chronicle.book.frozen
-    available = availability_of(luck, rules, now)
+    provider_health, rules, now = picture.provider_health(name), picture.settings.policy.backoff, picture.now
+    mine = [one for one in picture.controller_state.fleet.slices.values() if one.group == name]
+    frozen = picture.controller_state.fleet.frozen
+    available = availability_of(provider_health, rules, now)
     group = None if sold is None else sold.group
     return {
         "name": name,
@@ -243,10 +246,10 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
         "frozen_by": frozen.get(name) or frozen.get(EVERY_GROUP),
         "availability": {"state": available.state, "until": available.until, "why": available.why},
         "next": None if sold is None else next_dict(limits_of(picture)[name]),
-        "health": round(health(luck, rules, now), 4),
-        "failures": [{"at": one.at, "code": one.code} for one in luck.failures if now - one.at < rules.heal],
-        "succeeded_at": luck.succeeded_at,
-        "boot_seconds": boot_time(luck),
+        "health": round(health(provider_health, rules, now), 4),
+        "failures": [{"at": one.at, "code": one.code} for one in provider_health.failures if now - one.at < rules.heal],
+        "succeeded_at": provider_health.succeeded_at,
+        "boot_seconds": boot_time(provider_health),
     }
 
 

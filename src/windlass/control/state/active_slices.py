@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AtWork:
+class SteadyTotals:
     """The slices of a group that are at work and nothing else, together."""
 
     slices: int = 0
@@ -25,41 +25,43 @@ class AtWork:
     work: int = 0
     """What of it is paid for nodes that have work."""
 
-    def and_(self, record: SliceRecord, sign: int) -> AtWork:
-        return AtWork(self.slices + sign, self.price + sign * record.price, self.work + sign * record.price_at_work)
+    def and_(self, record: SliceRecord, sign: int) -> SteadyTotals:
+        return SteadyTotals(
+            self.slices + sign, self.price + sign * record.price, self.work + sign * record.price_at_work
+        )
 
 
-NOBODY: Final = AtWork()
+NOBODY: Final = SteadyTotals()
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class ActiveSlices:
     """Who is astir, and who is at work."""
 
-    astir: Mapping[str, SliceRecord]
-    at_work: Mapping[str, AtWork]
+    active: Mapping[str, SliceRecord]
+    steady: Mapping[str, SteadyTotals]
     """By group; none that has no such slice."""
 
     @staticmethod
-    def of(records: Iterable[SliceRecord]) -> Roll:
-        return Roll({}, {}).after({}, {record.id: record for record in records})
+    def of(records: Iterable[SliceRecord]) -> ActiveSlices:
+        return ActiveSlices({}, {}).after({}, {record.id: record for record in records})
 
     def after(
         self, before: Mapping[str, SliceRecord], changed: Mapping[str, SliceRecord], over: Collection[str] = ()
-    ) -> Roll:
+    ) -> ActiveSlices:
         """The roll once these records have changed or are new and those are over; ``before``: what they were."""
-        astir, at_work = dict(self.astir), dict(self.at_work)
+        active, steady = dict(self.active), dict(self.steady)
         for name in (*changed, *over):
             old = before.get(name)
             if old is not None and old.quiet:
-                at_work[old.group] = at_work[old.group].and_(old, -1)
-                if not at_work[old.group].slices:
-                    del at_work[old.group]
+                steady[old.group] = steady[old.group].and_(old, -1)
+                if not steady[old.group].slices:
+                    del steady[old.group]
             else:
-                astir.pop(name, None)
+                active.pop(name, None)
         for name, new in changed.items():
             if new.quiet:
-                at_work[new.group] = at_work.get(new.group, NOBODY).and_(new, 1)
+                steady[new.group] = steady.get(new.group, NOBODY).and_(new, 1)
             else:
-                astir[name] = new
-        return Roll(astir, at_work)
+                active[name] = new
+        return ActiveSlices(active, steady)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 Table = Mapping[str, Any]
 
 
-class Difference(NamedTuple):
+class TableDiff(NamedTuple):
     """Subjects, in no order."""
 
     changed: Collection[str]
@@ -23,45 +23,45 @@ class Difference(NamedTuple):
     gone: Collection[str]
 
 
-NONE: Final = Difference((), ())
+NONE: Final = TableDiff((), ())
 
 
 class _Lately(threading.local):
     """What the controllers of a thread have noted, for each thread by itself: a program may have several pools."""
 
     def __init__(self) -> None:
-        self.links: deque[tuple[Table, Table, Difference]] = deque(maxlen=16)
+        self.links: deque[tuple[Table, Table, TableDiff]] = deque(maxlen=16)
         """From which table to which, the newest last: more than there are in one pass, and no more than that."""
 
 
 _LATELY: Final = _Lately()
 
 
-def noted(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:
+def note_change(before: Table, after: Table, changed: Collection[str], gone: Collection[str]) -> None:
     """The second table was made from the first by touching no other subjects than these."""
-    _LATELY.links.append((before, after, Difference(changed, gone)))
+    _LATELY.links.append((before, after, TableDiff(changed, gone)))
 
 
-def difference(before: Table, after: Table) -> Difference:
+def diff(before: Table, after: Table) -> TableDiff:
     """What was done to the first table to make the second."""
     if before is after:
         return NONE
     touched = _touched(before, after)
     if touched is None:
-        found = compared(before, after)
-        noted(before, after, *found)
+        found = full_diff(before, after)
+        note_change(before, after, *found)
         return found
     changed = [one for one in touched if one in after and before.get(one) is not after[one]]
-    return Difference(changed, [one for one in touched if one not in after and one in before])
+    return TableDiff(changed, [one for one in touched if one not in after and one in before])
 
 
-def compared(before: Table, after: Table) -> Difference:
+def full_diff(before: Table, after: Table) -> TableDiff:
     """The same, by looking at both and at nobody's notes."""
     was = before.get
     changed = [subject for subject, value in after.items() if was(subject) is not value]
     stayed = len(after) - sum([subject not in before for subject in changed])
     gone = [subject for subject in before if subject not in after] if stayed < len(before) else []
-    return Difference(changed, gone)
+    return TableDiff(changed, gone)
 
 
 def _touched(before: Table, after: Table) -> set[str] | None:

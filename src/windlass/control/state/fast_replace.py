@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final, NamedTuple, Self
 
-from windlass.core.model.cached import lazily
+from windlass.core.model.cached import cached_attribute
 
 
-class Changing:
+class FastReplace:
     """For a frozen dataclass without slots, whose values need no check when it is made."""
 
-    def but(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """The same with some values changed."""
         kind = type(self)
         names, worked_out = _KNOWN.get(kind) or _parts(kind)
@@ -40,5 +40,5 @@ _KNOWN: Final[dict[type, _Parts]] = {}
 
 
 def _parts(kind: Any) -> _Parts:
-    worked_out = [name for name, value in vars(kind).items() if isinstance(value, lazily)]
+    worked_out = [name for name, value in vars(kind).items() if isinstance(value, cached_attribute)]
     return _KNOWN.setdefault(kind, _Parts(frozenset(one.name for one in fields(kind)), tuple(worked_out)))

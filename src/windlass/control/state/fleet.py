@@ -10,16 +10,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from windlass.core.model.cached import lazily
+from windlass.core.model.cached import cached_attribute
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.model.plan import Launch
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Node, Slice
 from windlass.workloads.protocol import WorkNode
 
-from .active_slices import Roll
-from .diff import noted
-from .fast_replace import Changing
+from .active_slices import ActiveSlices
+from .diff import note_change
+from .fast_replace import FastReplace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Bought:
 
 
 @dataclass(frozen=True)
-class SliceRecord(Changing):
+class SliceRecord(FastReplace):
     """All that is known of one slice. What follows from a record alone is worked out once: most stay as they are from
     one pass to the next."""
 
@@ -109,7 +109,7 @@ class SliceRecord(Changing):
         """Whether it is drained because it must go, and not only to save money: only then may its work be ended."""
         return self.leaving is not None or self.reason.code not in SAVING
 
-    @lazily
+    @cached_attribute
     def quiet(self) -> bool:
         """Whether it is at work, well, and nothing is due about it: only news can change that."""
         return (
@@ -124,16 +124,16 @@ class SliceRecord(Changing):
             and all(node.healthy for node in self.nodes)
         )
 
-    @lazily
+    @cached_attribute
     def busy_nodes(self) -> int:
         return sum([node.busy for node in self.nodes])
 
-    @lazily
+    @cached_attribute
     def price_at_work(self) -> int:
         """What of its price is paid for nodes that have work."""
         return self.price * self.busy_nodes // len(self.nodes) if self.nodes else 0
 
-    @lazily
+    @cached_attribute
     def planned_with(self) -> Slice:
         """What the planner sees. A slice that must leave, or that cannot be called back, offers nothing any more,
         whatever waits: to the planner it is as good as ending."""
@@ -163,7 +163,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Luck:
+class ProviderHealth:
     """What is remembered of a group's provider."""
 
     failures: tuple[Failure, ...] = ()
@@ -187,11 +187,11 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class Book:
+class Fleet:
     """Every record, and the luck of every group. Values are replaced, never changed."""
 
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
-    luck: Mapping[str, Luck] = field(default_factory=dict)
+    provider_health: Mapping[str, ProviderHealth] = field(default_factory=dict)
     gone: Mapping[str, Gone] = field(default_factory=dict)
     frozen: Mapping[str, str] = field(default_factory=dict)
     """Groups in which nothing is launched or released, each with who said so; ``*`` stands for all."""
@@ -199,12 +199,12 @@ class Book:
     def is_frozen(self, group: str) -> bool:
         return group in self.frozen or EVERY_GROUP in self.frozen
 
-    @lazily
-    def roll(self) -> Roll:
+    @cached_attribute
+    def activity(self) -> ActiveSlices:
         """Who is astir and who is at work."""
-        return Roll.of(self.slices.values())
+        return ActiveSlices.of(self.slices.values())
 
-    @lazily
+    @cached_attribute
     def planned_with(self) -> Mapping[str, Slice]:
         """What the planner sees of each slice."""
         return {name: record.planned_with for name, record in self.slices.items()}
@@ -214,28 +214,28 @@ class Book:
         records: Mapping[str, SliceRecord],
         over: Collection[str] = (),
         *,
-        luck: Mapping[str, Luck] | None = None,
+        provider_health: Mapping[str, ProviderHealth] | None = None,
         gone: Mapping[str, Gone] | None = None,
         frozen: Mapping[str, str] | None = None,
-    ) -> Book:
+    ) -> Fleet:
         """The book with records that are new or have changed, without those that are over, and with whatever else is
         given; the same one if nothing is."""
-        luck = self.luck if luck is None else luck
+        provider_health = self.provider_health if provider_health is None else provider_health
         gone = self.gone if gone is None else gone
         frozen = self.frozen if frozen is None else frozen
         same = not records and not over
-        if same and luck is self.luck and gone is self.gone and frozen is self.frozen:
+        if same and provider_health is self.provider_health and gone is self.gone and frozen is self.frozen:
             return self
         slices = self.slices
         if not same:
             slices = {**slices, **records}
             for name in over:
                 slices.pop(name, None)
-            noted(self.slices, slices, records, over)
-        following = Book(slices, luck, gone, frozen)
+            note_change(self.slices, slices, records, over)
+        following = Fleet(slices, provider_health, gone, frozen)
         # What was worked out already is brought along rather than worked out anew.
-        if "roll" in self.__dict__:
-            following.__dict__["roll"] = self.roll if same else self.roll.after(self.slices, records, over)
+        if "activity" in self.__dict__:
+            following.__dict__["activity"] = self.activity if same else self.activity.after(self.slices, records, over)
         if "planned_with" in self.__dict__:
             planned = self.planned_with
             if not same:
@@ -245,28 +245,28 @@ class Book:
             following.__dict__["planned_with"] = planned
         return following
 
-    def with_records(self, *records: SliceRecord) -> Book:
+    def with_records(self, *records: SliceRecord) -> Fleet:
         return self.after({record.id: record for record in records})
 
 
 EVERY_GROUP = "*"
 
 
-def by_clock(book: Book, jump: float) -> Book:
+def by_clock(fleet: Fleet, jump: float) -> Fleet:
     """The book after the clock was set by ``jump`` seconds, or after nobody looked for so long.
 
     The times from which a slice is given up without a word from the workload move along: only time in which it was
     really watched counts against it. A clock that leaps ahead would else make dead what was out of sight for a moment.
     """
     changed = {}
-    for name, record in book.slices.items() if jump else ():
+    for name, record in fleet.slices.items() if jump else ():
         times = {"absent_since": record.absent_since, "unwell_since": record.unwell_since}
         if not record.seen and record.asked_at is not None:
             times |= {"since": record.since, "asked_at": record.asked_at}
         moved_on = {key: at + jump for key, at in times.items() if at is not None}
         if moved_on:
-            changed[name] = record.but(**moved_on)
-    return book.after(changed)
+            changed[name] = record.replace(**moved_on)
+    return fleet.after(changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
     """The record in its next state; quarantined where it is if the table has no such edge."""
     if not is_legal(record.state, target):
         why = f"{record.state} cannot become {target}: {reason.why}"
-        return record.but(quarantine=record.quarantine or why), None
+        return record.replace(quarantine=record.quarantine or why), None
     changes: dict[str, Any] = {"state": target, "since": at, "reason": reason}
     if target == State.READY:
         changes["marked_until"] = None
@@ -296,4 +296,4 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
         changes["absent_since"] = None
     elif target == State.CORDONED:
         changes |= {"fence": record.fence + 1, "certificate": None}
-    return record.but(**changes), Moved(record.id, record.state, target, at, reason)
+    return record.replace(**changes), Moved(record.id, record.state, target, at, reason)

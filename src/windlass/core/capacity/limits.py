@@ -34,7 +34,7 @@ def blocked(availability: Availability, now: Seconds) -> bool:
     return now < availability.until
 
 
-class Ledger:
+class LimitCounter:
     """What exists and what this plan adds, counted against every ceiling."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Ledger:
         groups: Sequence[Group],
         counts: Mapping[tuple[int | None, State], int],
         released: Mapping[tuple[int | None, State], int],
-        strays: Iterable[Slice],
+        slices_without_group: Iterable[Slice],
         now: Seconds,
     ) -> None:
         """``counts`` and ``released``: how many slices of each group are in each state, and how many of those this plan
@@ -75,7 +75,7 @@ class Ledger:
             self.nodes += groups[group].hosts * count
             self.cost += (groups[group].price or 0) * count
         # Of a group that is gone everything is given up, so what was queued frees its place.
-        for item in strays:
+        for item in slices_without_group:
             if item.state in COUNTED and item.state != State.QUEUED:
                 self.nodes += item.taken_nodes
                 self.cost += item.price

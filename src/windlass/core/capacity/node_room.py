@@ -27,7 +27,7 @@ def fits_empty(total: Amounts, needs: Amounts) -> bool:
     return all(amount <= has.get(name, 0) for name, amount in needs)
 
 
-class Taken(NamedTuple):
+class TakenRoom(NamedTuple):
     """The room that one task occupies on a node."""
 
     needs: Amounts
@@ -61,7 +61,7 @@ class NodeRoom:
                 self._free, self._devices = dict.fromkeys(self._free, 0), {name: [] for name in self._devices}
                 break
 
-    def take(self, needs: Amounts) -> Taken | None:
+    def take(self, needs: Amounts) -> TakenRoom | None:
         """Reserve room for a task; None if it does not fit, and then nothing changes."""
         devices: list[tuple[str, int, int]] = []
         for name, amount in needs:
@@ -74,7 +74,7 @@ class NodeRoom:
                 devices += found
             elif self._free.get(name, 0) < amount:
                 return None
-        taken = Taken(needs, tuple(devices))
+        taken = TakenRoom(needs, tuple(devices))
         self._move(taken, -1)
         return taken
 
@@ -85,7 +85,7 @@ class NodeRoom:
             taken += 1
         return taken
 
-    def give(self, taken: Taken) -> None:
+    def give(self, taken: TakenRoom) -> None:
         """Free the room of a task that has left."""
         self._move(taken, 1)
 
@@ -98,7 +98,7 @@ class NodeRoom:
         wanted = -(-amount // DEVICE)
         return [(name, number, DEVICE) for number in whole[:wanted]] if len(whole) >= wanted else None
 
-    def _move(self, taken: Taken, sign: int) -> None:
+    def _move(self, taken: TakenRoom, sign: int) -> None:
         for name, amount in taken.needs:
             if name in self._free:
                 self._free[name] += sign * amount

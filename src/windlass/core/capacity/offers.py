@@ -26,7 +26,7 @@ NEW_TIER: Final = RECALL_TIER + 1 + len(PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRows:
     """Rows that took tasks, and how many each."""
 
     rows: Ints
@@ -37,7 +37,7 @@ class Taken:
         return int(self.counts.sum())
 
 
-NOTHING: Final = Taken(np.zeros(0, np.int64), np.zeros(0, np.int64))
+NOTHING: Final = TakenRows(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Offers:
 
     # -- placing ----------------------------------------------------------------------------------------------------
 
-    def place(self, need: Need, selector: Selector, count: int) -> Taken:
+    def place(self, need: Need, selector: Selector, count: int) -> TakenRows:
         """Put up to ``count`` tasks on the rows, the first in order filled first."""
         capacity = self.capacity(need, selector)
         rows = capacity.nonzero()[0]
@@ -129,7 +129,7 @@ class Offers:
         fits = np.minimum(capacity[rows], count)
         return self._take(need, rows, np.minimum(np.maximum(count - (fits.cumsum() - fits), 0), fits))
 
-    def place_apart(self, need: Need, selector: Selector, count: int, apart: Bools) -> Taken:
+    def place_apart(self, need: Need, selector: Selector, count: int, apart: Bools) -> TakenRows:
         """Put up to ``count`` tasks on the rows, at most one on each, and none where ``apart`` forbids it."""
         capacity = self.capacity(need, selector)
         rows = np.flatnonzero((capacity > 0) & ~apart)
@@ -138,11 +138,11 @@ class Offers:
         chosen = self.in_order(rows, need, selector)[:count]
         return self._take(need, chosen, np.ones(len(chosen), np.int64))
 
-    def _take(self, need: Need, rows: Ints, counts: Ints) -> Taken:
+    def _take(self, need: Need, rows: Ints, counts: Ints) -> TakenRows:
         some = counts.nonzero()[0]
         rows, counts = rows[some], counts[some]
         self.room.take(need, rows, counts)
-        return Taken(rows, counts)
+        return TakenRows(rows, counts)
 
 
 def tier_of(item: Slice) -> int | None:

@@ -8,7 +8,7 @@ from typing import Final
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.plan import Change
 from windlass.core.model.reasons import Code, Reason, plural, seconds
-from windlass.core.plan_draft import Draft
+from windlass.core.plan_draft import PlanDraft
 from windlass.core.scale_down.candidates import Release
 
 _GOING: Final = {
@@ -87,7 +87,7 @@ def _reason_to_stay(release: Release, position: int) -> Reason:
     return Reason(Code.NOT_WORTH_IT, f"no rule of {kind.name} asks for its release")
 
 
-def _beside_work(draft: Draft, position: int) -> str:
+def _beside_work(draft: PlanDraft, position: int) -> str:
     tasks = draft.slices[position].tasks
     return f", beside {plural(tasks, 'running task')}" if tasks else ""
 

@@ -13,7 +13,7 @@ from windlass.core.capacity.room import Need
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.core.model.snapshot import selector_of
-from windlass.core.plan_draft import Draft, Purchase
+from windlass.core.plan_draft import PlanDraft, Purchase
 
 from .waiting import Explainer
 
@@ -21,7 +21,7 @@ SHOWN_DEMANDS = 2
 """A reason to launch names so many demands."""
 
 
-def launch_reason(draft: Draft, run: Sequence[Purchase]) -> Reason:
+def launch_reason(draft: PlanDraft, run: Sequence[Purchase]) -> Reason:
     """Why slices are bought, for a run of purchases with one code."""
     first, kind = run[0], draft.groups[run[0].group]
     if probing(kind.availability, draft.now):
@@ -55,7 +55,7 @@ def _tasks_on(run: Sequence[Purchase]) -> str:
     return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
 
 
-def passed_over(draft: Draft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
+def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
     """For each other group, why it was not taken for this purchase; empty where there was no choice."""
     owner = None if purchase.code == Code.CONSOLIDATE else draft.demand_named(purchase.owner)
     if owner is None:
@@ -73,7 +73,7 @@ def passed_over(draft: Draft, explain: Explainer, purchase: Purchase) -> dict[st
     return result
 
 
-def _lost(draft: Draft, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]) -> Reason:
+def _lost(draft: PlanDraft, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]) -> Reason:
     """A group that could have been taken and was not."""
     winner, loser = draft.groups[purchase.group], draft.groups[other]
     if draft.strategy == "cheapest":

@@ -29,7 +29,7 @@ from windlass.core.model.snapshot import (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What comes of a snapshot: who waits, and what the ceilings count once its launches are made."""
 
     waiting: Mapping[str, int]
@@ -43,7 +43,7 @@ class Outcome:
     """Nanodollars per hour, of all that counts."""
 
 
-WhatIf = Callable[[Snapshot], Outcome]
+WhatIf = Callable[[Snapshot], TrialOutcome]
 
 MOST_REPLANS: Final = 400
 """What-if plans for one plan at the most, when it is small."""
@@ -103,7 +103,7 @@ class Unblocker:
             pass
         return tuple(found.values())
 
-    def _places(self, demand: Demand, snapshot: Snapshot) -> Outcome | None:
+    def _places(self, demand: Demand, snapshot: Snapshot) -> TrialOutcome | None:
         """What comes of the snapshot if nothing of the demand waits there."""
         if self._left <= 0:
             raise _Spent
@@ -253,7 +253,7 @@ class Unblocker:
         lifted = self._places(demand, snapshot)
         return None if lifted is None else self._if_true(demand, (*first, *self._needed(group, lifted)))
 
-    def _needed(self, group: Group, lifted: Outcome) -> Iterator[Edit]:
+    def _needed(self, group: Group, lifted: TrialOutcome) -> Iterator[Edit]:
         """The limits that an outcome without limits goes beyond, each raised just so far."""
         cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
         if lifted.counted[group.name] > group.max:

@@ -20,13 +20,13 @@ from windlass.core.model.quantities import format_needs, format_quantity
 from windlass.core.model.reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds, Selector, selector_of
 from windlass.core.placement.gangs import Tasks, holds_all, slices_for, slices_missing, tasks_of
-from windlass.core.plan_draft import Draft
+from windlass.core.plan_draft import PlanDraft
 
 SHOWN_GROUPS = 3
 """A sentence names so many groups; the table of groups has them all."""
 
 
-def waiting_items(draft: Draft) -> tuple[Waiting, ...]:
+def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
     """Everything that waits, by id."""
     explain, items = Explainer(draft), list[Waiting]()
     since = {d.id: d.since for d in draft.snapshot.demands} if draft.waiting_shapes else {}
@@ -67,7 +67,7 @@ def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
         yield name, left
 
 
-def waiting_counts(draft: Draft) -> dict[str, int]:
+def waiting_counts(draft: PlanDraft) -> dict[str, int]:
     """How many tasks of each demand and request wait."""
     counts: dict[str, int] = {}
     for shape, count in draft.waiting_shapes:
@@ -80,11 +80,11 @@ def waiting_counts(draft: Draft) -> dict[str, int]:
 class Explainer:
     """Answers for one finished draft; what depends on a group alone is worked out once."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: PlanDraft) -> None:
         self.draft = draft
-        self.fresh = draft.lineup.fresh
+        self.fresh = draft.group_table.fresh
         self._refusals: dict[tuple[int, int, bool], Reason | None] = {}
-        self._labels = draft.lineup.labels
+        self._labels = draft.group_table.labels
 
     def summary(self, reasons: Mapping[str, Reason]) -> Reason:
         """The nearest hindrance of any group, with the sentences of the groups that have it."""
@@ -205,7 +205,7 @@ class Explainer:
 
     def _mismatch(self, index: int, selector: Selector) -> Reason:
         where, _, tolerates = selector
-        group, labels = self.draft.groups[index], self.draft.lineup.node_labels[index]
+        group, labels = self.draft.groups[index], self.draft.group_table.node_labels[index]
         for condition in where:
             if not condition.holds(labels):
                 return Reason(Code.NO_LABEL_MATCH, f"{group.name}: {self._unmet(condition, labels)}")

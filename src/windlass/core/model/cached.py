@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class lazily(Generic[T]):  # noqa: N801 - reads as a decorator
+class cached_attribute(Generic[T]):  # noqa: N801 - reads as a decorator
     """Marks a method without arguments as such an attribute."""
 
     def __init__(self, work: Callable[[Any], T]) -> None:
@@ -25,12 +25,12 @@ class lazily(Generic[T]):  # noqa: N801 - reads as a decorator
         self._name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> lazily[T]: ...
+    def __get__(self, instance: None, owner: type) -> cached_attribute[T]: ...
 
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
 
-    def __get__(self, instance: object | None, owner: type) -> lazily[T] | T:
+    def __get__(self, instance: object | None, owner: type) -> cached_attribute[T] | T:
         if instance is None:
             return self
         value = self._work(instance)

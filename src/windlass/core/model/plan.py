@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-from .cached import lazily
+from .cached import cached_attribute
 from .quantities import dollars
 from .reasons import Reason
 from .snapshot import Choose, Seconds
@@ -134,7 +134,7 @@ class Plan:
     _placements: Callable[[], tuple[Placement, ...]] = field(repr=False, compare=False)
     _unblocks: Callable[[], Mapping[str, tuple[Unblock, ...]]] = field(repr=False, compare=False)
 
-    @lazily
+    @cached_attribute
     def launch(self) -> dict[str, int]:
         """Slices to launch, by group."""
         counts: dict[str, int] = {}
@@ -142,17 +142,17 @@ class Plan:
             counts[item.group] = counts.get(item.group, 0) + item.count
         return dict(sorted(counts.items()))
 
-    @lazily
+    @cached_attribute
     def keep(self) -> tuple[Change, ...]:
         """Every slice that stays, and why: those of ``stays``, and the busy ones."""
         return tuple(sorted((*self.stays, *self._busy()), key=attrgetter("slice")))
 
-    @lazily
+    @cached_attribute
     def placements(self) -> tuple[Placement, ...]:
         """Where each demand goes, by demand and target."""
         return self._placements()
 
-    @lazily
+    @cached_attribute
     def unblocks(self) -> Mapping[str, tuple[Unblock, ...]]:
         """For each demand that waits: single changes that would place it, the smallest first."""
         return self._unblocks()

@@ -14,7 +14,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, Literal
 
-from .cached import lazily
+from .cached import cached_attribute
 from .conditions import Condition, Taint, Toleration
 from .lifecycle import IN_FLIGHT, State
 from .quantities import ACCELERATORS, DEVICE
@@ -166,37 +166,37 @@ class Slice:
         """How many nodes it counts for where its group does not tell."""
         return max(self.hosts, len(self.nodes), 1)
 
-    @lazily
+    @cached_attribute
     def busy(self) -> bool:
         return any(map(_BUSY, self.nodes))
 
-    @lazily
-    def at_work(self) -> bool:
+    @cached_attribute
+    def busy_count(self) -> bool:
         """Whether it counts as busy; what is still on its way does not."""
         return self.busy and self.state not in IN_FLIGHT
 
-    @lazily
-    def works_in(self) -> str | None:
+    @cached_attribute
+    def busy_group(self) -> str | None:
         """Its group, if it is simply at work: ready, busy, healthy, not marked. None: there is more to say about it."""
         simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
         return self.group if simply else None
 
-    @lazily
+    @cached_attribute
     def healthy(self) -> bool:
         return all(map(_HEALTHY, self.nodes))
 
-    @lazily
+    @cached_attribute
     def tasks(self) -> int:
         return sum([node.tasks for node in self.nodes])
 
-    @lazily
+    @cached_attribute
     def offering_nodes(self) -> tuple[Node, ...]:
         """Its nodes that can take work, by id."""
         if self.healthy and len(self.nodes) == 1:
             return self.nodes
         return tuple(sorted([node for node in self.nodes if node.healthy], key=lambda node: node.id))
 
-    @lazily
+    @cached_attribute
     def loads(self) -> tuple[Amounts, ...]:
         """What each of these uses; equal loads are, as a rule, one object."""
         return _same(tuple([node.used for node in self.offering_nodes]))
@@ -232,11 +232,11 @@ class Demand:
     held: str = ""
     """Why no machine would help, by the word of its workload: nothing is placed or bought for it. Empty: one would."""
 
-    @lazily
+    @cached_attribute
     def count(self) -> int:
         return sum([bundle.count for bundle in self.bundles])
 
-    @lazily
+    @cached_attribute
     def mistake(self) -> str | None:
         """Why no machine could ever be told to run it; a loop that reads such a record goes on without it."""
         for bundle in self.bundles:

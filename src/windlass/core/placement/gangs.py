@@ -21,7 +21,7 @@ from windlass.core.demand import bundles_in_order
 from windlass.core.model.plan import Waiting
 from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code
 from windlass.core.model.snapshot import Demand, Gang, Selector, selector_of
-from windlass.core.plan_draft import Draft, Purchase, Served, record
+from windlass.core.plan_draft import PlanDraft, Purchase, Served, record
 
 from .host_matching import match
 
@@ -32,7 +32,7 @@ Tasks = Sequence[tuple[Need, int]]
 class Try:
     """One attempt to serve a demand whole: the table it goes on and why slices are bought for it."""
 
-    draft: Draft
+    draft: PlanDraft
     table: Offers
     demand: Demand
     selector: Selector
@@ -59,7 +59,7 @@ class Try:
         return sum(count for _, count in self.tasks)
 
 
-def tasks_of(draft: Draft, demand: Demand) -> Tasks:
+def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
     """Its tasks as needs with counts, the hardest first."""
     known = draft.layout.tasks
     if demand.bundles not in known:
@@ -68,11 +68,11 @@ def tasks_of(draft: Draft, demand: Demand) -> Tasks:
     return known[demand.bundles]
 
 
-def try_of(draft: Draft, table: Offers, demand: Demand, code: Code) -> Try:
+def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:
     return Try(draft, table, demand, selector_of(demand), tasks_of(draft, demand), code)
 
 
-def serve_whole(draft: Draft, table: Offers, demand: Demand, code: Code) -> Served | None:
+def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Served | None:
     """Place and buy for the whole demand, or change nothing and return None."""
     attempt = try_of(draft, table, demand, code)
     checkpoint = draft.checkpoint(*attempt.tables())
@@ -129,7 +129,7 @@ def _bought(choices: list[Choice]) -> int:
     return sum(int(choice.batch.fill.sum()) * choice.batch.slices for choice in choices)
 
 
-def _from_one_group(draft: Draft, market: Market) -> list[Choice] | None:
+def _from_one_group(draft: PlanDraft, market: Market) -> list[Choice] | None:
     """A mix of groups that runs into a ceiling may hide that one group alone could hold the gang."""
     found = []
     for group in range(len(draft.groups)):
@@ -196,7 +196,7 @@ def _on_one_node(attempt: Try) -> Served | None:
                 served = Served()
                 served.add(table.position[[row]], np.array([attempt.size]))
                 return served
-    fresh = draft.lineup.fresh
+    fresh = draft.group_table.fresh
     allowed, _ = draft.eligibility.answers(selector)
     candidates = {}
     for group in np.flatnonzero(fresh.capacity(floor)):
@@ -268,7 +268,7 @@ def _chunks(tasks: Tasks, per_slice: int) -> list[Tasks]:
 
 def _on_whole_slices(attempt: Try) -> Served | None:
     draft, table = attempt.draft, attempt.table
-    fresh = draft.lineup.fresh
+    fresh = draft.group_table.fresh
     fits = np.minimum.reduce([fresh.capacity(need) for need, _ in attempt.tasks])
     allowed, _ = draft.eligibility.answers(attempt.selector)
     options: dict[int, tuple[int, Tasks]] = {}
@@ -368,7 +368,7 @@ def _apart(attempt: Try) -> Served | None:
         if taken.total < count:
             rest.append((need, count - taken.total))
     allowed, _ = draft.eligibility.answers(attempt.selector)
-    fresh = draft.lineup.fresh
+    fresh = draft.group_table.fresh
     fits = {need: fresh.capacity(need) > 0 for need, _ in rest}
     while rest:
         takes = np.flatnonzero(fits[rest[0][0]] & allowed[draft.profile_index]).tolist()
@@ -420,7 +420,7 @@ def _take_apart(table: Offers, first: int, load: Tasks, times: int, hosts: int) 
 # -- forming -------------------------------------------------------------------------------------------------------
 
 
-def holds_what_it_would_use(draft: Draft, gang: Demand, waiting: Waiting) -> bool:
+def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) -> bool:
     """Whether slices are held for a gang that waits: until its deadline, or while some hindrance passes by itself. Of
     any group, not the nearest: a frozen group beside it must not make the gang give up what it waits with."""
     if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
@@ -430,7 +430,7 @@ def holds_what_it_would_use(draft: Draft, gang: Demand, waiting: Waiting) -> boo
     return any(draft.ledger.ending) and _starts_later(draft, gang)
 
 
-def _starts_later(draft: Draft, gang: Demand) -> bool:
+def _starts_later(draft: PlanDraft, gang: Demand) -> bool:
     """Whether a gang could start when all has passed that passes by itself, what is ending above all: a limit counts it
     until it is confirmed gone."""
     with draft.ledger.later():
@@ -441,7 +441,7 @@ def _starts_later(draft: Draft, gang: Demand) -> bool:
     return True
 
 
-def slices_missing(draft: Draft, table: Offers, demand: Demand, group: int) -> int:
+def slices_missing(draft: PlanDraft, table: Offers, demand: Demand, group: int) -> int:
     """New slices of one group that a gang of whole slices needs beside those of it that it could use."""
     hosts = draft.groups[group].hosts
     attempt, slices = try_of(draft, table, demand, Code.DEMAND), slices_for(demand.count, hosts)
@@ -449,12 +449,12 @@ def slices_missing(draft: Draft, table: Offers, demand: Demand, group: int) -> i
     return slices - len(_usable_slices(attempt, group, _chunks(attempt.tasks, min(attempt.size, hosts))))
 
 
-def serve_partly(draft: Draft, demand: Demand) -> set[int]:
+def serve_partly(draft: PlanDraft, demand: Demand) -> set[int]:
     """Slices of the snapshot that members of a gang would use now, although it cannot start whole."""
     return {position for position in members_places(draft, demand) if position < len(draft.slices)}
 
 
-def members_places(draft: Draft, demand: Demand) -> set[int]:
+def members_places(draft: PlanDraft, demand: Demand) -> set[int]:
     """Slices, those that this plan buys included, that members of a gang would use although it cannot start whole."""
     attempt = try_of(draft, draft.offers, demand, Code.DEMAND)
     table, positions = draft.offers, set()

@@ -17,12 +17,12 @@ from windlass.core.demand import in_order
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
-from windlass.core.plan_draft import Draft, Served
+from windlass.core.plan_draft import PlanDraft, Served
 
 from .gangs import place_and_buy, serve_whole, try_of
 
 
-def raise_to_min(draft: Draft) -> None:
+def raise_to_min(draft: PlanDraft) -> None:
     """Call back, then buy, until every group has its floor or a ceiling stops it."""
     for group, kind in enumerate(draft.groups):
         missing = kind.min - draft.live_count(group)
@@ -35,7 +35,7 @@ def raise_to_min(draft: Draft) -> None:
             draft.offer(draft.buy(group, slices, Code.MIN), draft.offers)
 
 
-def _recallable(draft: Draft, group: int) -> list[int]:
+def _recallable(draft: PlanDraft, group: int) -> list[int]:
     """Slices of the group on their way out that may come back, by id."""
     leaving = draft.layout.of(group, *RECALLABLE)
     if not leaving:
@@ -44,7 +44,7 @@ def _recallable(draft: Draft, group: int) -> list[int]:
     return [p for p in leaving if p not in draft.recalled and p in is_open]
 
 
-def _recall(draft: Draft, positions: list[int], code: Code) -> None:
+def _recall(draft: PlanDraft, positions: list[int], code: Code) -> None:
     draft.recalled.update(dict.fromkeys(positions, code))
     draft.offers.tier[np.isin(draft.offers.position, positions)] = 0
 
@@ -52,7 +52,7 @@ def _recall(draft: Draft, positions: list[int], code: Code) -> None:
 # -- spare ---------------------------------------------------------------------------------------------------------
 
 
-def free_slices(draft: Draft, group: int, placed: Bools) -> int:
+def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
     """Slices of the group, bought ones included, with no task and no placement."""
     back = [p for p in draft.recalled if draft.group_of(p) == group]
     here = (p for p in (*draft.layout.of(group, *OFFERING), *back) if draft.is_whole_and_free(p))
@@ -63,7 +63,7 @@ def free_slices(draft: Draft, group: int, placed: Bools) -> int:
     return free
 
 
-def hold_spares(draft: Draft) -> None:
+def hold_spares(draft: PlanDraft) -> None:
     """Call back, then buy, until every group has its free slices beyond demand or a ceiling stops it."""
     for group, kind in enumerate(draft.groups):
         if not kind.spare:
@@ -88,7 +88,7 @@ CALL_BACK_TIER = NEW_TIER + 1
 """Calling a slice back comes after what is there or bought anyway."""
 
 
-def meet_requests(draft: Draft) -> None:
+def meet_requests(draft: PlanDraft) -> None:
     """Make room for every standing request, each whole or not at all."""
     requests = in_order(draft.snapshot.requests, draft.largest)
     if not requests:
@@ -109,7 +109,7 @@ def meet_requests(draft: Draft) -> None:
                 _hold(draft, table, served)
 
 
-def _meet_together(draft: Draft, table: Offers, requests: list[Demand]) -> bool:
+def _meet_together(draft: PlanDraft, table: Offers, requests: list[Demand]) -> bool:
     """One new slice may serve several requests: try to buy for all of them at once."""
     if len(requests) < 2 or any(request.gang not in (None, Gang.ANY) for request in requests):
         return False
@@ -123,7 +123,7 @@ def _meet_together(draft: Draft, table: Offers, requests: list[Demand]) -> bool:
     return True
 
 
-def _hold(draft: Draft, table: Offers, served: Served) -> None:
+def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
     """Keep the slices that hold requested room; those on their way out come back for it."""
     held = {int(p) for positions, _ in served.runs for p in positions if p < len(draft.slices)}
     draft.requested |= held
@@ -132,7 +132,7 @@ def _hold(draft: Draft, table: Offers, served: Served) -> None:
     table.tier[np.isin(table.position, back)] = 0
 
 
-def _total_room(draft: Draft) -> Offers:
+def _total_room(draft: PlanDraft) -> Offers:
     """Every healthy node with its whole room, in the order in which requests take it."""
     rows, tiers = draft.layout.rows, []
     for position in rows.position.tolist():

@@ -14,13 +14,13 @@ import numpy as np
 
 from windlass.core.demand import Level, Shape, levels
 from windlass.core.model.reasons import Code
-from windlass.core.plan_draft import Draft, Served, record
+from windlass.core.plan_draft import PlanDraft, Served, record
 
 from .gangs import serve_whole
 from .minimums import hold_spares
 
 
-def serve(draft: Draft) -> None:
+def serve(draft: PlanDraft) -> None:
     """Place every demand of the snapshot, or note that it waits."""
     valid = []
     for demand in draft.snapshot.demands:
@@ -38,7 +38,7 @@ def serve(draft: Draft) -> None:
         _serve_singles(draft, level.shapes, offer=draft.way.offer_all or index < len(in_order) - 1)
 
 
-def _serve_gangs(draft: Draft, level: Level) -> None:
+def _serve_gangs(draft: PlanDraft, level: Level) -> None:
     if not level.gangs:
         return
     for gang in level.gangs:
@@ -52,7 +52,7 @@ def _serve_gangs(draft: Draft, level: Level) -> None:
     draft.offers.room.forget()
 
 
-def _serve_singles(draft: Draft, shapes: Sequence[Shape], *, offer: bool) -> None:
+def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) -> None:
     served = [Served() for _ in shapes]
     for shape, into in zip(shapes, served, strict=True):
         record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count))
@@ -65,7 +65,7 @@ def _serve_singles(draft: Draft, shapes: Sequence[Shape], *, offer: bool) -> Non
             draft.waiting_shapes.append((shape, shape.count - into.count))
 
 
-def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
+def _buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
     """Buy for all that is left of the shapes, as far as the ceilings allow."""
     short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
     if not short:
@@ -92,6 +92,6 @@ def _buy(draft: Draft, shapes: Sequence[Shape], served: Sequence[Served], *, off
             draft.offer(purchase, draft.offers, tasks=tasks)
 
 
-def _ends_singly(draft: Draft, shape: Shape) -> bool:
+def _ends_singly(draft: PlanDraft, shape: Shape) -> bool:
     """Whether none of its tasks is of a gang, which was taken loosely: those end together."""
     return not any((demand := draft.demand_named(name)) and demand.gang for name, _ in shape.members)

@@ -18,7 +18,7 @@ from windlass.core.model.reasons import IMPOSSIBLE, Code, Reason, plural, second
 from windlass.core.model.snapshot import ScaleDown, Seconds, UtilizationTarget
 from windlass.core.placement.gangs import holds_what_it_would_use, serve_partly
 from windlass.core.placement.minimums import free_slices
-from windlass.core.plan_draft import Draft
+from windlass.core.plan_draft import PlanDraft
 
 from .over_limit import descending
 
@@ -26,7 +26,7 @@ from .over_limit import descending
 class Release:
     """What may go, counted down as it goes."""
 
-    def __init__(self, draft: Draft, waiting: dict[str, Waiting]) -> None:
+    def __init__(self, draft: PlanDraft, waiting: dict[str, Waiting]) -> None:
         self.draft = draft
         placed = draft.placed()
         self.placed = frozenset(placed.nonzero()[0].tolist())
@@ -180,7 +180,7 @@ def counted_resource(resources: dict[str, int]) -> str | None:
     return present[0] if present else None
 
 
-def used_by_slice(draft: Draft, resource: str) -> Ints:
+def used_by_slice(draft: PlanDraft, resource: str) -> Ints:
     """How much of a resource each slice of the snapshot uses, placements of this plan included."""
     offers, column = draft.offers, draft.kinds.column[resource]
     result = np.zeros(len(draft.slices) + draft.ledger.bought, np.int64)

@@ -23,7 +23,7 @@ from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, seconds
 from windlass.core.model.snapshot import Node
 from windlass.core.placement.host_matching import match
-from windlass.core.plan_draft import Draft
+from windlass.core.plan_draft import PlanDraft
 
 from .candidates import Release
 from .over_limit import used_share
@@ -51,13 +51,13 @@ def consolidate(release: Release) -> None:
                 break
 
 
-def _work(draft: Draft, position: int) -> Work:
+def _work(draft: PlanDraft, position: int) -> Work:
     """What must move: each node with work, and all that it uses."""
     nodes = (node for node in draft.slices[position].nodes if node.busy)
     return [(node, Need.of(dict(node.used), draft.kinds)) for node in nodes]
 
 
-def _labels(draft: Draft, position: int, node: Node) -> dict[str, str]:
+def _labels(draft: PlanDraft, position: int, node: Node) -> dict[str, str]:
     return {**draft.groups[draft.group_of(position) or 0].node_labels(), **node.labels}
 
 
@@ -145,7 +145,7 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     draft = release.draft
     group = draft.group_of(position)
     assert group is not None
-    old, fresh = draft.groups[group], draft.lineup.fresh
+    old, fresh = draft.groups[group], draft.group_table.fresh
     found = []
     for other, new in enumerate(draft.groups):
         if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:

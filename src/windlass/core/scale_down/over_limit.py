@@ -15,12 +15,12 @@ from fractions import Fraction
 from windlass.core.model.lifecycle import IN_FLIGHT, OFFERING, PROGRESS, State
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.plan_draft import Draft
+from windlass.core.plan_draft import PlanDraft
 
 _LAST_COME: tuple[State, ...] = (*reversed(PROGRESS), State.READY)
 
 
-def lower_to_limits(draft: Draft) -> None:
+def lower_to_limits(draft: PlanDraft) -> None:
     """Release what is above a limit, and what belongs to a group that is gone."""
     _removed_groups(draft)
     _above_max(draft)
@@ -33,13 +33,13 @@ def lower_to_limits(draft: Draft) -> None:
         _above(draft, cluster.max_hourly_cost, lambda g: draft.groups[g].price or 0, why, dearest_first=True)
 
 
-def _removed_groups(draft: Draft) -> None:
-    for position in draft.layout.of(None, *OFFERING) if draft.layout.strays else ():
+def _removed_groups(draft: PlanDraft) -> None:
+    for position in draft.layout.of(None, *OFFERING) if draft.layout.slices_without_group else ():
         why = f"its group {draft.slices[position].group} is not configured any more"
         draft.release(position, Reason(Code.GROUP_REMOVED, why))
 
 
-def _above_max(draft: Draft) -> None:
+def _above_max(draft: PlanDraft) -> None:
     for group, kind in enumerate(draft.groups):
         live = draft.live_count(group)
         excess = live - kind.max
@@ -50,7 +50,7 @@ def _above_max(draft: Draft) -> None:
                 draft.release(position, Reason(Code.OVER_MAX, why))
 
 
-def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, dearest_first: bool) -> None:
+def _above(draft: PlanDraft, limit: int, weight: Callable[[int], int], why: str, *, dearest_first: bool) -> None:
     """Release over all groups until the weights of what is left are within the limit."""
     live = [draft.live_count(group) for group in range(len(draft.groups))]
     excess = sum(weight(group) * count for group, count in enumerate(live)) - limit
@@ -69,7 +69,7 @@ def _above(draft: Draft, limit: int, weight: Callable[[int], int], why: str, *, 
             excess -= weight(group)
 
 
-def _open_to_release(draft: Draft, positions: Sequence[int]) -> list[int]:
+def _open_to_release(draft: PlanDraft, positions: Sequence[int]) -> list[int]:
     """Those that may be victims, of positions that all belong to some group."""
     kinds = [draft.groups[draft.group_of(p) or 0] for p in positions]
     return [
@@ -79,7 +79,7 @@ def _open_to_release(draft: Draft, positions: Sequence[int]) -> list[int]:
     ]
 
 
-def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int], tuple[object, ...]]:
+def release_order(draft: PlanDraft, *, dearest_first: bool = False) -> Callable[[int], tuple[object, ...]]:
     """Sorts what is given up first to the front."""
 
     def key(position: int) -> tuple[object, ...]:
@@ -94,7 +94,7 @@ def release_order(draft: Draft, *, dearest_first: bool = False) -> Callable[[int
     return key
 
 
-def used_share(draft: Draft, position: int) -> Fraction:
+def used_share(draft: PlanDraft, position: int) -> Fraction:
     """How much of a slice is used: the mean over its group's kinds."""
     item, group = draft.slices[position], draft.group_of(position)
     if group is None:

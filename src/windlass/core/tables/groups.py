@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from windlass.core.capacity.room import Ints, Kinds, Room, amounts_matrix
-from windlass.core.model.cached import lazily
+from windlass.core.model.cached import cached_attribute
 from windlass.core.model.snapshot import Group
 
-from .memo import Recent
+from .memo import Memo
 
 
 def largest_nodes(groups: Iterable[Group]) -> dict[str, int]:
@@ -31,7 +31,7 @@ _LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "label
 """What a line-up is made of: not the limits of a group, nor what its provider and its operator say today."""
 
 
-class Lineup:
+class GroupTable:
     """Groups in name order, a row each."""
 
     def __init__(self, groups: tuple[Group, ...], looks: Sequence[tuple[object, ...]]) -> None:
@@ -45,7 +45,7 @@ class Lineup:
         self.rank = _fixed(np.array([group.rank for group in groups], np.int64))
         self.node_labels = [group.node_labels() for group in groups]
 
-    @lazily
+    @cached_attribute
     def fresh(self) -> Room:
         """An empty node of each group, to be asked what fits on it."""
         room = Room.fresh(self.kinds, self.totals)
@@ -53,7 +53,7 @@ class Lineup:
             _fixed(table)
         return room
 
-    @lazily
+    @cached_attribute
     def labels(self) -> dict[str, set[str]]:
         """Every label that some group has, with its values."""
         found: dict[str, set[str]] = {}
@@ -68,11 +68,11 @@ def _fixed(table: Ints) -> Ints:
     return table
 
 
-_RECENT: Final = Recent[Lineup](8)
+_RECENT: Final = Memo[GroupTable](8)
 """A loop asks about one or two sets of groups, and a plan that explains itself about a few more."""
 
 
-def lineup_of(groups: tuple[Group, ...]) -> Lineup:
+def group_table_of(groups: tuple[Group, ...]) -> GroupTable:
     """The line-up of groups that come in name order. Nobody may write to it."""
     looks = list(map(_LOOKS, groups))  # labels cannot be hashed; to compare is quick where the parts are the same
-    return _RECENT(lambda known: known if known.looks == looks else None, lambda: Lineup(groups, looks))
+    return _RECENT(lambda known: known if known.looks == looks else None, lambda: GroupTable(groups, looks))

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class Memo(Generic[T]):
     """The last few answers, the newest first."""
 
     def __init__(self, size: int) -> None:

@@ -20,17 +20,17 @@ from windlass.core.capacity.room import Ints, Kinds, Room
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, State
 from windlass.core.model.snapshot import Amounts, Slice
 
-from .groups import Lineup
-from .memo import Recent
-from .slices import FEW, Muster, few_changes
+from .groups import GroupTable
+from .memo import Memo
+from .slices import FEW, SliceTable, few_changes
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class NodeTable:
     """Rows in the order of slice id and node id."""
 
-    muster: Muster
-    lineup: Lineup
+    slice_table: SliceTable
+    group_table: GroupTable
     group: Ints
     position: Ints
     """The place of its slice."""
@@ -38,13 +38,13 @@ class Ground:
     room: Room
 
     @classmethod
-    def of(cls, muster: Muster, lineup: Lineup) -> Ground:
-        slices = muster.slices
+    def of(cls, slice_table: SliceTable, group_table: GroupTable) -> NodeTable:
+        slices = slice_table.slices
         loads: list[tuple[Amounts, ...]] = list(map(attrgetter("loads"), slices))
-        group_of = _working_groups(muster, lineup)
+        group_of = _working_groups(slice_table, group_table)
         tier_at = np.full(len(loads), READY_TIER, np.int64)
-        for (name, state), places in muster.standing.items():
-            group = lineup.index.get(name)
+        for (name, state), places in slice_table.standing.items():
+            group = group_table.index.get(name)
             if group is None or state in ENDING:
                 for place in places:
                     loads[place] = ()
@@ -53,7 +53,7 @@ class Ground:
             marked = state == State.READY  # only then are slices of one state not equally near
             tier_at[places] = [tier_of(slices[place]) or READY_TIER for place in (places if marked else places[:1])]
             if state in IN_FLIGHT:
-                empty = _loads(slices[places[0]], lineup, group)
+                empty = _loads(slices[places[0]], group_table, group)
                 for place in places:
                     loads[place] = empty
         # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
@@ -73,34 +73,36 @@ class Ground:
             position = each.nonzero()[0]
             usage = before[position]
         group_at = group_of[position]
-        used = _used(chain.from_iterable(found.values()), lineup.kinds)
-        total = lineup.totals[group_at]
-        room = Room(lineup.kinds, total, np.maximum(total - used[usage], 0), lineup.fresh.present[group_at])
+        used = _used(chain.from_iterable(found.values()), group_table.kinds)
+        total = group_table.totals[group_at]
+        room = Room(group_table.kinds, total, np.maximum(total - used[usage], 0), group_table.fresh.present[group_at])
         tier = tier_at[position]
-        return cls._closed(muster, lineup, group_at, position, tier, room)
+        return cls._closed(slice_table, group_table, group_at, position, tier, room)
 
     @classmethod
-    def _closed(cls, muster: Muster, lineup: Lineup, group: Ints, position: Ints, tier: Ints, room: Room) -> Ground:
+    def _closed(
+        cls, slice_table: SliceTable, group_table: GroupTable, group: Ints, position: Ints, tier: Ints, room: Room
+    ) -> NodeTable:
         """Nobody may write to it: the next plans look at it too."""
         for table in (group, position, tier, *room.tables()):
             table.flags.writeable = False
-        return cls(muster, lineup, group, position, tier, room)
+        return cls(slice_table, group_table, group, position, tier, room)
 
-    def after(self, muster: Muster, lineup: Lineup) -> Ground | None:
+    def after(self, slice_table: SliceTable, group_table: GroupTable) -> NodeTable | None:
         """The ground of slices of which a few changed, with as many nodes as they had; None: it is not like that."""
-        if lineup is not self.lineup:
+        if group_table is not self.group_table:
             return None
-        if muster is self.muster:
+        if slice_table is self.slice_table:
             return self
-        changed = few_changes(self.muster.slices, muster.slices)
+        changed = few_changes(self.slice_table.slices, slice_table.slices)
         if changed is None:
             return None
         rows, tiers, loads = list[int](), list[int](), list[Amounts]()
         for place in changed:
-            item = muster.slices[place]
+            item = slice_table.slices[place]
             first, end = self.position.searchsorted((place, place + 1)).tolist()
-            group, tier = lineup.index.get(item.group), tier_of(item)
-            here = () if group is None or tier is None else _loads(item, lineup, group)
+            group, tier = group_table.index.get(item.group), tier_of(item)
+            here = () if group is None or tier is None else _loads(item, group_table, group)
             if len(here) != end - first or (here and group != self.group[first]):
                 return None
             rows += range(first, end)
@@ -112,26 +114,26 @@ class Ground:
             tier_at = tier_at.copy()
             tier_at[at] = tiers
             total = room.total[at]
-            free = np.maximum(total - _used(loads, lineup.kinds), 0)
+            free = np.maximum(total - _used(loads, group_table.kinds), 0)
             room = room.copy()
-            room.put(at, Room(lineup.kinds, total, free, room.present[at]))
-        return self._closed(muster, lineup, self.group, self.position, tier_at, room)
+            room.put(at, Room(group_table.kinds, total, free, room.present[at]))
+        return self._closed(slice_table, group_table, self.group, self.position, tier_at, room)
 
 
-def _loads(item: Slice, lineup: Lineup, group: int) -> tuple[Amounts, ...]:
+def _loads(item: Slice, group_table: GroupTable, group: int) -> tuple[Amounts, ...]:
     """What is used on each node of a slice that offers room; nothing runs yet on one that is on its way."""
-    return ((),) * int(lineup.hosts[group]) if item.state in IN_FLIGHT else item.loads
+    return ((),) * int(group_table.hosts[group]) if item.state in IN_FLIGHT else item.loads
 
 
-def _working_groups(muster: Muster, lineup: Lineup) -> Ints:
+def _working_groups(slice_table: SliceTable, group_table: GroupTable) -> Ints:
     """For each slice the group that it is simply at work in; -1: none."""
-    at_work = [name for name, many in muster.at_work.items() if many]
-    if len(at_work) > 1:
+    busy_count = [name for name, many in slice_table.busy_count.items() if many]
+    if len(busy_count) > 1:
         numbers: dict[str | None, int] = {None: -1}
-        numbers.update(lineup.index)
-        return np.fromiter(map(numbers.__getitem__, muster.works_in), np.int64, len(muster.slices))
-    result = np.full(len(muster.slices), lineup.index[at_work[0]] if at_work else -1, np.int64)
-    result[muster.others] = -1
+        numbers.update(group_table.index)
+        return np.fromiter(map(numbers.__getitem__, slice_table.busy_group), np.int64, len(slice_table.slices))
+    result = np.full(len(slice_table.slices), group_table.index[busy_count[0]] if busy_count else -1, np.int64)
+    result[slice_table.others] = -1
     return result
 
 
@@ -147,12 +149,12 @@ def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
     return np.array(lines, np.int64).reshape(len(lines), len(kinds.names))
 
 
-_RECENT: Final = Recent[Ground](2)
+_RECENT: Final = Memo[NodeTable](2)
 
 
-def ground_of(muster: Muster, lineup: Lineup) -> Ground:
+def node_table_of(slice_table: SliceTable, group_table: GroupTable) -> NodeTable:
     """The rows of slices of which none works in a group that the line-up does not have. Nobody may write to it."""
 
-    if len(muster.slices) < FEW:
-        return Ground.of(muster, lineup)
-    return _RECENT(lambda known: known.after(muster, lineup), lambda: Ground.of(muster, lineup))
+    if len(slice_table.slices) < FEW:
+        return NodeTable.of(slice_table, group_table)
+    return _RECENT(lambda known: known.after(slice_table, group_table), lambda: NodeTable.of(slice_table, group_table))

@@ -17,7 +17,7 @@ from typing import Final
 from windlass.core.model.lifecycle import State
 from windlass.core.model.snapshot import Slice
 
-from .memo import Recent
+from .memo import Memo
 
 FEW: Final = 32
 """Fewer slices are looked at faster than they are recognized."""
@@ -26,19 +26,19 @@ CHANGED: Final = 10
 """One slice in so many may have changed: with more it is faster to look at all of them."""
 
 _ID: Final = attrgetter("id")
-_WORKS_IN: Final = attrgetter("works_in")
+_BUSY_GROUP: Final = attrgetter("busy_group")
 
 
 @dataclass(frozen=True, slots=True)
-class Muster:
+class SliceTable:
     """Slices in the order of their ids; the place of each is its number in it."""
 
     given: tuple[Slice, ...]
     """As they came."""
     slices: tuple[Slice, ...]
-    works_in: list[str | None]
+    busy_group: list[str | None]
     """For each place the group that the slice is simply at work in; None: there is more to say about it."""
-    at_work: Mapping[str, int]
+    busy_count: Mapping[str, int]
     """How many are simply at work in each group."""
     others: list[int]
     """The places of all others, in order."""
@@ -46,47 +46,47 @@ class Muster:
     """The same by group and state."""
 
     @classmethod
-    def of(cls, given: tuple[Slice, ...]) -> Muster:
+    def of(cls, given: tuple[Slice, ...]) -> SliceTable:
         slices = tuple(sorted(given, key=_ID))
-        return cls._with(given, slices, list(map(_WORKS_IN, slices)))
+        return cls._with(given, slices, list(map(_BUSY_GROUP, slices)))
 
     @classmethod
-    def _with(cls, given: tuple[Slice, ...], slices: tuple[Slice, ...], works_in: list[str | None]) -> Muster:
-        others = list(compress(count(), map(is_, works_in, repeat(None))))
-        at_work = Counter([name for name in works_in if name is not None])
-        return cls(given, slices, works_in, at_work, others, _standing(slices, others))
+    def _with(cls, given: tuple[Slice, ...], slices: tuple[Slice, ...], busy_group: list[str | None]) -> SliceTable:
+        others = list(compress(count(), map(is_, busy_group, repeat(None))))
+        busy_count = Counter([name for name in busy_group if name is not None])
+        return cls(given, slices, busy_group, busy_count, others, _standing(slices, others))
 
-    def within(self, groups: Container[str]) -> Muster:
+    def within(self, groups: Container[str]) -> SliceTable:
         """The same where there are only these groups: who works in another one is looked at like all others."""
-        if all(group in groups for group in self.at_work):
+        if all(group in groups for group in self.busy_count):
             return self
-        return self._with(self.given, self.slices, [name if name in groups else None for name in self.works_in])
+        return self._with(self.given, self.slices, [name if name in groups else None for name in self.busy_group])
 
-    def after(self, given: tuple[Slice, ...]) -> Muster | None:
+    def after(self, given: tuple[Slice, ...]) -> SliceTable | None:
         """The muster of slices that came as these did, but for a few that are other objects now; None: they did not."""
         changed = few_changes(self.given, given)
         if not changed:
             return None if changed is None else self
-        slices, works_in = list(self.slices), self.works_in.copy()
-        at_work, others = dict(self.at_work), self.others.copy()
+        slices, busy_group = list(self.slices), self.busy_group.copy()
+        busy_count, others = dict(self.busy_count), self.others.copy()
         for index in changed:
             old, new = self.given[index], given[index]
             place = bisect_left(self.slices, old.id, key=_ID)
             if new.id != old.id or self.slices[place] is not old:
                 return None
-            was, now = works_in[place], new.works_in
-            slices[place], works_in[place] = new, now
+            was, now = busy_group[place], new.busy_group
+            slices[place], busy_group[place] = new, now
             if was == now:
                 continue
             if was is None:
                 del others[bisect_left(others, place)]
             else:
-                at_work[was] -= 1
+                busy_count[was] -= 1
             if now is None:
                 insort(others, place)
             else:
-                at_work[now] = at_work.get(now, 0) + 1
-        return Muster(given, tuple(slices), works_in, at_work, others, _standing(slices, others))
+                busy_count[now] = busy_count.get(now, 0) + 1
+        return SliceTable(given, tuple(slices), busy_group, busy_count, others, _standing(slices, others))
 
 
 def few_changes(before: tuple[Slice, ...], after: tuple[Slice, ...]) -> list[int] | None:
@@ -106,12 +106,12 @@ def _standing(slices: Sequence[Slice], others: Iterable[int]) -> Mapping[tuple[s
     return found
 
 
-_RECENT: Final = Recent[Muster](2)
+_RECENT: Final = Memo[SliceTable](2)
 """A loop asks about one set of slices, and a plan that tries other ways also about a part of it."""
 
 
-def muster_of(slices: tuple[Slice, ...]) -> Muster:
+def slice_table_of(slices: tuple[Slice, ...]) -> SliceTable:
     """The muster of slices that come in any order. Nobody may write to it."""
     if len(slices) < FEW:
-        return Muster.of(slices)
-    return _RECENT(lambda before: before.after(slices), lambda: Muster.of(slices))
+        return SliceTable.of(slices)
+    return _RECENT(lambda before: before.after(slices), lambda: SliceTable.of(slices))

@@ -19,53 +19,53 @@ import numpy as np
 from windlass.core.capacity.eligibility import Eligibility
 from windlass.core.capacity.offers import Rows, tier_of
 from windlass.core.capacity.room import Ints, Need
-from windlass.core.model.cached import lazily
+from windlass.core.model.cached import cached_attribute
 from windlass.core.model.lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
 from windlass.core.model.snapshot import Bundle, Node, Snapshot
 
-from .groups import lineup_of
-from .nodes import ground_of
-from .slices import muster_of
+from .groups import group_table_of
+from .nodes import node_table_of
+from .slices import slice_table_of
 
 
-class Layout:
+class SnapshotTables:
     """What all drafts of a snapshot share."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
-        self.lineup = lineup_of(self.groups)
-        self._index = index = self.lineup.index
-        self._muster = muster = muster_of(snapshot.slices).within(index)
-        self.slices = muster.slices
-        self.others = muster.others
+        self.group_table = group_table_of(self.groups)
+        self._index = index = self.group_table.index
+        self._slice_table = slice_table = slice_table_of(snapshot.slices).within(index)
+        self.slices = slice_table.slices
+        self.others = slice_table.others
         """The places of all slices that are not simply at work, in order."""
-        self.at_work = [muster.at_work.get(group.name, 0) for group in self.groups]
+        self.busy_count = [slice_table.busy_count.get(group.name, 0) for group in self.groups]
         """For each group how many of its slices are simply at work."""
         self.positions: dict[tuple[int | None, State], list[int]] = {}
         """The places of the others by group and state; those of no group under None."""
         self.counts: dict[tuple[int | None, State], int] = {
-            (group, State.READY): many for group, many in enumerate(self.at_work) if many
+            (group, State.READY): many for group, many in enumerate(self.busy_count) if many
         }
         """How many slices of each group are in each state."""
-        self.live = self.at_work.copy()
+        self.live = self.busy_count.copy()
         """For each group how many slices it has from QUEUED to READY."""
         self.recallable: list[int] = []
-        self.strays: list[int] = []
+        self.slices_without_group: list[int] = []
         """The places of all slices of no group."""
-        for (name, state), places in muster.standing.items():
+        for (name, state), places in slice_table.standing.items():
             group = index.get(name)
             alike = self.positions.get((group, state))
             self.positions[group, state] = sorted((*alike, *places)) if alike else places
             self.counts[group, state] = self.counts.get((group, state), 0) + len(places)
             if group is None:
-                self.strays += places
+                self.slices_without_group += places
             elif state in OFFERING:
                 self.live[group] += len(places)
             if state in RECALLABLE:
                 self.recallable += places
         self.recallable.sort()
-        self.strays.sort()
+        self.slices_without_group.sort()
         self.tasks: dict[tuple[Bundle, ...], tuple[tuple[Need, int], ...]] = {}
         """The tasks of gangs, as far as somebody asked: each is tried more than once, and explained."""
 
@@ -82,33 +82,33 @@ class Layout:
     def with_work(self, group: int, *states: State) -> list[int]:
         """The same, and those that are simply at work."""
         rest = self.of(group, *states)
-        if State.READY not in states or not self.at_work[group]:
+        if State.READY not in states or not self.busy_count[group]:
             return rest
         name = self.groups[group].name
-        return sorted((*(place for place, works in enumerate(self._muster.works_in) if works == name), *rest))
+        return sorted((*(place for place, works in enumerate(self._slice_table.busy_group) if works == name), *rest))
 
     # -- for demand -------------------------------------------------------------------------------------------------
 
-    @lazily
+    @cached_attribute
     def eligibility(self) -> Eligibility:
         return Eligibility((*self.snapshot.demands, *self.snapshot.requests))
 
-    @lazily
+    @cached_attribute
     def profiles(self) -> list[int]:
         """Of the nodes of each group."""
         return [self.eligibility.group_profile(group) for group in self.groups]
 
-    @lazily
+    @cached_attribute
     def profile_index(self) -> Ints:
         return np.array(self.profiles, np.int64)
 
-    @lazily
+    @cached_attribute
     def rows(self) -> Rows:
         """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
-        ground = ground_of(self._muster, self.lineup)
-        profile = self.profile_index[ground.group]
-        self._own_profiles(profile, ground.group)
-        return Rows(ground.group, ground.position, ground.tier, profile, ground.room)
+        node_table = node_table_of(self._slice_table, self.group_table)
+        profile = self.profile_index[node_table.group]
+        self._own_profiles(profile, node_table.group)
+        return Rows(node_table.group, node_table.position, node_table.tier, profile, node_table.room)
 
     def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
         """The profiles of nodes with labels of their own, where somebody asks for labels at all."""
@@ -119,7 +119,7 @@ class Layout:
                 group = int(group_at[row])
                 profile[row] = self.eligibility.node_profile(self.groups[group], node.labels, self.profiles[group])
 
-    @lazily
+    @cached_attribute
     def nodes(self) -> list[Node | None]:
         """The node of each row; None: it is on its way."""
         found: list[Node | None] = []

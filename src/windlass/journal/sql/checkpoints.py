@@ -13,7 +13,7 @@ from typing import Any
 from windlass.journal.encoding import decode_state, digest, encode, finite
 from windlass.journal.protocol import JournalCorrupt
 
-from .schema import PAGE, Head, Session, SqlTables
+from .schema import PAGE, DatabaseSession, Head, SqlTables
 
 
 class States(SqlTables):
@@ -62,13 +62,13 @@ class States(SqlTables):
             "adopts what the provider shows."
         )
 
-    def _first_since(self, session: Session, instant: float) -> int | None:
+    def _first_since(self, session: DatabaseSession, instant: float) -> int | None:
         """The number of the first record of that instant or later."""
         found = session.rows("SELECT seq FROM windlass_records WHERE at >= ? ORDER BY at, seq LIMIT 1", (instant,))
         return found[0][0] if found else None
 
     def _readable_states(
-        self, session: Session, head: Head, below: int | None = None, *, newest_first: bool = True
+        self, session: DatabaseSession, head: Head, below: int | None = None, *, newest_first: bool = True
     ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Those up to records below that number. Fetched one at a time, for a state can be large."""
         numbers = session.rows(

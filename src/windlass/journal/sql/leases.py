@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.journal.encoding import check_holder, finite
 from windlass.journal.protocol import Lease, LeaseLost
 
-from .schema import Session, SqlTables
+from .schema import DatabaseSession, SqlTables
 
 
 class Leases(SqlTables):
@@ -49,13 +49,13 @@ class Leases(SqlTables):
         with self._transaction(write=False) as session:
             return self._read_head(session, lock=False).lease
 
-    def _store(self, session: Session, lease: Lease) -> None:
+    def _store(self, session: DatabaseSession, lease: Lease) -> None:
         session.rows(
             "UPDATE windlass_journal SET epoch = ?, holder = ?, ttl = ?, expires_at = ?",
             (lease.epoch, lease.holder, lease.ttl, lease.expires_at),
         )
 
-    def _time(self, session: Session, now: float | None) -> float:
+    def _time(self, session: DatabaseSession, now: float | None) -> float:
         """Asked for after the lock was had: the wait for it is not part of the lease."""
         return self._database_time(session) if now is None else finite(now, "now")
 

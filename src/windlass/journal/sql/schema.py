@@ -29,7 +29,7 @@ Migration = tuple[str, ...]
 """The statements that bring the tables from one version to the next."""
 
 
-class Session(Protocol):
+class DatabaseSession(Protocol):
     """A transaction under way."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -74,14 +74,14 @@ class SqlTables(ABC):
     # What a database must provide.
 
     @abstractmethod
-    def _transaction(self, *, write: bool) -> AbstractContextManager[Session]:
+    def _transaction(self, *, write: bool) -> AbstractContextManager[DatabaseSession]:
         """All or nothing, for one thread at a time; durable when a writing one ends. Errors leave as ``JournalError``.
 
         A writing one has locked out other writers, or does so with ``locking``. A reading one sees one instant.
         """
 
     @abstractmethod
-    def _found_version(self, session: Session) -> int | None:
+    def _found_version(self, session: DatabaseSession) -> int | None:
         """The version of the tables that are there; None when there are none of ours."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class SqlTables(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def _database_time(self, session: Session) -> float:  # noqa: ARG002
+    def _database_time(self, session: DatabaseSession) -> float:  # noqa: ARG002
         raise ValueError(f"the journal {self.location} has no clock that all controllers share: pass now")
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -149,7 +149,7 @@ class SqlTables(ABC):
 
     # The head.
 
-    def _read_head(self, session: Session, *, lock: bool) -> Head:
+    def _read_head(self, session: DatabaseSession, *, lock: bool) -> Head:
         rows = session.rows(
             "SELECT schema_version, last_seq, compacted_to, epoch, holder, ttl, expires_at FROM windlass_journal"
             + (self.locking if lock else "")
@@ -159,7 +159,7 @@ class SqlTables(ABC):
         return Head(*rows[0])
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[Session, Head]]:
+    def _writing(self) -> Iterator[tuple[DatabaseSession, Head]]:
         """A transaction that nobody else can write beside, in tables of our version."""
         with self._transaction(write=True) as session:
             head = self._read_head(session, lock=True)

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from windlass.pool.errors import BadPool, TaskCancelled, TaskError
-from windlass.pool.scheduler.tasks import Task as BookTask
+from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.transport.serialization import TYPES, ItemResult, Told, result_of, unpack_value
 
 Answer = Told | TaskError

@@ -21,7 +21,7 @@ from windlass.core.model.reasons import IMPOSSIBLE
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Snapshot
 from windlass.core.planner import plan
 from windlass.pool.errors import BadPool, NothingFits
-from windlass.pool.options import Shape, needs_of
+from windlass.pool.options import PoolShape, needs_of
 from windlass.pool.scheduler.tasks import SLOTS, Kind
 from windlass.pool.transport.serialization import Arguments, Shared, pack_arguments, pack_function, pack_value
 
@@ -59,11 +59,11 @@ class Prepared:
 class Preparer:
     """Prepares tasks for one pool, and remembers the kinds that it has seen."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PoolShape) -> None:
         self._numbers = count(1)
         self.reshape(shape)
 
-    def reshape(self, shape: Shape) -> None:
+    def reshape(self, shape: PoolShape) -> None:
         self._shape = shape
         self._kinds: dict[tuple[str, str, Any, bool], Kind] = {}
 

@@ -55,7 +55,7 @@ be run or its result could not be brought back; the detail says why, for people.
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """What came of a call."""
 
     ending: Ending
@@ -90,7 +90,7 @@ class Listener(Protocol):
         """The next value of a generator."""
         ...
 
-    def ended(self, call: str, outcome: Outcome) -> None:
+    def ended(self, call: str, outcome: CallOutcome) -> None:
         """It is over."""
         ...
 

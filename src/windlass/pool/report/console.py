@@ -16,7 +16,7 @@ from windlass.control.controller import Pass
 from windlass.core.model.reasons import plural
 from windlass.pool.errors import BadPool
 from windlass.pool.runtime import changes_of
-from windlass.pool.scheduler.tasks import Task
+from windlass.pool.scheduler.tasks import ScheduledTask
 
 from .status import PoolStatus, summary
 
@@ -53,7 +53,7 @@ class Console(Protocol):
         """So many tasks were sent together; None: nobody wants to know how far they are."""
         ...
 
-    def said(self, task: Task, stream: str, line: str) -> None:
+    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
         """A task printed a line."""
         ...
 
@@ -79,7 +79,7 @@ class Silent:
     def progress(self, count: int) -> Progress | None:  # noqa: ARG002
         return None
 
-    def said(self, task: Task, stream: str, line: str) -> None:
+    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
         pass
 
     def passed(self, done: Pass) -> None:
@@ -105,7 +105,7 @@ class Lines:
     def progress(self, count: int) -> Progress:
         return _LineProgress(self, count)
 
-    def said(self, task: Task, stream: str, line: str) -> None:
+    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
         given = self._out if stream == "stdout" else self._err
         where = given or (sys.stdout if stream == "stdout" else sys.stderr)
         with self._lock:
@@ -191,7 +191,7 @@ class Live:
         self._bars.append(bar)
         return bar
 
-    def said(self, task: Task, stream: str, line: str) -> None:
+    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
         from rich.text import Text
 
         where = self._live.console if self._live is not None else self._rich

@@ -13,12 +13,12 @@ from typing import Any
 
 from windlass.control.record.costs import charged
 from windlass.control.report.current import Picture, pictured
-from windlass.control.report.history import Life, launches_for, life_of, wait_of
+from windlass.control.report.history import SliceHistory, launches_for, life_of, wait_of
 from windlass.core.model.lifecycle import COSTLY, State
 from windlass.core.model.reasons import Code, nearest_names, plural, seconds
 from windlass.core.model.snapshot import Demand
 from windlass.pool.errors import PoolError
-from windlass.pool.runtime import Hub
+from windlass.pool.runtime import PoolRuntime
 from windlass.pool.scheduler.nodes import PoolNode
 
 LOOKED_BACK = 1000
@@ -91,15 +91,15 @@ def summary(status: PoolStatus) -> str:
     return f"nodes: {nodes}; tasks: {tasks}{cost}"
 
 
-def status_of(hub: Hub) -> PoolStatus:
+def status_of(hub: PoolRuntime) -> PoolStatus:
     """The status of now."""
     picture = _picture(hub)
-    chronicle, now = picture.chronicle, picture.now
+    controller_state, now = picture.controller_state, picture.now
     joined: dict[str, list[PoolNode]] = {}
-    for node in hub.book.nodes.values():
+    for node in hub.task_book.nodes.values():
         joined.setdefault(node.slice_id, []).append(node)
     nodes = []
-    for record in sorted(chronicle.book.slices.values(), key=lambda one: _order(one.id)):
+    for record in sorted(controller_state.fleet.slices.values(), key=lambda one: _order(one.id)):
         mine = joined.get(record.id, [])
         code, why = picture.stay(record)
         tasks = sum(node.tasks() for node in mine)
@@ -118,20 +118,21 @@ def status_of(hub: Hub) -> PoolStatus:
                 why,
             )
         )
-    accounts = charged(chronicle.account, chronicle.book, chronicle.stay, now)
+    accounts = charged(controller_state.account, controller_state.fleet, controller_state.stay, now)
     return PoolStatus(
         nodes=tuple(nodes),
-        waiting=len(hub.book.waiting) + sum(len(c.tasks) for n in hub.book.nodes.values() for c in n.behind()),
-        running=sum(node.tasks() for node in hub.book.nodes.values()),
-        done=hub.book.done,
-        slots=sum(len(node.slots) for node in hub.book.open_nodes),
+        waiting=len(hub.task_book.waiting)
+        + sum(len(c.tasks) for n in hub.task_book.nodes.values() for c in n.behind()),
+        running=sum(node.tasks() for node in hub.task_book.nodes.values()),
+        done=hub.task_book.done,
+        slots=sum(len(node.slots) for node in hub.task_book.open_nodes),
         rule=tuple(f"{name}: {one.action}: {one.reason}" for name, one in sorted(hub.decisions.items())),
         last_change=hub.last_change,
-        dollars_per_hour=sum(r.price for r in chronicle.book.slices.values() if r.state in COSTLY) / 1e9,
+        dollars_per_hour=sum(r.price for r in controller_state.fleet.slices.values() if r.state in COSTLY) / 1e9,
         dollars=sum(account.dollars() for account in accounts.values()),
         troubles=tuple(
-            [f"{name}: {text}" for name, text in sorted(chronicle.sighted.trouble.items())]
-            + list(hub.book.refused.values())
+            [f"{name}: {text}" for name, text in sorted(controller_state.observed.trouble.items())]
+            + list(hub.task_book.refused.values())
         ),
     )
 
@@ -141,12 +142,12 @@ def _order(name: str) -> tuple[str, int]:
     return group, int(number) if number.isdecimal() else 0
 
 
-def _picture(hub: Hub) -> Picture:
+def _picture(hub: PoolRuntime) -> Picture:
     controller = hub.service.controller
-    return pictured(controller.chronicle, hub.shape.settings, hub.now())
+    return pictured(controller.controller_state, hub.shape.settings, hub.now())
 
 
-def why(hub: Hub, name: str | int | None = None) -> str:
+def why(hub: PoolRuntime, name: str | int | None = None) -> str:
     """Why something is as it is."""
     if name is None:
         return "\n".join(_why_pool(hub))
@@ -157,10 +158,10 @@ def why(hub: Hub, name: str | int | None = None) -> str:
         return "\n".join(_why_node(hub, picture, wanted, life))
     if str(name) in hub.decisions:
         return "\n".join(_why_pool(hub, str(name)))
-    demand = picture.chronicle.sighted.demand.get(str(name))
-    tasks = hub.book.waiting.names()
+    demand = picture.controller_state.observed.demand.get(str(name))
+    tasks = hub.task_book.waiting.names()
     if demand is None and str(name) not in tasks and wait_of(hub.journal, str(name)) is None:
-        known = {*picture.chronicle.book.slices, *tasks, *hub.decisions}
+        known = {*picture.controller_state.fleet.slices, *tasks, *hub.decisions}
         past = hub.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
         near = nearest_names(str(name), known | {one.subject for one in past})
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
@@ -168,15 +169,15 @@ def why(hub: Hub, name: str | int | None = None) -> str:
     return "\n".join(_why_task(hub, picture, str(name), demand))
 
 
-def _slice_named(hub: Hub, name: str | int) -> str:
+def _slice_named(hub: PoolRuntime, name: str | int) -> str:
     """The slice of a node, by its number, its own name or that of its slice."""
-    for node in hub.book.nodes.values():
+    for node in hub.task_book.nodes.values():
         if str(name) in (str(node.number), node.id):
             return node.slice_id
     return str(name)
 
 
-def _why_pool(hub: Hub, only: str | None = None) -> Iterator[str]:
+def _why_pool(hub: PoolRuntime, only: str | None = None) -> Iterator[str]:
     for name, decision in sorted(hub.decisions.items()):
         if only in (None, name):
             limits = hub.shape.limits[name]
@@ -186,13 +187,13 @@ def _why_pool(hub: Hub, only: str | None = None) -> Iterator[str]:
         yield f"last change: {hub.last_change}"
 
 
-def _why_node(hub: Hub, picture: Picture, name: str, life: Life) -> Iterator[str]:
+def _why_node(hub: PoolRuntime, picture: Picture, name: str, life: SliceHistory) -> Iterator[str]:
     now = picture.now
     yield f"{name}: {life.last.state}"
     yield f"  started for {life.last.started_for.code}: {life.last.started_for.why}"
     for step in life.steps:
         yield f"  {_clock(step.at)}  {step.state}: {step.reason.why}"
-    record = picture.chronicle.book.slices.get(name)
+    record = picture.controller_state.fleet.slices.get(name)
     if record is not None:
         code, text = picture.stay(record)
         yield f"  now: {f'{code}: ' if code else ''}{text}"
@@ -206,9 +207,9 @@ def _why_node(hub: Hub, picture: Picture, name: str, life: Life) -> Iterator[str
         yield f"  confirmed gone {seconds(max(0, now - life.forgotten))} ago"
 
 
-def _why_task(hub: Hub, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
-    running = [task for node in hub.book.nodes.values() for call in node.running() for task in call.tasks]
-    mine = [task for task in running if hub.book.waiting.name_of(task.kind) == name]
+def _why_task(hub: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
+    running = [task for node in hub.task_book.nodes.values() for call in node.running() for task in call.tasks]
+    mine = [task for task in running if hub.task_book.waiting.name_of(task.kind) == name]
     waiting = 0 if demand is None else demand.count
     yield f"{name}: {waiting} waiting, {len(mine)} running"
     if demand is not None:

@@ -12,43 +12,43 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from windlass.control.observe.validation import Viewed
+from windlass.control.observe.validation import ValidView
 from windlass.control.reconcile.pool_settings import Steered
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import Book
+from windlass.control.state.fleet import Fleet
 from windlass.core.capacity.node_room import fits_empty
 from windlass.core.model.lifecycle import ENDING, OFFERING
 from windlass.core.model.snapshot import Demand, Group, LowUtilization, ScaleDown
-from windlass.pool.options import Shape
+from windlass.pool.options import PoolShape
 from windlass.pool.scheduler.tasks import SLOTS
 from windlass.workloads.protocol import WorkloadView
 
-from .rule import LITTLE, SPARE, Decision, Limits, Memory, Pressure, decide
+from .rule import LITTLE, SPARE, Limits, Memory, Pressure, ScalingDecision, decide
 
 
 class PoolSteering:
     """Steers the groups of one pool, and remembers what the rule must remember."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PoolShape) -> None:
         self._memories: dict[str, Memory] = {}
-        self.decisions: dict[str, Decision] = {}
+        self.decisions: dict[str, ScalingDecision] = {}
         """What the rule said last, by group."""
         self.reshape(shape)
         self._last: Steered | None = None
 
-    def reshape(self, shape: Shape) -> None:
+    def reshape(self, shape: PoolShape) -> None:
         """Other limits from now on; the size to begin with is wanted again."""
         self._limits: Mapping[str, Limits] = shape.limits
         self._floors = dict(shape.desired)
 
-    def __call__(self, settings: Settings, work: Viewed | None, book: Book, now: float) -> Steered:
+    def __call__(self, settings: Settings, work: ValidView | None, task_book: Fleet, now: float) -> Steered:
         """As the controller calls it, once a pass."""
         if work is None:
             return self._last or Steered(settings)
         view = work.view
-        head = head_of(view, book)
+        head = head_of(view, task_book)
         groups = [
-            replace(sold, group=self._steered(sold.group, view, book, head, now))
+            replace(sold, group=self._steered(sold.group, view, task_book, head, now))
             if sold.group.name in self._limits
             else sold
             for sold in settings.groups
@@ -58,9 +58,9 @@ class PoolSteering:
         self._last = Steered(settings if steered == settings else steered, min(dues, default=None))
         return self._last
 
-    def _steered(self, group: Group, view: WorkloadView, book: Book, head: str | None, now: float) -> Group:
+    def _steered(self, group: Group, view: WorkloadView, task_book: Fleet, head: str | None, now: float) -> Group:
         limits = self._limits[group.name]
-        pressure = pressure_of(group, view, book)
+        pressure = pressure_of(group, view, task_book)
         decision = decide(pressure, self._memories.get(group.name, Memory()), now, limits)
         self._memories[group.name], self.decisions[group.name] = decision.memory, decision
         if decision.action in ("shrink", "idle"):
@@ -81,10 +81,10 @@ class PoolSteering:
                 return replace(group, min=floor, scale_down=ScaleDown(), protected=protected)
 
 
-def pressure_of(group: Group, view: WorkloadView, book: Book) -> Pressure:
+def pressure_of(group: Group, view: WorkloadView, task_book: Fleet) -> Pressure:
     """The pressure on one group: what waits that it could hold, and what its nodes do."""
-    slices = {name for name, record in book.slices.items() if record.group == group.name}
-    offering = sum(book.slices[name].state in OFFERING for name in slices)
+    slices = {name for name, record in task_book.slices.items() if record.group == group.name}
+    offering = sum(task_book.slices[name].state in OFFERING for name in slices)
     running = sum(dict(node.used).get(SLOTS, 0) for node in view.nodes if node.slice_id in slices)
     return Pressure(
         queued=sum(demand.count for demand in view.demands if could_hold(group, demand)),
@@ -102,8 +102,8 @@ def could_hold(group: Group, demand: Demand) -> bool:
     )
 
 
-def head_of(view: WorkloadView, book: Book) -> str | None:
+def head_of(view: WorkloadView, task_book: Fleet) -> str | None:
     """The slice of the node that joined first of those that are there, while others live: it goes after them. A pool
     shows its nodes in the order in which they joined."""
-    living = [record for record in book.slices.values() if record.state not in ENDING]
+    living = [record for record in task_book.slices.values() if record.state not in ENDING]
     return view.nodes[0].slice_id if view.nodes and len(living) > 1 else None

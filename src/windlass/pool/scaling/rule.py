@@ -61,7 +61,7 @@ Action = Literal["grow", "steady", "shrink", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScalingDecision:
     """How many nodes there should be, and why."""
 
     nodes: int
@@ -72,40 +72,40 @@ class Decision:
     """When it may be decided otherwise although nothing happens."""
 
 
-def decide(pressure: Pressure, memory: Memory, now: float, limits: Limits) -> Decision:
+def decide(pressure: Pressure, memory: Memory, now: float, limits: Limits) -> ScalingDecision:
     """The rule."""
     nodes, room = pressure.nodes, pressure.nodes * pressure.slots
     if nodes < limits.min:
-        return Decision(limits.min, "grow", f"{_nodes(nodes)}, at least {limits.min} wanted", Memory())
+        return ScalingDecision(limits.min, "grow", f"{_nodes(nodes)}, at least {limits.min} wanted", Memory())
     if pressure.queued:
         return _with_a_queue(pressure, limits)
     idle_since = _since(memory.idle_since, now) if pressure.running == 0 else None
     if idle_since is not None and now - idle_since >= limits.idle_timeout:
         why = f"nothing ran for {seconds(now - idle_since)}, limit {seconds(limits.idle_timeout)}"
-        return Decision(min(nodes, limits.min), "idle", why, replace(memory, idle_since=idle_since))
+        return ScalingDecision(min(nodes, limits.min), "idle", why, replace(memory, idle_since=idle_since))
     due = None if idle_since is None or nodes <= limits.min else idle_since + limits.idle_timeout
     enough = max(limits.min, -(-pressure.running // pressure.slots) + SPARE)
     used = f"{pressure.running} of {plural(room, 'slot')} used"
     if nodes <= enough or 100 * pressure.running >= LITTLE * room:
-        return Decision(nodes, "steady", used, Memory(idle_since), due)
+        return ScalingDecision(nodes, "steady", used, Memory(idle_since), due)
     low_since = _since(memory.low_since, now)
     rest = low_since + limits.cooldown - now
     if rest > 0:
         why = f"{used}, less than {LITTLE} %: {_nodes(enough)} enough if that lasts {seconds(rest)} more"
         due = now + rest if due is None else min(due, now + rest)
-        return Decision(nodes, "steady", why, Memory(idle_since, low_since), due)
+        return ScalingDecision(nodes, "steady", why, Memory(idle_since, low_since), due)
     why = f"{used}, less than {LITTLE} % for {seconds(now - low_since)}: {_nodes(enough)} enough"
-    return Decision(enough, "shrink", why, Memory(idle_since, low_since), due)
+    return ScalingDecision(enough, "shrink", why, Memory(idle_since, low_since), due)
 
 
-def _with_a_queue(pressure: Pressure, limits: Limits) -> Decision:
+def _with_a_queue(pressure: Pressure, limits: Limits) -> ScalingDecision:
     wanted = -(-(pressure.queued + pressure.running) // pressure.slots)
     why = f"{pressure.queued} queued and {pressure.running} running need {_nodes(wanted)}"
     if wanted <= pressure.nodes:
-        return Decision(pressure.nodes, "steady", f"{why}, {pressure.nodes} are there or on their way", Memory())
+        return ScalingDecision(pressure.nodes, "steady", f"{why}, {pressure.nodes} are there or on their way", Memory())
     if pressure.nodes >= limits.max:
-        return Decision(pressure.nodes, "steady", f"{why}, max is {limits.max}", Memory())
-    return Decision(min(wanted, limits.max), "grow", why, Memory())
+        return ScalingDecision(pressure.nodes, "steady", f"{why}, max is {limits.max}", Memory())
+    return ScalingDecision(min(wanted, limits.max), "grow", why, Memory())
 
 
 def _since(before: float | None, now: float) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Engine
-from windlass.pool.scheduler.task_book import PYTHON, Book
+from windlass.pool.scheduler.task_book import PYTHON, TaskBook
 from windlass.pool.scheduler.tasks import SLOTS, Over, Said
 from windlass.pool.transport.serialization import LIMIT
 from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
@@ -39,7 +39,7 @@ class PoolWorkload:
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
         self.regroup(groups)
-        self.book = Book(
+        self.task_book = TaskBook(
             engine,
             lambda slice_id: self._groups.get(self._group_of.get(slice_id, "")),
             now=now,
@@ -52,7 +52,7 @@ class PoolWorkload:
         )
 
     async def start(self) -> None:
-        await self._engine.start(self.book)
+        await self._engine.start(self.task_book)
 
     def regroup(self, groups: Iterable[Group]) -> None:
         """From now on nodes join as members of these groups; nodes that have joined stay as they are."""
@@ -62,7 +62,7 @@ class PoolWorkload:
 
     async def observe(self) -> WorkloadView:
         self._news.clear()
-        return self.book.view()
+        return self.task_book.view()
 
     async def changed(self) -> None:
         await self._news.wait()
@@ -76,23 +76,23 @@ class PoolWorkload:
         return Join(join.command, {**self._environment, **join.environment})
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
-        self.book.cordon(slice_id, epoch)
+        self.task_book.cordon(slice_id, epoch)
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
-        self.book.uncordon(slice_id, epoch)
+        self.task_book.uncordon(slice_id, epoch)
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:  # noqa: ARG002
         if evict:
-            self.book.evict(slice_id)
+            self.task_book.evict(slice_id)
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
-        self.book.forget(slice_ids)
+        self.task_book.forget(slice_ids)
         for slice_id in slice_ids:
             self._group_of.pop(slice_id, None)
 
     async def close(self) -> None:
         """Place nothing any more; the engine is closed by whoever made it."""
-        self.book.close()
+        self.task_book.close()
 
 
 def slots_of(group: Group) -> int:

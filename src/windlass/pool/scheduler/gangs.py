@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from windlass.core.capacity.node_room import Taken
+from windlass.core.capacity.node_room import TakenRoom
 from windlass.pool.errors import NodeLost, TaskError
 from windlass.pool.transport.serialization import ItemResult
 
 from .nodes import PoolNode, Slot
-from .tasks import Kind, Over, Placed, Task
+from .tasks import Kind, Over, ScheduledTask, TaskPlacement
 
 FIRST_PORT: Final = 29500
 """Where torch puts its meeting point by default; a gang on another machine takes one of the thousand from there on."""
@@ -29,17 +29,17 @@ class GangFailed(TaskError):
 
 
 @dataclass(eq=False, slots=True)
-class Gang:
+class TaskGang:
     """One of them. Member number 0 is on the head."""
 
     name: str
     spread: bool
     """Whether each must be on a node of its own."""
     since: float
-    members: list[Task] = field(default_factory=list)
+    members: list[ScheduledTask] = field(default_factory=list)
     used: int = 0
     """Of its retries."""
-    calls: dict[str, Placed] = field(default_factory=dict)
+    calls: dict[str, TaskPlacement] = field(default_factory=dict)
     """Of the members, as long as they have not ended."""
     results: dict[int, ItemResult] = field(default_factory=dict)
     """Of the members that have come to an end, by rank."""
@@ -59,10 +59,10 @@ class Gang:
         self.results, self.trouble = {}, ""
 
 
-Place = tuple[PoolNode, Slot, Taken]
+Place = tuple[PoolNode, Slot, TakenRoom]
 
 
-def places_for(gang: Gang, nodes: Iterable[PoolNode]) -> list[Place] | None:
+def places_for(gang: TaskGang, nodes: Iterable[PoolNode]) -> list[Place] | None:
     """A free slot with room for each member, in rank order, and the room taken; None, and nothing is taken."""
     found: list[Place] = []
     for node in nodes:
@@ -81,7 +81,7 @@ def places_for(gang: Gang, nodes: Iterable[PoolNode]) -> list[Place] | None:
     return None
 
 
-def fits_when_empty(gang: Gang, nodes: Iterable[PoolNode]) -> bool:
+def fits_when_empty(gang: TaskGang, nodes: Iterable[PoolNode]) -> bool:
     """Whether the nodes that are there could hold it if nothing ran on them: then it is worth waiting for them."""
     places = 0
     for node in nodes:
@@ -92,7 +92,7 @@ def fits_when_empty(gang: Gang, nodes: Iterable[PoolNode]) -> bool:
     return places >= len(gang.members)
 
 
-def environments(gang: Gang, places: list[Place]) -> list[dict[str, str]]:
+def environments(gang: TaskGang, places: list[Place]) -> list[dict[str, str]]:
     """What each member is told, in the names that torch and its kin read, and in ours."""
     head = places[0][0].facts.address
     size, port = str(len(places)), str(_port(head, gang.number))
@@ -132,7 +132,7 @@ def _port(address: str, number: int) -> int:
     return FIRST_PORT + number % 1000
 
 
-def ended(gang: Gang, over: Over) -> list[Task]:
+def ended(gang: TaskGang, over: Over) -> list[ScheduledTask]:
     """Every member has come to an end: tell all of them, or give them back to be started again."""
     kind, results = gang.kind, gang.results
     doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)

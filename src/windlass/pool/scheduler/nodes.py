@@ -11,7 +11,7 @@ from windlass.core.model.snapshot import Amounts, Group
 from windlass.pool.engines.protocol import NodeFacts
 from windlass.workloads.protocol import WorkNode
 
-from .tasks import Kind, Placed, Task
+from .tasks import Kind, ScheduledTask, TaskPlacement
 
 
 @dataclass(eq=False, slots=True)
@@ -19,7 +19,7 @@ class Slot:
     """One process. ``calls[0]`` has it; one more may wait behind it."""
 
     number: int
-    calls: list[Placed] = field(default_factory=list)
+    calls: list[TaskPlacement] = field(default_factory=list)
 
 
 def accepts(group: Group, kind: Kind) -> bool:
@@ -45,7 +45,7 @@ class PoolNode:
         """Whether a call was lost with it: it is as good as gone."""
         self.done = 0
         """Tasks that came to an end here."""
-        self.pinned: list[Task] = []
+        self.pinned: list[ScheduledTask] = []
         """Tasks that may run nowhere else."""
         self._accepts: dict[Kind, bool] = {}
 
@@ -66,14 +66,14 @@ class PoolNode:
     def free_slots(self) -> Iterator[Slot]:
         return (slot for slot in self.slots if not slot.calls)
 
-    def calls(self) -> list[Placed]:
+    def calls(self) -> list[TaskPlacement]:
         return [call for slot in self.slots for call in slot.calls]
 
-    def running(self) -> list[Placed]:
+    def running(self) -> list[TaskPlacement]:
         """The calls that have a slot, begun or about to."""
         return [slot.calls[0] for slot in self.slots if slot.calls]
 
-    def behind(self) -> list[Placed]:
+    def behind(self) -> list[TaskPlacement]:
         """The calls that wait behind another."""
         return [call for slot in self.slots for call in slot.calls[1:]]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from windlass.core.capacity.node_room import Taken
+from windlass.core.capacity.node_room import TakenRoom
 
 from .batching import BYTES, Pace
 from .gangs import environments, fits_when_empty, places_for
 from .nodes import PoolNode, Slot
-from .tasks import Kind, Placed, Task
-from .waiting import Waiting
+from .tasks import Kind, ScheduledTask, TaskPlacement
+from .waiting import WaitingTasks
 
 
 class Send(Protocol):
@@ -25,15 +25,15 @@ class Send(Protocol):
 
     def __call__(
         self,
-        tasks: tuple[Task, ...],
+        tasks: tuple[ScheduledTask, ...],
         node: PoolNode,
         slot: Slot,
-        taken: Taken | None,
+        taken: TakenRoom | None,
         environment: Mapping[str, str] | None = None,
-    ) -> Placed: ...
+    ) -> TaskPlacement: ...
 
 
-def _has_for(line: Sequence[Task], node: PoolNode) -> bool:
+def _has_for(line: Sequence[ScheduledTask], node: PoolNode) -> bool:
     """Whether the first of a line may travel with others to a node."""
     return len(line) > 0 and not line[0].alone and node.id not in line[0].lost_on
 
@@ -41,7 +41,7 @@ def _has_for(line: Sequence[Task], node: PoolNode) -> bool:
 class Placer:
     """Places what waits, and knows how long tasks of a kind take."""
 
-    def __init__(self, waiting: Waiting, send: Send, revoke: Callable[[Placed], None]) -> None:
+    def __init__(self, waiting: WaitingTasks, send: Send, revoke: Callable[[TaskPlacement], None]) -> None:
         self.waiting, self._send, self._revoke = waiting, send, revoke
         self._paces: WeakKeyDictionary[Kind, Pace] = WeakKeyDictionary()
 
@@ -119,7 +119,7 @@ class Placer:
                         self._send(self._batch(kind, slots, left), node, slot, None)
                         left -= 1
 
-    def _is_short(self, call: Placed) -> bool:
+    def _is_short(self, call: TaskPlacement) -> bool:
         kind = call.kind
         alone = not kind.batched or call.tasks[0].gang is not None or call.ending
         return not alone and self.pace(kind).is_short(len(call.tasks))
@@ -130,7 +130,7 @@ class Placer:
         for call in late[:free]:
             self._revoke(call)
 
-    def _batch(self, kind: Kind, slots: int, free: int) -> tuple[Task, ...]:
+    def _batch(self, kind: Kind, slots: int, free: int) -> tuple[ScheduledTask, ...]:
         waiting = self.waiting.count(kind)
         size = self.pace(kind).size(waiting, slots, free) if kind.batched else 1
         return tuple(self.waiting.take_batch(kind, size, BYTES))

@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from windlass._gc_pause import uncollected
-from windlass.core.capacity.node_room import Taken
+from windlass.core.capacity.node_room import TakenRoom
 from windlass.core.model.snapshot import Group
-from windlass.pool.engines.protocol import Call, Engine, NodeFacts, Outcome
+from windlass.pool.engines.protocol import Call, CallOutcome, Engine, NodeFacts
 from windlass.pool.errors import NodeLost, QueueTimeout, TaskBroken, TaskCancelled, TaskError, TaskTimeout
 from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, unpack_results
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
 from .drain_fences import Fence
-from .gangs import Gang, ended
+from .gangs import TaskGang, ended
 from .nodes import PoolNode, Slot
 from .placement import Placer
-from .tasks import Over, Placed, Said, Task
-from .waiting import Waiting
+from .tasks import Over, Said, ScheduledTask, TaskPlacement
+from .waiting import WaitingTasks
 
 Later = Callable[[float, Callable[[], None]], object]
 """Do something after so many seconds, such as ``loop.call_later``."""
@@ -36,11 +36,11 @@ Later = Callable[[float, Callable[[], None]], object]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _cancelled(task: Task) -> TaskError:
+def _cancelled(task: ScheduledTask) -> TaskError:
     return TaskCancelled(f"{task.label} was cancelled")
 
 
-class Book:
+class TaskBook:
     """Knows every task and places it."""
 
     def __init__(
@@ -62,46 +62,46 @@ class Book:
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
         self._over = over
         self.nodes: dict[str, PoolNode] = {}
-        self.waiting = Waiting()
+        self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
         """Nodes that were sent away, and why."""
         self.done = 0
         """Runs that came to an end."""
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
-        self._calls: dict[str, Placed] = {}
+        self._calls: dict[str, TaskPlacement] = {}
         self._placer = Placer(self.waiting, self._send, self._revoke)
         self._joined = self._called = 0
         self._closed = False
 
     # -- what is asked of it ------------------------------------------------------------------------------------------
 
-    def submit(self, tasks: Sequence[Task]) -> None:
+    def submit(self, tasks: Sequence[ScheduledTask]) -> None:
         """New tasks, all to be run once and in any order."""
         self.waiting.extend(tasks)
         self._expire_later(tasks)
         self._move_on()
 
-    def submit_gang(self, gang: Gang) -> None:
+    def submit_gang(self, gang: TaskGang) -> None:
         """Tasks that start together."""
         self.waiting.add_gang(gang)
         self._expire_later(gang.members)
         self._move_on()
 
-    def submit_pinned(self, tasks: Sequence[Task]) -> None:
+    def submit_pinned(self, tasks: Sequence[ScheduledTask]) -> None:
         """Tasks that each name their node, which must be there."""
         for task in tasks:
             assert task.node is not None
             self.nodes[task.node].pinned.append(task)
         self._move_on()
 
-    def cancel(self, tasks: Iterable[Task], error: Callable[[Task], TaskError] = _cancelled) -> int:
+    def cancel(self, tasks: Iterable[ScheduledTask], error: Callable[[ScheduledTask], TaskError] = _cancelled) -> int:
         """End tasks wherever they are; how many there were to end. Running ones are killed with their slot's process;
         others that travelled with them are run again, and it does not count against them."""
         doomed = {task for task in tasks if task.state != "over" and task.doomed is None}
         for task in doomed:
             task.doomed = error(task)
-        gangs: set[Gang] = {task.gang for task in doomed if task.gang is not None}
+        gangs: set[TaskGang] = {task.gang for task in doomed if task.gang is not None}
         waiting = [task for task in doomed if task.state == "waiting" and task.gang is None]
         self.waiting.remove(waiting)
         for task in waiting:
@@ -227,12 +227,12 @@ class Book:
     def yielded(self, call: str, item: int, blob: bytes) -> None:
         self._calls[call].tasks[item].ticket.yielded(blob)
 
-    def ended(self, call: str, outcome: Outcome) -> None:
+    def ended(self, call: str, outcome: CallOutcome) -> None:
         placed = self._calls.pop(call)
         self._leave_slot(placed)
         if outcome.ending == "lost" and placed.node in self.nodes:
             self.nodes[placed.node].leaving = True  # its ``left`` follows: nothing goes there meanwhile
-        gang: Gang | None = placed.tasks[0].gang
+        gang: TaskGang | None = placed.tasks[0].gang
         if gang is not None:
             self._gang_member_ended(gang, placed, outcome)
         elif outcome.ending == "done":
@@ -243,7 +243,7 @@ class Book:
                 self._undone(task, placed, outcome)
         self._move_on()
 
-    def _leave_slot(self, placed: Placed) -> None:
+    def _leave_slot(self, placed: TaskPlacement) -> None:
         node = self.nodes.get(placed.node)
         if node is None:
             return
@@ -261,11 +261,11 @@ class Book:
 
     # -- what becomes of tasks ----------------------------------------------------------------------------------------
 
-    def _done(self, placed: Placed, outcome: Outcome) -> None:
+    def _done(self, placed: TaskPlacement, outcome: CallOutcome) -> None:
         results = unpack_results(outcome.result)
         self._placer.pace(placed.kind).learn(results.seconds, len(results))
         self._count_done(placed, len(results))
-        over: list[tuple[Task, Told]] = []
+        over: list[tuple[ScheduledTask, Told]] = []
         for task, told in zip(placed.tasks, results.told, strict=True):
             if task.doomed is not None:
                 self._fail(task, task.doomed)
@@ -279,12 +279,12 @@ class Book:
         for task, told in over:
             task.ticket.ended(told)
 
-    def _count_done(self, placed: Placed, count: int) -> None:
+    def _count_done(self, placed: TaskPlacement, count: int) -> None:
         self.done += count
         if placed.node in self.nodes:
             self.nodes[placed.node].done += count
 
-    def _undone(self, task: Task, placed: Placed, outcome: Outcome) -> None:
+    def _undone(self, task: ScheduledTask, placed: TaskPlacement, outcome: CallOutcome) -> None:
         """A run that gave no result: again, or that was it."""
         if task.doomed is not None:
             self._fail(task, task.doomed)
@@ -310,7 +310,7 @@ class Book:
         else:
             self._wait_again(task)
 
-    def _wait_again(self, task: Task) -> None:
+    def _wait_again(self, task: ScheduledTask) -> None:
         task.state = "waiting"
         if task.node is not None:
             if task.node in self.nodes:
@@ -320,12 +320,12 @@ class Book:
         else:
             self.waiting.add(task, first=True)
 
-    def _fail(self, task: Task, error: TaskError) -> None:
+    def _fail(self, task: ScheduledTask, error: TaskError) -> None:
         task.state = "over"
         self._over((task,))
         task.ticket.failed(error)
 
-    def _gang_member_ended(self, gang: Gang, placed: Placed, outcome: Outcome) -> None:
+    def _gang_member_ended(self, gang: TaskGang, placed: TaskPlacement, outcome: CallOutcome) -> None:
         member = placed.tasks[0]
         del gang.calls[placed.id]
         if outcome.ending == "done":
@@ -347,11 +347,11 @@ class Book:
                     task.state = "waiting"
                 self.waiting.add_gang(gang, first=True)
 
-    def _doomed(self, task: Task) -> None:
+    def _doomed(self, task: ScheduledTask) -> None:
         assert task.doomed is not None
         self._fail(task, task.doomed)
 
-    def _doom_gang(self, gang: Gang) -> None:
+    def _doom_gang(self, gang: TaskGang) -> None:
         """All of it, for one of its members is to end."""
         error = next(member.doomed for member in gang.members if member.doomed is not None)
         waited = self.waiting.remove_gang(gang)
@@ -362,31 +362,31 @@ class Book:
         for call in list(gang.calls.values()):
             self._kill(call)
 
-    def _revoke(self, call: Placed) -> None:
+    def _revoke(self, call: TaskPlacement) -> None:
         if not call.ending:
             call.ending = True
             self.engine.revoke(call.id)
 
-    def _kill(self, call: Placed) -> None:
+    def _kill(self, call: TaskPlacement) -> None:
         call.ending = True
         self.engine.kill(call.id)
 
-    def _overrun(self, call: Placed) -> None:
+    def _overrun(self, call: TaskPlacement) -> None:
         if call.id in self._calls:
             limit = call.kind.timeout
             self.cancel(
                 call.tasks, lambda task: TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s")
             )
 
-    def _expire_later(self, tasks: Sequence[Task]) -> None:
-        timed: dict[float, list[Task]] = {}
+    def _expire_later(self, tasks: Sequence[ScheduledTask]) -> None:
+        timed: dict[float, list[ScheduledTask]] = {}
         for task in tasks:
             if task.kind.queue_timeout is not None:
                 timed.setdefault(task.kind.queue_timeout, []).append(task)
         for limit, some in timed.items():
             self._later(limit, lambda some=some, limit=limit: self._expire(some, limit))  # type: ignore[misc]
 
-    def _expire(self, tasks: Sequence[Task], limit: float) -> None:
+    def _expire(self, tasks: Sequence[ScheduledTask], limit: float) -> None:
         late = [task for task in tasks if not task.begun]
         self.cancel(
             late, lambda task: QueueTimeout(f"{task.label} had not begun after its queue_timeout of {limit:g} s")
@@ -401,15 +401,15 @@ class Book:
 
     def _send(
         self,
-        tasks: tuple[Task, ...],
+        tasks: tuple[ScheduledTask, ...],
         node: PoolNode,
         slot: Slot,
-        taken: Taken | None,
+        taken: TakenRoom | None,
         environment: Mapping[str, str] | None = None,
-    ) -> Placed:
+    ) -> TaskPlacement:
         self._called += 1
         kind = tasks[0].kind
-        placed = Placed(f"c{self._called}", node.id, slot.number, tasks, taken=taken)
+        placed = TaskPlacement(f"c{self._called}", node.id, slot.number, tasks, taken=taken)
         for task in tasks:
             task.state = "placed"
         slot.calls.append(placed)

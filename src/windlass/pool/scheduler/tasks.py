@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from windlass.core.capacity.node_room import Taken
+from windlass.core.capacity.node_room import TakenRoom
 from windlass.core.model.conditions import Condition
 from windlass.core.model.snapshot import Amounts
 from windlass.pool.errors import TaskError
@@ -65,7 +65,7 @@ class Kind:
 State = Literal["waiting", "placed", "over"]
 
 
-class Task:
+class ScheduledTask:
     """One of them. There may be many, so what most never have is kept on the class."""
 
     state: State = "waiting"
@@ -97,23 +97,23 @@ class Task:
         return f"{self.kind.name}#{self.number}"
 
 
-Over = Callable[[Collection[Task]], None]
+Over = Callable[[Collection[ScheduledTask]], None]
 """Told of tasks that are over."""
 
-Said = Callable[[Task, str, str], None]
+Said = Callable[[ScheduledTask, str, str], None]
 """Told every line: the task, ``stdout`` or ``stderr``, the line."""
 
 
 @dataclass(eq=False, slots=True)
-class Placed:
+class TaskPlacement:
     """A call that was given to the engine and has not ended."""
 
     id: str
     node: str
     slot: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[ScheduledTask, ...]
     began_at: float | None = None
-    taken: Taken | None = None
+    taken: TakenRoom | None = None
     """Its room on the node; None: it waits there behind another call, whose room it will have."""
     ending: bool = False
     """Whether the engine was asked to take it back or to end it."""

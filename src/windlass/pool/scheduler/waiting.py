@@ -10,19 +10,19 @@ from windlass.core.model.snapshot import Amounts, Bundle, Demand
 from windlass.core.model.snapshot import Gang as GangShape
 from windlass.pool.transport.serialization import length_of
 
-from .gangs import Gang
-from .tasks import Kind, Task
+from .gangs import TaskGang
+from .tasks import Kind, ScheduledTask
 
 
-class Waiting:
+class WaitingTasks:
     """The tasks with no place to run yet."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Kind, deque[Task]] = {}
-        self.gangs: list[Gang] = []
+        self._kinds: dict[Kind, deque[ScheduledTask]] = {}
+        self.gangs: list[TaskGang] = []
         self._names: dict[tuple[str, Amounts, tuple[Condition, ...]], str] = {}
 
-    def add(self, task: Task, *, first: bool = False) -> None:
+    def add(self, task: ScheduledTask, *, first: bool = False) -> None:
         """At the end of its line; ``first`` for one that has waited before."""
         line = self._kinds.setdefault(task.kind, deque())
         self.name_of(task.kind)
@@ -31,10 +31,10 @@ class Waiting:
         else:
             line.append(task)
 
-    def extend(self, tasks: Iterable[Task]) -> None:
+    def extend(self, tasks: Iterable[ScheduledTask]) -> None:
         """Many, each at the end of its line."""
         kind: Kind | None = None
-        line: deque[Task] = deque()
+        line: deque[ScheduledTask] = deque()
         for task in tasks:
             if task.kind is not kind:
                 kind = task.kind
@@ -42,12 +42,12 @@ class Waiting:
                 self.name_of(kind)
             line.append(task)
 
-    def add_gang(self, gang: Gang, *, first: bool = False) -> None:
+    def add_gang(self, gang: TaskGang, *, first: bool = False) -> None:
         self.gangs.insert(0 if first else len(self.gangs), gang)
 
-    def remove(self, tasks: Iterable[Task]) -> None:
+    def remove(self, tasks: Iterable[ScheduledTask]) -> None:
         """Take tasks out of their lines, wherever they stand."""
-        by_kind: dict[Kind, set[Task]] = {}
+        by_kind: dict[Kind, set[ScheduledTask]] = {}
         for task in tasks:
             by_kind.setdefault(task.kind, set()).add(task)
         for kind, some in by_kind.items():
@@ -57,17 +57,17 @@ class Waiting:
             else:
                 self._kinds.pop(kind, None)
 
-    def remove_gang(self, gang: Gang) -> bool:
+    def remove_gang(self, gang: TaskGang) -> bool:
         if gang not in self.gangs:
             return False
         self.gangs.remove(gang)
         return True
 
-    def lines(self) -> list[tuple[Kind, deque[Task]]]:
+    def lines(self) -> list[tuple[Kind, deque[ScheduledTask]]]:
         """Every line that is not empty, the one that formed first before the others."""
         return list(self._kinds.items())
 
-    def take_batch(self, kind: Kind, most: int, bytes_: int) -> list[Task]:
+    def take_batch(self, kind: Kind, most: int, bytes_: int) -> list[ScheduledTask]:
         """The first of a line, as many as may travel together: one that is to run alone does so."""
         line = self._kinds[kind]
         taken = [line.popleft()]
@@ -87,7 +87,7 @@ class Waiting:
     def __len__(self) -> int:
         return sum(map(len, self._kinds.values())) + sum(len(gang.members) for gang in self.gangs)
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[ScheduledTask]:
         for line in self._kinds.values():
             yield from line
         for gang in self.gangs:
@@ -106,7 +106,7 @@ class Waiting:
         """The names of all demands that there have been."""
         return sorted(self._names.values())
 
-    def demands(self, behind: Iterable[Task]) -> tuple[Demand, ...]:
+    def demands(self, behind: Iterable[ScheduledTask]) -> tuple[Demand, ...]:
         """What waits in the words of the planner; ``behind``: tasks that wait on a slot behind others."""
         found: dict[str, tuple[Kind, int, float]] = {}
         lines = ((kind, len(line), line[0].since) for kind, line in self._kinds.items())
@@ -121,7 +121,7 @@ class Waiting:
         return (*singles, *map(_gang_demand, self.gangs))
 
 
-def _gang_demand(gang: Gang) -> Demand:
+def _gang_demand(gang: TaskGang) -> Demand:
     shape = GangShape.SPREAD if gang.spread else GangShape.ANY
     bundle = Bundle(gang.kind.needs, len(gang.members))
     return Demand(gang.name, (bundle,), gang=shape, where=gang.kind.where, since=gang.since)

@@ -22,7 +22,7 @@ from typing import Final
 _PAUSE: Final = 0.02
 
 
-class Session:
+class ProcessSession:
     """A command, and all that comes from it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> None:

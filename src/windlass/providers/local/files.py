@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from windlass.providers.protocol import InvalidRequest, ProviderError, StaleEpoch
 
-from .supervisor import ENDED, LOCK, PROCESS, RECORD, Process, day_of, remember_end, take_lock, write_json
+from .supervisor import ENDED, LOCK, PROCESS, RECORD, HostProcess, day_of, remember_end, take_lock, write_json
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -35,7 +35,7 @@ or by a controller that was down and still has it in its journal, at the worst a
 slices a day are then 30,000 empty files, and a day of them is forgotten at once."""
 
 
-class Garbage(Exception):
+class CorruptRecord(Exception):
     """A file that is there and says nothing; the message names it."""
 
 
@@ -46,7 +46,7 @@ class HostRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LocalRecord:
     """A slice as its order was taken."""
 
     slice_id: str
@@ -54,11 +54,11 @@ class Record:
     hosts: tuple[HostRecord, ...]
     boot_delay: float
     grace: float
-    tie_to: Process | None
+    tie_to: HostProcess | None
     ending: bool = False
 
     @classmethod
-    def read(cls, directory: Path) -> Record:
+    def read(cls, directory: Path) -> LocalRecord:
         """The record of a slice's directory. FileNotFoundError: it is not a slice; ``Garbage``: it says nothing."""
         path = directory / RECORD
         try:
@@ -75,9 +75,9 @@ class Record:
         except (FileNotFoundError, NotADirectoryError):
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Garbage(f"{path} is not a record of a slice ({type(error).__name__}: {error})") from error
+            raise CorruptRecord(f"{path} is not a record of a slice ({type(error).__name__}: {error})") from error
         if record.slice_id != directory.name or not record.hosts:
-            raise Garbage(f"{path} does not belong to this slice: it speaks of {record.slice_id!r}")
+            raise CorruptRecord(f"{path} does not belong to this slice: it speaks of {record.slice_id!r}")
         return record
 
     def write(self, directory: Path) -> None:
@@ -95,21 +95,21 @@ def _host(value: Any) -> HostRecord:
     return HostRecord(tuple(_text(part) for part in value["command"]), environment)
 
 
-def _process(value: Any) -> Process | None:
-    return None if value is None else Process(int(value[0]), _text(value[1]))
+def _process(value: Any) -> HostProcess | None:
+    return None if value is None else HostProcess(int(value[0]), _text(value[1]))
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class LocalSlice:
     """What is known of one host's processes."""
 
-    supervisor: Process | None = None
-    command: Process | None = None
+    supervisor: HostProcess | None = None
+    command: HostProcess | None = None
     taken: bool = False
     """A supervisor has taken the host; it will never be started again."""
 
     @classmethod
-    def read(cls, directory: Path) -> Life:
+    def read(cls, directory: Path) -> LocalSlice:
         try:
             data = json.loads((directory / PROCESS).read_bytes())
             return cls(_process(data.get("supervisor")), _process(data.get("command")), taken=True)
@@ -190,7 +190,7 @@ class Files:
         if epoch > seen or not path.exists():
             write_json(path, epoch)
 
-    def add(self, record: Record) -> Path:
+    def add(self, record: LocalRecord) -> Path:
         """Make the slice's directory, whole, at one instant. Under ``changing``."""
         self.sweep()
         fresh = self.root / f".new-{uuid.uuid4().hex}"

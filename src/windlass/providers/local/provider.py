@@ -44,10 +44,10 @@ from windlass.providers.protocol import (
     ProviderError,
 )
 
-from . import supervisor as local_host
+from . import supervisor
 from .faults import LocalFault, LocalFaults, refusal_of
-from .files import Files, Garbage, HostRecord, Life, Record
-from .supervisor import Process
+from .files import CorruptRecord, Files, HostRecord, LocalRecord, LocalSlice
+from .supervisor import HostProcess
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class LocalProvider:
         self._faults = LocalFaults(faults or (), now)
         self._now = now
         self._grace = grace
-        self._tie_to = None if tie_to is None else Process.of(tie_to)
+        self._tie_to = None if tie_to is None else HostProcess.of(tie_to)
         if tie_to is not None and self._tie_to is None:
             raise InvalidRequest(f"there is no process {tie_to} to tie slices to; give one that runs, such as your own")
         self._starting: set[str] = set()
@@ -131,7 +131,7 @@ class LocalProvider:
 
     # -- launching --------------------------------------------------------------------------------------------------
 
-    def _record(self, order: LaunchOrder) -> Record:
+    def _record(self, order: LaunchOrder) -> LocalRecord:
         if not order.hosts:
             raise InvalidRequest(f"slice {order.slice_id} has no hosts; order at least one")
         for number, host in enumerate(order.hosts):
@@ -146,7 +146,7 @@ class LocalProvider:
             texts = (*host.command, *host.environment, *host.environment.values())
             if any("\0" in text for text in texts) or any("=" in name or not name for name in host.environment):
                 raise InvalidRequest(f"{where}: a name or a value that no process can be given; leave out NUL and '='")
-        return Record(
+        return LocalRecord(
             slice_id=order.slice_id,
             group=order.group,
             hosts=tuple(HostRecord(tuple(host.command), dict(host.environment)) for host in order.hosts),
@@ -166,7 +166,7 @@ class LocalProvider:
         """Whether this id has bought already, be it here or gone. Under ``changing``."""
         return _is_slice(home) or self._files.has_ended(home.name)
 
-    def _buy(self, home: Path, record: Record, epoch: int) -> None:
+    def _buy(self, home: Path, record: LocalRecord, epoch: int) -> None:
         """Take the order and carry it out, in one piece: a caller that goes away meanwhile leaves nothing half done."""
         self._starting.add(home.name)
         try:
@@ -195,14 +195,14 @@ class LocalProvider:
 
     def _start_missing(self, home: Path) -> None:
         try:
-            record = Record.read(home)
+            record = LocalRecord.read(home)
         except FileNotFoundError:
             return
-        except Garbage as error:
+        except CorruptRecord as error:
             raise InvalidRequest(f"{error}; terminate {home.name}, or remove its directory, and order anew") from error
         if record.ending:
             return
-        missing = [number for number in range(len(record.hosts)) if not Life.read(home / f"host-{number}").taken]
+        missing = [number for number in range(len(record.hosts)) if not LocalSlice.read(home / f"host-{number}").taken]
         begun: list[subprocess.Popen[bytes]] = []
         try:
             begun.extend(_begin(home, record, number) for number in missing)
@@ -217,10 +217,10 @@ class LocalProvider:
     def _begin_end(self, home: Path, epoch: int | None) -> None:
         with self._files.changing(epoch):
             try:
-                record = Record.read(home)
+                record = LocalRecord.read(home)
                 if not record.ending:
                     replace(record, ending=True).write(home)
-            except (FileNotFoundError, Garbage):
+            except (FileNotFoundError, CorruptRecord):
                 pass  # nothing to mark; what runs there all the same is found by its mark
             for life in _lives(home):
                 if life.supervisor is not None:
@@ -259,7 +259,7 @@ class LocalProvider:
                     found.append(_instance(home, record))
             except FileNotFoundError:
                 continue  # no record: not ours, or gone while we looked
-            except Garbage as error:
+            except CorruptRecord as error:
                 mistakes.append(f"{error}; terminate {home.name} or remove its directory")
         for mistake in mistakes:
             if mistake not in self.mistakes:
@@ -267,9 +267,9 @@ class LocalProvider:
         self.mistakes = tuple(mistakes)
         return found
 
-    def _looked_after(self, home: Path) -> Record | None:
+    def _looked_after(self, home: Path) -> LocalRecord | None:
         """The record of a slice, after what a controller that died has left undone is done."""
-        record, lives = Record.read(home), _lives(home)
+        record, lives = LocalRecord.read(home), _lives(home)
         if record.ending or _is_abandoned(record, lives):
             if not any(life.supervised for life in lives) and self._finish_end(home, force=False):
                 return None
@@ -278,35 +278,35 @@ class LocalProvider:
                 self._start_missing(home)
             except OSError as error:
                 log.warning("%s waits to be started: %s", home.name, error)
-        return Record.read(home)
+        return LocalRecord.read(home)
 
 
-def _looked_at(home: Path) -> Record:
+def _looked_at(home: Path) -> LocalRecord:
     """The record of a slice as it is; one that the next controller will end counts as ending."""
-    record = Record.read(home)
+    record = LocalRecord.read(home)
     return replace(record, ending=True) if _is_abandoned(record, _lives(home)) else record
 
 
-def _is_orphaned(record: Record) -> bool:
+def _is_orphaned(record: LocalRecord) -> bool:
     return record.tie_to is not None and not record.tie_to.alive
 
 
-def _is_abandoned(record: Record, lives: Sequence[Life]) -> bool:
+def _is_abandoned(record: LocalRecord, lives: Sequence[LocalSlice]) -> bool:
     """Tied to a process that died before any host was taken: there is no supervisor that could end it."""
     return _is_orphaned(record) and not any(life.taken for life in lives)
 
 
 def _is_slice(home: Path) -> bool:
-    return (home / local_host.RECORD).exists()
+    return (home / supervisor.RECORD).exists()
 
 
-def _lives(home: Path) -> list[Life]:
+def _lives(home: Path) -> list[LocalSlice]:
     hosts = sorted(home.glob("host-*"), key=lambda path: (len(path.name), path.name))
-    return [Life.read(host) for host in hosts]
+    return [LocalSlice.read(host) for host in hosts]
 
 
-def _instance(home: Path, record: Record) -> Instance:
-    lives = [Life.read(home / f"host-{number}") for number in range(len(record.hosts))]
+def _instance(home: Path, record: LocalRecord) -> Instance:
+    lives = [LocalSlice.read(home / f"host-{number}") for number in range(len(record.hosts))]
     dead = any(not life.running and not life.pending for life in lives)
     pending = any(life.pending for life in lives) and not dead
     return Instance(
@@ -321,7 +321,7 @@ def _instance(home: Path, record: Record) -> Instance:
     )
 
 
-def _begin(home: Path, record: Record, number: int) -> subprocess.Popen[bytes]:
+def _begin(home: Path, record: LocalRecord, number: int) -> subprocess.Popen[bytes]:
     """A supervisor for one host. It detaches itself, and the process that is started here ends at once."""
     directory = home / f"host-{number}"
     environment = {
@@ -333,7 +333,7 @@ def _begin(home: Path, record: Record, number: int) -> subprocess.Popen[bytes]:
         "WINDLASS_NODE": f"{record.slice_id}/{number}",
         MARK: str(directory),
     }
-    program = [sys.executable, "-I", "-S", str(Path(local_host.__file__)), str(home), str(number)]
+    program = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(home), str(number)]
     with (directory / "stdout.log").open("ab") as out, (directory / "stderr.log").open("ab") as err:
         return subprocess.Popen(
             program,
@@ -350,7 +350,7 @@ def _kill_marked(home: Path) -> int:
     """Kill whatever carries the mark of a host of this slice; how many there were."""
     mark = f"{MARK}={home}/host-".encode()
     killed = 0
-    for pid in local_host.all_pids():
+    for pid in supervisor.all_pids():
         try:
             handle = os.pidfd_open(pid)
         except OSError:
@@ -368,7 +368,7 @@ def _kill_marked(home: Path) -> int:
     return killed
 
 
-async def _suffer(fault: LocalFault, record: Record) -> Record:
+async def _suffer(fault: LocalFault, record: LocalRecord) -> LocalRecord:
     """Meet a fault: a refusal, a call that never returns, or a slower boot."""
     refusal = refusal_of(fault, record.group)
     if refusal is not None:

@@ -44,7 +44,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _HEARD: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD})
 
 
-class Process(NamedTuple):
+class HostProcess(NamedTuple):
     """A process for good: its number, and when it started, so that a recycled number is another process."""
 
     pid: int
@@ -52,7 +52,7 @@ class Process(NamedTuple):
     """Clock ticks since the machine was booted, and which boot that was."""
 
     @classmethod
-    def of(cls, pid: int) -> Process | None:
+    def of(cls, pid: int) -> HostProcess | None:
         """The process that has this number now; None when none has, or only a dead one."""
         fields = _stat(pid)
         if fields is None or fields[0] in ("Z", "X"):
@@ -61,7 +61,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        return Process.of(self.pid) == self
+        return HostProcess.of(self.pid) == self
 
     def signal(self, number: int) -> bool:
         """Send a signal to this very process, never to one that took its number; False when it is gone."""
@@ -151,7 +151,7 @@ def main(slice_directory: str, number: str) -> int:
     if lock is None or (directory / PROCESS).exists():
         os.write(told[1], b"1")
         return 0
-    me = Process.of(os.getpid())
+    me = HostProcess.of(os.getpid())
     write_json(directory / PROCESS, {"supervisor": me})
     os.write(told[1], b"1")
     os.close(told[1])
@@ -166,16 +166,16 @@ def main(slice_directory: str, number: str) -> int:
     return 0
 
 
-def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, me: Process | None) -> None:
+def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, me: HostProcess | None) -> None:
     """From the boot delay to the end of the last process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    owner = Process(*record["tie_to"]) if record.get("tie_to") else None
+    owner = HostProcess(*record["tie_to"]) if record.get("tie_to") else None
     told = _wait(None, owner, float(record.get("boot_delay", 0)))
     known: dict[str, Any] = {"supervisor": me}
     child = None
     if told == "time":
         child = _start(record["hosts"][number]["command"])
-        command = Process.of(child)
+        command = HostProcess.of(child)
         if command is not None:
             known["command"] = command
         write_json(directory / PROCESS, known)
@@ -187,7 +187,7 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
         _remove(home, directory)
 
 
-def _wait(child: int | None, owner: Process | None, seconds: float | None) -> str:
+def _wait(child: int | None, owner: HostProcess | None, seconds: float | None) -> str:
     """Until the ``time`` is over, the command has ``ended``, we are ``told`` to end, or are ``orphaned``: no owner."""
     until = None if seconds is None else time.monotonic() + seconds
     while True:

@@ -12,7 +12,7 @@ from windlass.core.planner import plan
 from .invariants import Breach
 
 if TYPE_CHECKING:
-    from windlass.sim.run.simulation import Engine
+    from windlass.sim.run.simulation import Simulation
 
 PASSING = frozenset(
     {Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.RATE_LIMITED, Code.INVALID_DEMAND, Code.BACKOFF}
@@ -20,7 +20,7 @@ PASSING = frozenset(
 """Hindrances that pass by themselves, and so have passed."""
 
 
-def at_the_end(engine: Engine) -> list[Breach]:
+def at_the_end(engine: Simulation) -> list[Breach]:
     """L1, L2 and S8, when nothing happens any more."""
     now, found = engine.now(), list[Breach]()
     if not engine.is_quiet(now) or not engine.leaders:
@@ -28,9 +28,9 @@ def at_the_end(engine: Engine) -> list[Breach]:
         text = f"never quiet: still acting at the end; {len(engine.workload.runs)} runs, waiting {waits[:5]}"
         return [Breach("S8", now, text)]
     controller = engine.leaders[0].controller
-    chronicle, settings = controller.chronicle, controller.settings
-    sighted = chronicle.sighted
-    snapshot = snapshot_of(chronicle.book, sighted.demand.values(), sighted.request.values(), settings, now)
+    controller_state, settings = controller.controller_state, controller.settings
+    observed = controller_state.observed
+    snapshot = snapshot_of(controller_state.fleet, observed.demand.values(), observed.request.values(), settings, now)
     final = plan(snapshot)
     codes = {one.demand: one.reason.code for one in final.waiting}
     for demand in engine.workload.waiting:
@@ -43,10 +43,10 @@ def at_the_end(engine: Engine) -> list[Breach]:
         found.append(Breach("L2", now, f"{change.slice} is still to go or to come back: {change.reason.why}"))
     if final.launches:
         found.append(Breach("L1", now, f"still to be launched: {dict(final.launch)}"))
-    for record in chronicle.book.slices.values():
+    for record in controller_state.fleet.slices.values():
         if record.state != State.READY and not record.quarantine:
             found.append(Breach("L2", now, f"{record.id} is {record.state} since {record.since}: {record.reason.why}"))
     living = {name for cloud in engine.clouds.values() for name in cloud.living()}
-    for name in sorted(living - chronicle.book.slices.keys()):
+    for name in sorted(living - controller_state.fleet.slices.keys()):
         found.append(Breach("S4", now, f"{name} is at the provider and in no record"))
     return found

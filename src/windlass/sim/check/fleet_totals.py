@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from windlass.control.record.costs import UNBILLED
-from windlass.control.record.journal_tables import Chronicle
-from windlass.control.state.diff import NONE, Difference, compared
+from windlass.control.record.journal_tables import ControllerState
+from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import OFFERING, State
 
@@ -35,7 +35,7 @@ class _Bill(NamedTuple):
 
 
 @dataclass
-class Followed:
+class FleetTotals:
     """The records of the slices that a controller remembers, and what follows from them."""
 
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Followed:
     offering: Counter[str] = field(default_factory=Counter)
     """Slices from QUEUED to READY, by group."""
     _before: Mapping[str, SliceRecord] = field(default_factory=dict)
-    _differing: Difference = NONE
+    _differing: TableDiff = NONE
     """What was new when they were last followed, and from what on."""
     _billing: dict[str, _Bill] = field(default_factory=dict)
     _billed: Counter[str] = field(default_factory=Counter)
@@ -56,12 +56,12 @@ class Followed:
     _since: Counter[str] = field(default_factory=Counter)
     """The same, each times the instant from which on it is billed."""
 
-    def follow(self, chronicle: Chronicle, differing: Difference | None = None) -> Collection[str]:
+    def follow(self, controller_state: ControllerState, differing: TableDiff | None = None) -> Collection[str]:
         """Come up to what is remembered now; the names that are gone. ``differing``: the differences, if they are
         known."""
-        before, after = self.slices, chronicle.book.slices
-        self._differing = changed, gone = compared(before, after) if differing is None else differing
-        instant = round(chronicle.at * 10**6)
+        before, after = self.slices, controller_state.fleet.slices
+        self._differing = changed, gone = full_diff(before, after) if differing is None else differing
+        instant = round(controller_state.at * 10**6)
         for name in changed:
             self._take(name, before.get(name), after[name], instant)
         for name in gone:
@@ -69,9 +69,9 @@ class Followed:
         self._before, self.slices = before, after
         return gone
 
-    def since(self, slices: Mapping[str, SliceRecord]) -> Difference:
+    def since(self, slices: Mapping[str, SliceRecord]) -> TableDiff:
         """The differences between these slices and the ones that are followed now."""
-        return self._differing if slices is self._before else compared(slices, self.slices)
+        return self._differing if slices is self._before else full_diff(slices, self.slices)
 
     def cost(self, at: float) -> dict[str, int]:
         """What the slices of each group have cost up to an instant, each by its own life: price times the time that it

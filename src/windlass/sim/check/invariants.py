@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from windlass.control.controller import Pass
 from windlass.control.record.costs import charged
-from windlass.control.record.journal_tables import Chronicle
+from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Settings
-from windlass.control.state.diff import NONE, Difference, compared
+from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import LEGAL, OFFERING, RECALLABLE, State
 from windlass.core.model.plan import Plan
@@ -29,7 +29,7 @@ from windlass.sim.cloud.provider import SimulatedProvider
 from windlass.sim.workload.jobs import Job
 from windlass.sim.workload.workload import SimulatedWorkload
 
-from .fleet_totals import Followed
+from .fleet_totals import FleetTotals
 
 ADOPTION = 120.0
 """Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
@@ -55,7 +55,7 @@ class Breach:
         return f"{self.invariant} at {self.at:.3f}: {self.text}"
 
 
-class Step(NamedTuple):
+class CheckedStep(NamedTuple):
     """One pass, as the checker sees it."""
 
     now: float
@@ -63,8 +63,8 @@ class Step(NamedTuple):
     clock: float
     """The time by the controller's clock."""
     settings: Settings
-    before: Chronicle
-    after: Chronicle
+    before: ControllerState
+    after: ControllerState
     made: Pass | None
     """None: the pass came to no end."""
     took: float
@@ -95,37 +95,37 @@ class Checker:
         self._doubled: set[str] = set()
         """Slices of which two clouds have had a machine."""
         self._interrupted = 0
-        self.followed = Followed()
+        self.followed = FleetTotals()
         self._shown: set[str] = set()
         """Machines that a list shows, and that may have no record."""
         self._unrecorded: dict[str, float] = {}
         self._plans: Counter[bool] = Counter()
         """How many were made, by whether they had anything new to plan."""
         self._planned: Snapshot | None = None
-        self._last: Chronicle | None = None
+        self._last: ControllerState | None = None
         self._clock_was_off = False
 
     def settle_for(self, settings: Settings) -> None:
         """The settings have changed."""
         self._limits.append((self._now(), settings))
 
-    def recovered(self, chronicle: Chronicle, whole: int) -> None:
+    def recovered(self, controller_state: ControllerState, whole: int) -> None:
         """A controller starts: what it read from the journal is what the last one had committed. ``whole``: the number
         of the last record that was."""
         last = self._last
-        if chronicle.seq != whole:
-            self._tell("S12", f"records up to {whole} were committed, and up to {chronicle.seq} are there")
-        if last is not None and chronicle.seq == last.seq:
+        if controller_state.seq != whole:
+            self._tell("S12", f"records up to {whole} were committed, and up to {controller_state.seq} are there")
+        if last is not None and controller_state.seq == last.seq:
             for kind, table in last.tables().items():
-                if chronicle.tables()[kind] != table:
+                if controller_state.tables()[kind] != table:
                     self._tell("S12", f"after a restart the table {kind} is another one")
-        self._follow(chronicle)  # with what the last one had written and did not live to know
+        self._follow(controller_state)  # with what the last one had written and did not live to know
         self._last = None
 
-    def look(self, step: Step) -> bool:
+    def look(self, step: CheckedStep) -> bool:
         """Check a step; whether any slice has changed its state in it."""
-        before, after = step.before.book.slices, step.after.book.slices
-        differing = changed, gone = NONE if before is after else compared(before, after)
+        before, after = step.before.fleet.slices, step.after.fleet.slices
+        differing = changed, gone = NONE if before is after else full_diff(before, after)
         pairs = [(before.get(name), after[name]) for name in changed]
         moves = [(old, new) for old, new in pairs if old is None or old.state is not new.state]
         self.actions += len(moves) + len(gone)
@@ -159,16 +159,16 @@ class Checker:
             self._tell(invariant, text)
         return bool(moves or gone)
 
-    def _follow(self, chronicle: Chronicle, differing: Difference | None = None) -> None:
+    def _follow(self, controller_state: ControllerState, differing: TableDiff | None = None) -> None:
         """Come up to what a controller remembers. What is in no record any more may still be shown."""
-        self._shown.update(self.followed.follow(chronicle, differing))
+        self._shown.update(self.followed.follow(controller_state, differing))
 
     def _tell(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
 
     # -- the truth ----------------------------------------------------------------------------------------------------
 
-    def _work_lives(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _work_lives(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
         """S1: no work ends because of us, and nothing is ended without the certificate of its current fence."""
         news = self.workload.interrupted[self._interrupted :]
         self._interrupted += len(news)
@@ -180,7 +180,7 @@ class Checker:
                 yield "S1", f"{one.run.job} was killed on {one.run.node}: {why}"
         for cloud in self.clouds.values():
             for ended in cloud.ended_lately():
-                record = step.after.book.slices.get(ended.slice_id) or step.before.book.slices.get(ended.slice_id)
+                record = step.after.fleet.slices.get(ended.slice_id) or step.before.fleet.slices.get(ended.slice_id)
                 if record is None or not (record.dead or record.certified):
                     known = "no record" if record is None else f"fence {record.fence}, certificate {record.certificate}"
                     yield "S1", f"{ended.slice_id} was ended without a certificate: {known}"
@@ -257,13 +257,13 @@ class Checker:
 
     # -- what is remembered -------------------------------------------------------------------------------------------
 
-    def _known(self, step: Step, gone: Collection[str]) -> Iterator[tuple[str, str]]:
+    def _known(self, step: CheckedStep, gone: Collection[str]) -> Iterator[tuple[str, str]]:
         """S4: what the provider shows has a record, and no record is forgotten before its machine is gone."""
-        now, book = step.now, step.after.book
+        now, fleet = step.now, step.after.fleet
         for cloud in self.clouds.values():
             self._shown.update(cloud.shown_lately())
         if self._shown:
-            self._shown = {name for name in self._shown if name not in book.slices and self._is_shown(name)}
+            self._shown = {name for name in self._shown if name not in fleet.slices and self._is_shown(name)}
         if step.made is None or step.made.fold.unknown:
             self._unrecorded = dict.fromkeys(self._unrecorded, now)  # nobody can know what is not shown
         if self._shown or self._unrecorded:
@@ -274,8 +274,8 @@ class Checker:
             if now - since > ADOPTION and step.made is not None:
                 yield "S4", f"{name} is at the provider and in no record for {now - since:.0f} s"
         for name in gone:
-            record = step.before.book.slices[name]
-            if name not in book.gone and record.state != State.QUEUED:
+            record = step.before.fleet.slices[name]
+            if name not in fleet.gone and record.state != State.QUEUED:
                 yield "S4", f"{name} was {record.state} and is forgotten without a trace"
 
     def _is_shown(self, slice_id: str) -> bool:
@@ -287,7 +287,7 @@ class Checker:
         return any(cloud.was_shown(slice_id) for cloud in self.clouds.values())
 
     def _moves_are_right(
-        self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
+        self, step: CheckedStep, moves: list[tuple[SliceRecord | None, SliceRecord]]
     ) -> Iterator[tuple[str, str]]:
         """S2, S10, S13: legal, explained, and never a slice that must stay."""
         groups = step.settings.by_name
@@ -311,7 +311,7 @@ class Checker:
                 yield "S2", f"{name} was brought down to {kept} slices, its min is {group.min}"
 
     def _nothing_shrinks(
-        self, step: Step, moves: list[tuple[SliceRecord | None, SliceRecord]]
+        self, step: CheckedStep, moves: list[tuple[SliceRecord | None, SliceRecord]]
     ) -> Iterator[tuple[str, str]]:
         """S6: while a source is unknown nothing is released."""
         assert step.made is not None
@@ -352,7 +352,7 @@ class Checker:
 
     # -- what was decided ---------------------------------------------------------------------------------------------
 
-    def _plan_is_right(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _plan_is_right(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
         """S8, S11, S13: the laws of a plan; and the same snapshot in any order gives the same plan."""
         made = step.made
         if made is None or made.plan is None or made.snapshot is None:
@@ -386,14 +386,14 @@ class Checker:
     def accounts_total(self) -> int:
         return 0 if self._last is None else sum(account.total for account in self._last.account.values())
 
-    def _accounts_add_up(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _accounts_add_up(self, step: CheckedStep) -> Iterator[tuple[str, str]]:
         """S14: the sum over the accounts of a group is the sum of its slices' lifetimes times their price."""
         if self._clock_was_off:
             return
         instant, wanted = round(step.after.at * 10**6), self.followed.cost(step.after.at)
         accounts = step.after.account
         if any(account.upto != instant for account in accounts.values()):
-            accounts = charged(accounts, step.after.book, step.after.stay, step.after.at)
+            accounts = charged(accounts, step.after.fleet, step.after.stay, step.after.at)
         totals = {group: account.total for group, account in accounts.items()}
         if totals == wanted:
             return

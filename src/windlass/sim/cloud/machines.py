@@ -14,7 +14,7 @@ from typing import Literal
 from windlass.core.model.quantities import ACCELERATORS
 from windlass.core.model.snapshot import Amounts
 from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
-from windlass.sim.faults.catalogue import Fault, FaultKind, Storm
+from windlass.sim.faults.catalogue import Fault, FaultKind, FaultSet
 
 EndedBy = Literal["terminate", "preemption", "hand", "twin"]
 """A twin is the younger of two machines under one tag, ended by its provider."""
@@ -139,12 +139,14 @@ class Machine:
         )
 
 
-def made(order: LaunchOrder, kind: MachineKind, zone: str, now: float, storm: Storm, *, ours: bool = True) -> Machine:
+def made(
+    order: LaunchOrder, kind: MachineKind, zone: str, now: float, fault_set: FaultSet, *, ours: bool = True
+) -> Machine:
     """A machine with its future."""
-    chance, name, group = storm.chance, order.slice_id, order.group
+    chance, name, group = fault_set.chance, order.slice_id, order.group
 
     def met(what: FaultKind) -> Fault | None:
-        return storm.strikes(what, now, name, group=group, zone=zone) if what in storm.by_kind else None
+        return fault_set.strikes(what, now, name, group=group, zone=zone) if what in fault_set.by_kind else None
 
     boot = chance.around(kind.boot, kind.spread, "boot", name)
     if kind.boots:

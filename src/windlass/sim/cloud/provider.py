@@ -16,7 +16,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from windlass.control.observe.completed import Answered
+from windlass.control.observe.completed import Completed
 from windlass.providers.protocol import (
     Instance,
     InsufficientCapacity,
@@ -28,8 +28,8 @@ from windlass.providers.protocol import (
     StaleEpoch,
     Throttled,
 )
-from windlass.sim.faults.catalogue import Fault, FaultKind, Storm
-from windlass.sim.random_source import Chance
+from windlass.sim.faults.catalogue import Fault, FaultKind, FaultSet
+from windlass.sim.random_source import RandomSource
 
 from .machines import Ending, LiveHost, Machine, MachineKind, made
 
@@ -64,7 +64,7 @@ class SimulatedProvider:
         its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults."""
         self._kinds = {kind.offering.name: kind for kind in kinds}
         self._now = now
-        self._storm = Storm.of(faults, Chance(seed), struck)
+        self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
         self._quota = quota
         self._terminate_seconds = terminate_seconds
         self._machines: dict[str, Machine] = {}
@@ -118,9 +118,9 @@ class SimulatedProvider:
             raise QuotaExceeded(f"the account may have no more {group}")
         if self._quota is not None and self._held >= self._quota:
             raise QuotaExceeded(f"the account may have {self._quota} slices and has {self._held}")
-        self._add(made(order, kind, zone, self._now(), self._storm))
+        self._add(made(order, kind, zone, self._now(), self._fault_set))
         if self._met("created-twice", name, group=group, zone=zone):
-            self.twins[name] = made(order, kind, zone, self._now(), self._storm)
+            self.twins[name] = made(order, kind, zone, self._now(), self._fault_set)
         if self._met("launch-hangs", name, group=group, zone=zone):
             await asyncio.Event().wait()
         if self._met("launch-lost", name, group=group, zone=zone):
@@ -145,7 +145,7 @@ class SimulatedProvider:
             self._changed(machine)
 
     def list(self) -> Coroutine[Any, Any, Sequence[Instance]]:
-        return self._listed_in_a_storm() if self._storm.faults else Answered(self._listed())
+        return self._listed_in_a_storm() if self._fault_set.faults else Completed(self._listed())
 
     async def _listed_in_a_storm(self) -> Sequence[Instance]:
         self.step()
@@ -166,7 +166,7 @@ class SimulatedProvider:
             self._shown = self._shown if self._shown_in_order else dict(sorted(self._shown.items()))
             self._whole_list, self._shown_in_order = tuple(self._shown.values()), True
         self._last_list = self._handed_out = self._whole_list
-        if "page-lost" in self._storm.by_kind:
+        if "page-lost" in self._fault_set.by_kind:
             self._handed_out = tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
         return self._handed_out
 
@@ -253,7 +253,7 @@ class SimulatedProvider:
 
     def calm(self) -> None:
         """No more faults from now on; what they have done to machines stays."""
-        self._storm = Storm.of((), self._storm.chance, self._storm.struck)
+        self._fault_set = FaultSet.of((), self._fault_set.chance, self._fault_set.struck)
 
     def preempt(self, slice_id: str, notice: float = 0.0) -> None:
         """The cloud takes a machine back, so many seconds from now."""
@@ -275,7 +275,7 @@ class SimulatedProvider:
             self._kinds[name] = replace(kind, stock={**kind.stock, zone: machines})
             here = [one for one in self._counted if self._machines[one].kind == name]
             here = sorted(one for one in here if self._machines[one].zone == zone)
-            here.sort(key=lambda one: self._storm.chance.wait(1.0, "restock", one))
+            here.sort(key=lambda one: self._fault_set.chance.wait(1.0, "restock", one))
             for one in here[machines:]:
                 self.preempt(one)
 
@@ -288,7 +288,7 @@ class SimulatedProvider:
     def create_by_hand(self, order: LaunchOrder, *, tagged: bool) -> None:
         """Somebody makes a machine in the cloud's console, with our tag or without."""
         kind = self._kind(order)
-        self._add(made(order, kind, self._zone(order, kind), self._now(), self._storm, ours=tagged))
+        self._add(made(order, kind, self._zone(order, kind), self._now(), self._fault_set, ours=tagged))
 
     def set_price(self, offering: str, price: int | None) -> None:
         """For machines that are bought from now on."""
@@ -344,7 +344,7 @@ class SimulatedProvider:
             if name not in self.history:
                 self.history[name] = end
                 where = {"group": machine.order.group, "zone": machine.zone}
-                shown = self._storm.strikes("ended-shown", now, name, **where)
+                shown = self._fault_set.strikes("ended-shown", now, name, **where)
                 machine.listed_until = end.at + (shown.seconds if shown else 0)
                 self._uncount(machine)
                 if machine.listed_until > now:
@@ -385,14 +385,14 @@ class SimulatedProvider:
 
     def _met(self, kind: FaultKind, name: str, *, group: str = "", zone: str = "") -> Fault | None:
         """Whether a fault strikes on this occasion: the n-th call about this name."""
-        if kind not in self._storm.by_kind:
+        if kind not in self._fault_set.by_kind:
             return None
         number = self._occasion[kind, name] = self._occasion.get((kind, name), 0) + 1
-        return self._storm.strikes(kind, self._now(), name, number, group=group, zone=zone)
+        return self._fault_set.strikes(kind, self._now(), name, number, group=group, zone=zone)
 
     def _page_lost(self, slice_id: str) -> bool:
         cycle, into = divmod(self._now(), PAGE_CYCLE)
-        lost = self._storm.strikes("page-lost", self._now(), slice_id, cycle)
+        lost = self._fault_set.strikes("page-lost", self._now(), slice_id, cycle)
         return lost is not None and into < lost.seconds
 
     def _end_twins(self) -> None:

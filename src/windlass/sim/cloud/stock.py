@@ -26,7 +26,7 @@ class StockError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class StockRecording:
     """How many machines could be had in a zone, from each start on."""
 
     zone: str
@@ -47,7 +47,7 @@ class Recording:
         return round_began + (self.starts[index] if index < len(self.starts) else self.span)
 
 
-def stocked(kind: MachineKind, recordings: Iterable[Recording], zone: str | None = None) -> MachineKind:
+def stocked(kind: MachineKind, recordings: Iterable[StockRecording], zone: str | None = None) -> MachineKind:
     """A kind as it is sold in a zone, or wherever there is stock; what can be preempted, where there are recordings."""
     if not kind.offering.preemptible or not (stock := {one.zone: one.at(0) for one in recordings}):
         return kind if zone is None else replace(kind, offering=replace(kind.offering, zones=(zone,)))
@@ -60,7 +60,7 @@ def stocked(kind: MachineKind, recordings: Iterable[Recording], zone: str | None
     return replace(kind, offering=replace(kind.offering, zones=zones), stock={name: stock[name] for name in zones})
 
 
-def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[Recording, ...]:
+def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[StockRecording, ...]:
     """The recordings of a file (``.csv`` or ``.csv.gz``), one a zone; of those rows whose columns have these values."""
     reader = csv_rows(file, StockError)
     names, only = tuple(reader.fieldnames or ()), dict(only or {})
@@ -100,11 +100,11 @@ def _one_a_zone(file: Path, apart: list[str], found: list[tuple[str, ...]]) -> N
             )
 
 
-def _recording(file: Path, zone: str, stretches: list[tuple[float, float, int]]) -> Recording:
+def _recording(file: Path, zone: str, stretches: list[tuple[float, float, int]]) -> StockRecording:
     first, end = stretches[0][0], stretches[0][0]
     for start, length, _ in stretches:
         if abs(start - end) > 1:
             raise StockError(f"{file}: {zone} has a gap or an overlap at {min(start, end):g} s")
         end = start + length
     starts = tuple(start - first for start, _, _ in stretches)
-    return Recording(zone, starts, tuple(available for _, _, available in stretches), end - first)
+    return StockRecording(zone, starts, tuple(available for _, _, available in stretches), end - first)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Literal, get_args
 
-from windlass.sim.random_source import Chance
+from windlass.sim.random_source import RandomSource
 
 FaultKind = Literal[
     # launch
@@ -118,17 +118,17 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Storm:
+class FaultSet:
     """The faults of one run, and the chance that decides."""
 
     faults: tuple[Fault, ...]
-    chance: Chance
+    chance: RandomSource
     struck: dict[str, int] = field(default_factory=dict, compare=False)
     """How often each kind has struck."""
     by_kind: Mapping[str, tuple[tuple[int, Fault], ...]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, faults: Iterable[Fault], chance: Chance, struck: dict[str, int] | None = None) -> Storm:
+    def of(cls, faults: Iterable[Fault], chance: RandomSource, struck: dict[str, int] | None = None) -> FaultSet:
         many = tuple(faults)
         kinds: dict[str, tuple[tuple[int, Fault], ...]] = {}
         for index, fault in enumerate(many):

@@ -13,7 +13,7 @@ from typing import Any, Final, overload
 
 from windlass.journal import Entry, Journal, JournalFull, JournalUnavailable, JournalVersion
 
-from .catalogue import Storm
+from .catalogue import FaultSet
 
 OUTSIDE: Final = ("launch", "terminate", "list", "observe", "cordon", "uncordon", "drain", "forget")
 WRITES: Final = ("save_state", "acquire", "renew")
@@ -29,17 +29,17 @@ class Killed(BaseException):
 class Lifeline:
     """Whether a controller lives, and the points at which it may not any more."""
 
-    def __init__(self, storm: Callable[[], Storm], now: Callable[[], float], number: int) -> None:
-        self._storm, self._now, self._number = storm, now, number
+    def __init__(self, fault_set: Callable[[], FaultSet], now: Callable[[], float], number: int) -> None:
+        self._fault_set, self._now, self._number = fault_set, now, number
         self._points = 0
         self.dead = False
 
     def point(self, name: str) -> None:
         if not self.dead:
             self._points += 1
-            storm = self._storm()
-            if "killed" in storm.by_kind:
-                self.dead = storm.strikes("killed", self._now(), self._number, self._points) is not None
+            fault_set = self._fault_set()
+            if "killed" in fault_set.by_kind:
+                self.dead = fault_set.strikes("killed", self._now(), self._number, self._points) is not None
         if self.dead:
             raise Killed(name)
 
@@ -75,7 +75,7 @@ class Perilous:
 
 
 @dataclass
-class Log:
+class CallLog:
     """The truth about the journal that controllers share, and that they alone write to."""
 
     version: int = 1
@@ -112,13 +112,13 @@ class PerilousJournal(Perilous):
         self,
         inner: Journal,
         lifeline: Lifeline,
-        storm: Callable[[], Storm],
+        fault_set: Callable[[], FaultSet],
         now: Callable[[], float],
-        log: Log,
+        log: CallLog,
         version: int,
     ) -> None:
         super().__init__(inner, lifeline)
-        self._storm, self._now, self._log = storm, now, log
+        self._fault_set, self._now, self._log = fault_set, now, log
         self._writes = 0
         self.full_until = 0.0
         self.version = version
@@ -139,13 +139,13 @@ class PerilousJournal(Perilous):
         if now < self.full_until:
             raise JournalFull("there is no room on the disk")
         self._writes += 1
-        storm, lost = self._storm(), None
-        if storm.faults:
-            if storm.strikes("torn-record", now, epoch, self._writes):
+        fault_set, lost = self._fault_set(), None
+        if fault_set.faults:
+            if fault_set.strikes("torn-record", now, epoch, self._writes):
                 self._lifeline.dead = True
-                entries = Torn(entries, storm.chance.pick(len(entries), "torn-record", epoch, self._writes))
-            lost = storm.strikes("journal-lost", now, epoch, self._writes)
-        if lost and storm.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
+                entries = Torn(entries, fault_set.chance.pick(len(entries), "torn-record", epoch, self._writes))
+            lost = fault_set.strikes("journal-lost", now, epoch, self._writes)
+        if lost and fault_set.chance.happens(0.5, "journal-lost", "before", epoch, self._writes):
             raise JournalUnavailable("the database went away before it was written")
         last: int = self._inner.append(entries, epoch=epoch)
         self._log.whole = last

@@ -109,22 +109,22 @@ STORMS: Final[Mapping[str, tuple[Fault, ...]]] = {
 }
 
 
-class BadStorm(ValueError):
+class BadFaultSet(ValueError):
     """A storm that cannot be read; the text says what to change."""
 
 
 def storm_from(data: Any) -> tuple[Fault, ...]:
     """The faults of a storm file: a list of mappings with ``kind`` and what else a fault has, or names of storms."""
     if not isinstance(data, list):
-        raise BadStorm("a storm is a list of faults; begin each with '- kind: ...'")
+        raise BadFaultSet("a storm is a list of faults; begin each with '- kind: ...'")
     found: list[Fault] = []
     for index, one in enumerate(data):
         if isinstance(one, str):
             if one not in STORMS:
-                raise BadStorm(f"[{index}]: there is no storm {one!r}; choose from {', '.join(STORMS)}")
+                raise BadFaultSet(f"[{index}]: there is no storm {one!r}; choose from {', '.join(STORMS)}")
             found += STORMS[one]
         elif not isinstance(one, dict) or one.get("kind") not in KINDS:
-            raise BadStorm(f"[{index}].kind: choose one of {', '.join(sorted(KINDS))}")
+            raise BadFaultSet(f"[{index}].kind: choose one of {', '.join(sorted(KINDS))}")
         else:
             found.append(_fault(index, one))
     return tuple(found)
@@ -135,10 +135,10 @@ def _fault(index: int, data: Mapping[str, Any]) -> Fault:
     for key, value in data.items():
         if key in ("rate", "start", "end", "seconds", "notice"):
             if not isinstance(value, int | float):
-                raise BadStorm(f"[{index}].{key}: must be a number, is {value!r}")
+                raise BadFaultSet(f"[{index}].{key}: must be a number, is {value!r}")
             fault = replace(fault, **{key: float(value)})  # type: ignore[arg-type]
         elif key in ("groups", "zones"):
             fault = replace(fault, **{key: frozenset(map(str, value))})  # type: ignore[arg-type]
         elif key != "kind":
-            raise BadStorm(f"[{index}].{key}: a fault has kind, rate, start, end, groups, zones, seconds and notice")
+            raise BadFaultSet(f"[{index}].{key}: a fault has kind, rate, start, end, groups, zones, seconds and notice")
     return fault

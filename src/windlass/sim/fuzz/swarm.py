@@ -11,32 +11,32 @@ from typing import Any
 
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.run.script import Script
-from windlass.sim.run.simulation import Run, simulate
+from windlass.sim.run.simulation import SimulationResult, simulate
 
 from .random_script import arbitrary_script
 from .shrink import as_test, shrunken
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SwarmTask:
     """One seed to run."""
 
     seed: int
     hours: float
-    storm: tuple[Fault, ...] | None = None
+    fault_set: tuple[Fault, ...] | None = None
     """None: a part of all faults, by chance."""
 
     def script(self) -> Script:
         script = arbitrary_script(self.seed, self.hours)
-        return script if self.storm is None else replace(script, faults=self.storm)
+        return script if self.fault_set is None else replace(script, faults=self.fault_set)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """What became of one seed."""
 
     seed: int
-    run: Run | None
+    run: SimulationResult | None
     error: str = ""
     """What the simulation itself raised; empty when it came to its end."""
 
@@ -46,15 +46,15 @@ class Outcome:
         return [self.error] if self.run is None else [str(breach) for breach in self.run.breaches]
 
 
-def outcome_of(task: Task) -> Outcome:
+def outcome_of(task: SwarmTask) -> SeedOutcome:
     """Run one seed. Whatever it raises is its outcome: one bad seed does not stop the swarm."""
     try:
-        return Outcome(task.seed, simulate(task.script()))
+        return SeedOutcome(task.seed, simulate(task.script()))
     except Exception:  # noqa: BLE001  # told with its seed
-        return Outcome(task.seed, None, traceback.format_exc(limit=-4))
+        return SeedOutcome(task.seed, None, traceback.format_exc(limit=-4))
 
 
-def outcomes(tasks: Iterable[Task], processes: int) -> Iterator[Outcome]:
+def outcomes(tasks: Iterable[SwarmTask], processes: int) -> Iterator[SeedOutcome]:
     """The outcome of every task, as they come."""
     many = list(tasks)
     if processes <= 1 or len(many) <= 1:
@@ -75,9 +75,9 @@ class Tally:
     finished: int = 0
     interrupted: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    broken: list[Outcome] = field(default_factory=list)
+    broken: list[SeedOutcome] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         self.seeds += 1
         if outcome.told:
             self.broken.append(outcome)
@@ -103,7 +103,7 @@ class Tally:
         }
 
 
-def reproduction(task: Task, run: Callable[[Script], Run] = simulate) -> str:
+def reproduction(task: SwarmTask, run: Callable[[Script], SimulationResult] = simulate) -> str:
     """The smallest script that breaks the same invariant as a task, as a test."""
     script = task.script()
     first = run(script).breaches[0]

@@ -13,40 +13,40 @@ from windlass.sim.check.invariants import Breach
 from windlass.sim.faults.catalogue import Fault
 
 if TYPE_CHECKING:
-    from .simulation import Engine, Leader
+    from .simulation import SimulatedLeader, Simulation
 
 T = TypeVar("T")
 
 
-def strike(engine: Engine, fault: Fault) -> None:
+def strike(engine: Simulation, fault: Fault) -> None:
     """Let one of them happen now."""
     _STRIKES[fault.kind](engine, fault)
 
 
-def _zone_preempted(engine: Engine, fault: Fault) -> None:
+def _zone_preempted(engine: Simulation, fault: Fault) -> None:
     cloud = engine.clouds[_pick(engine, sorted(engine.clouds))]
     zones = sorted({machine.zone for machine in cloud.living().values()})
     if zones:
         cloud.preempt_zone(_pick(engine, zones), fault.notice)
 
 
-def _price_changed(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+def _price_changed(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     cloud = engine.clouds[_pick(engine, sorted(engine.clouds))]
     priced = sorted(name for name, kind in cloud.kinds.items() if kind.offering.price)
     if priced:
         name = _pick(engine, priced)
         price = cloud.kinds[name].offering.price or 0
-        cloud.set_price(name, price * 2 if engine.storm.chance.happens(0.5, "price", engine.now()) else price // 2)
+        cloud.set_price(name, price * 2 if engine.fault_set.chance.happens(0.5, "price", engine.now()) else price // 2)
 
 
-def _hand_deleted(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+def _hand_deleted(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     cloud = engine.clouds[_pick(engine, sorted(engine.clouds))]
     living = sorted(cloud.living())
     if living:
         cloud.delete_by_hand(_pick(engine, living))
 
 
-def _hand_created(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+def _hand_created(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     sold = _pick(engine, list(engine.settings.groups))
     group = sold.group
     order = LaunchOrder(
@@ -64,42 +64,42 @@ def _hand_created(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
     engine.checker.unwanted.add(order.slice_id)
 
 
-def _two_leaders(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+def _two_leaders(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     engine.start_leader(ahead=2 * engine.lease)
 
 
-def _clock_jumps(engine: Engine, fault: Fault) -> None:
-    forwards = engine.storm.chance.happens(0.5, "clock", engine.now())
+def _clock_jumps(engine: Simulation, fault: Fault) -> None:
+    forwards = engine.fault_set.chance.happens(0.5, "clock", engine.now())
     for leader in engine.leaders:
         leader.offset = fault.seconds if forwards else -fault.seconds
 
-        def put_right(leader: Leader = leader) -> None:
+        def put_right(leader: SimulatedLeader = leader) -> None:
             leader.offset = 0.0
 
         engine.later.append((engine.now() + 900, put_right))
 
 
-def _journal_full(engine: Engine, fault: Fault) -> None:
+def _journal_full(engine: Simulation, fault: Fault) -> None:
     for leader in engine.leaders:
         leader.journal.full_until = engine.now() + fault.seconds
 
 
-def _reconfigured(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
-    chance, now = engine.storm.chance, engine.now()
+def _reconfigured(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
+    chance, now = engine.fault_set.chance, engine.now()
     engine.next_settings.append(
         changed_settings(engine.settings, lambda many: chance.pick(many, "settings", now, many))
     )
 
 
-def _newer_version(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+def _newer_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     engine.log.version += 1
 
 
-def _older_version(engine: Engine, fault: Fault) -> None:  # noqa: ARG001
+def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     """It must refuse, and leave everything as it is. Where it was to take the leader's place, nobody leads until the
     newer one is started again."""
     store = engine.store
-    if engine.storm.chance.happens(0.5, "in its place", engine.now()):
+    if engine.fault_set.chance.happens(0.5, "in its place", engine.now()):
         for leader in engine.leaders:
             leader.lifeline.dead = True
     before = (store.last_seq(), store.lease())
@@ -135,11 +135,11 @@ def _with(settings: Settings, which: int, sold: SoldGroup) -> tuple[SoldGroup, .
     return (*settings.groups[:which], sold, *settings.groups[which + 1 :])
 
 
-def _pick(engine: Engine, many: list[T]) -> T:
-    return many[engine.storm.chance.pick(len(many), "blue", engine.now(), len(many))]
+def _pick(engine: Simulation, many: list[T]) -> T:
+    return many[engine.fault_set.chance.pick(len(many), "blue", engine.now(), len(many))]
 
 
-_STRIKES: Final[dict[str, Callable[[Engine, Fault], None]]] = {
+_STRIKES: Final[dict[str, Callable[[Simulation, Fault], None]]] = {
     "zone-preempted": _zone_preempted,
     "price-changed": _price_changed,
     "hand-deleted": _hand_deleted,

@@ -9,7 +9,7 @@ from windlass.control.settings import Settings
 from windlass.core.model.snapshot import Demand
 from windlass.providers.protocol import Offering
 from windlass.sim.cloud.machines import MachineKind
-from windlass.sim.cloud.stock import Recording
+from windlass.sim.cloud.stock import StockRecording
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.workload.jobs import Job
 
@@ -29,7 +29,7 @@ class Script:
     """After so long the faults stop; the run goes on until all is quiet."""
     quota: int | None = None
     """Slices that each provider's account may have."""
-    recordings: tuple[Recording, ...] = ()
+    recordings: tuple[StockRecording, ...] = ()
     """What the stock of kinds that can be preempted follows, in the zones in which they are sold."""
 
     def all_kinds(self) -> tuple[MachineKind, ...]:

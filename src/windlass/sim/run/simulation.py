@@ -16,18 +16,18 @@ from math import inf
 from typing import Any
 
 from windlass.control.act.actuator import Actuator
-from windlass.control.controller import Controller, Misfit, Pass
+from windlass.control.controller import Controller, IncompatibleConfig, Pass
 from windlass.control.leadership import NotLeading
-from windlass.control.record.journal_tables import Chronicle
+from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Leadership, Settings
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
-from windlass.journal.memory import ForgetfulJournal
+from windlass.journal.memory import MemoryJournal
 from windlass.sim.check.final_state import at_the_end
-from windlass.sim.check.invariants import Breach, Checker, Step
+from windlass.sim.check.invariants import Breach, CheckedStep, Checker
 from windlass.sim.cloud.provider import SimulatedProvider
-from windlass.sim.faults.catalogue import Storm
-from windlass.sim.faults.crash_points import MORTAL, Killed, Lifeline, Log, Perilous, PerilousJournal
-from windlass.sim.random_source import Chance
+from windlass.sim.faults.catalogue import FaultSet
+from windlass.sim.faults.crash_points import MORTAL, CallLog, Killed, Lifeline, Perilous, PerilousJournal
+from windlass.sim.random_source import RandomSource
 from windlass.sim.workload.hosts import Joining
 from windlass.sim.workload.workload import SimulatedWorkload
 
@@ -45,7 +45,7 @@ CAP = 14 * 86400.0
 
 
 @dataclass
-class Leader:
+class SimulatedLeader:
     """A controller that runs, and its clock."""
 
     controller: Controller
@@ -57,7 +57,7 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulationResult:
     """What became of a script."""
 
     seed: int | str
@@ -78,14 +78,14 @@ class Run:
 
 
 @dataclass
-class Engine:
+class Simulation:
     """One run under way."""
 
     script: Script
     controller: Callable[..., Controller] = Controller
     """What makes a controller; another one for tests of the checker."""
     journal: Journal | None = None
-    watch: Callable[[Engine], None] | None = None
+    watch: Callable[[Simulation], None] | None = None
     """Called after every step."""
     thorough: bool = True
     """Plan every snapshot twice; costs as much again."""
@@ -102,12 +102,12 @@ class Engine:
 
     now: Callable[[], float] = field(init=False)
     """The true time."""
-    leaders: list[Leader] = field(default_factory=list, init=False)
+    leaders: list[SimulatedLeader] = field(default_factory=list, init=False)
     passes: int = field(default=0, init=False)
     woken: bool = field(default=False, init=False)
     clock_was_off: bool = field(default=False, init=False)
 
-    def run(self) -> Run:
+    def run(self) -> SimulationResult:
         return virtually(self._run())
 
     # -- the world ----------------------------------------------------------------------------------------------------
@@ -121,9 +121,9 @@ class Engine:
         self.settings: Settings = script.settings
         self.struck: dict[str, int] = {}
         faults = shifted_faults(script.faults, EPOCH)
-        self.storm = Storm.of(faults, Chance(script.seed), self.struck)
-        self.store = self.journal if self.journal is not None else ForgetfulJournal()
-        self.log = Log(whole=self.store.last_seq())
+        self.fault_set = FaultSet.of(faults, RandomSource(script.seed), self.struck)
+        self.store = self.journal if self.journal is not None else MemoryJournal()
+        self.log = CallLog(whole=self.store.last_seq())
         self.clouds = {
             name: SimulatedProvider(
                 script.all_kinds(),
@@ -146,7 +146,7 @@ class Engine:
             struck=self.struck,
         )
         self.faults_end = EPOCH + script.hours * 3600
-        self.blue = self.storm.out_of_the_blue(EPOCH, self.faults_end)
+        self.blue = self.fault_set.out_of_the_blue(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
         """What is put right again, and when."""
         self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
@@ -157,7 +157,7 @@ class Engine:
         self._goes_by_use = _looks_at_use(self.settings)
 
     def _calm(self) -> None:
-        self.storm = Storm.of((), self.storm.chance, self.struck)
+        self.fault_set = FaultSet.of((), self.fault_set.chance, self.struck)
         self.blue = []
         for cloud in self.clouds.values():
             cloud.calm()
@@ -194,13 +194,13 @@ class Engine:
 
     # -- controllers --------------------------------------------------------------------------------------------------
 
-    def start_leader(self, *, ahead: float = 0.0, version: int | None = None) -> Leader | None:
+    def start_leader(self, *, ahead: float = 0.0, version: int | None = None) -> SimulatedLeader | None:
         """A new controller on the same journal; None: another leads, or it died at once. ``ahead``: how far its clock
         is ahead when it asks for the lease. ``version``: of its program, if it is not the one that the journal has."""
         self.started += 1
         clock, known = self._loop.time, self.log.version if version is None else version
-        lifeline = Lifeline(lambda: self.storm, clock, self.started)
-        journal = PerilousJournal(self.store, lifeline, lambda: self.storm, clock, self.log, known)
+        lifeline = Lifeline(lambda: self.fault_set, clock, self.started)
+        journal = PerilousJournal(self.store, lifeline, lambda: self.fault_set, clock, self.log, known)
         leadership = Leadership(f"controller-{1 if not ahead else self.started}", self.lease)
         if self._is_led(leadership.holder, clock() + ahead):
             # It would be built, be told no, and be gone: while a dead one's lease runs out, once a second.
@@ -208,9 +208,9 @@ class Engine:
                 journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
             return None
         mortal: Callable[[Any], Any] = (
-            (lambda one: Perilous(one, lifeline)) if MORTAL & self.storm.by_kind.keys() else lambda one: one
+            (lambda one: Perilous(one, lifeline)) if MORTAL & self.fault_set.by_kind.keys() else lambda one: one
         )
-        leader = Leader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
+        leader = SimulatedLeader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
         leader.controller = self.controller(
             self.settings,
             {name: mortal(cloud) for name, cloud in self.clouds.items()},
@@ -229,7 +229,7 @@ class Engine:
             leader.offset = 0.0
         self.leaders.append(leader)
         self.newest = leader.number
-        self.checker.recovered(leader.controller.chronicle, self.log.whole)
+        self.checker.recovered(leader.controller.controller_state, self.log.whole)
         return leader
 
     def _is_led(self, holder: str, now: float) -> bool:
@@ -240,13 +240,13 @@ class Engine:
     def _wake(self) -> None:
         self.woken = True
 
-    async def _drop(self, leader: Leader, *, killed: bool) -> None:
+    async def _drop(self, leader: SimulatedLeader, *, killed: bool) -> None:
         """A controller is gone; unless it was killed it gives back the lease."""
         leader.lifeline.dead = leader.lifeline.dead or killed
         self.leaders.remove(leader)
         with suppress(Killed, JournalError):
             await leader.controller.stop()
-        self._start_at = self.now() + self.storm.chance.wait(20.0, "restart", self.started)
+        self._start_at = self.now() + self.fault_set.chance.wait(20.0, "restart", self.started)
 
     async def reconfigure(self, settings: Settings) -> None:
         """Other settings from now on, for the controllers and for the work."""
@@ -256,12 +256,12 @@ class Engine:
         for leader in self.leaders:
             try:
                 await leader.controller.reconfigure(settings, leader.controller.providers, leader.controller.workload)
-            except Misfit:
+            except IncompatibleConfig:
                 continue
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> Run:
+    async def _run(self) -> SimulationResult:
         self._build()
         calm = False
         while True:
@@ -299,9 +299,9 @@ class Engine:
 
     next_settings: list[Settings] = field(default_factory=list, init=False)
 
-    async def _pass(self, leader: Leader) -> None:
+    async def _pass(self, leader: SimulatedLeader) -> None:
         controller, begun, made = leader.controller, self.now(), None
-        before, trouble = controller.chronicle, ""
+        before, trouble = controller.controller_state, ""
         try:
             made = await controller.tick()
         except Killed:
@@ -327,29 +327,31 @@ class Engine:
     async def _call(self, actuator: Actuator) -> None:
         """Let calls begin, come back, and be noted."""
         calls, woken = actuator.under_way, self.woken
-        if self._loop.is_at_rest() or (not calls and not self.storm.faults):
+        if self._loop.is_at_rest() or (not calls and not self.fault_set.faults):
             return
         for _ in range(3):
             await asyncio.sleep(0)
-            if not self.storm.faults and not actuator.under_way:
+            if not self.fault_set.faults and not actuator.under_way:
                 break
         if self._leaps and calls == {"terminate"} and not actuator.under_way and not actuator.troubles:
             self.woken = woken  # what was ended is of interest when it is gone, and that is an event
 
     @property
     def _leaps(self) -> bool:
-        return self.leaping and not self.storm.faults and not self._goes_by_use
+        return self.leaping and not self.fault_set.faults and not self._goes_by_use
 
-    def _look(self, leader: Leader, before: Chronicle, made: Pass | None, took: float, trouble: str) -> None:
+    def _look(
+        self, leader: SimulatedLeader, before: ControllerState, made: Pass | None, took: float, trouble: str
+    ) -> None:
         clock_is_off = leader.offset != 0
         self.clock_was_off = self.clock_was_off or clock_is_off
         now = self.now()
-        step = Step(
+        step = CheckedStep(
             now=now,
             clock=now + leader.offset,
             settings=leader.controller.settings,
             before=before,
-            after=leader.controller.chronicle,
+            after=leader.controller.controller_state,
             made=made,
             took=took,
             trouble=trouble,
@@ -391,7 +393,7 @@ class Engine:
         if self.script.recordings:
             instants += [EPOCH + one.next_change(now - EPOCH) for one in self.script.recordings]
         # Without faults every change is an event: then there is no need to look by the clock.
-        if self.leaders and self.storm.faults and self.by_clock:
+        if self.leaders and self.fault_set.faults and self.by_clock:
             instants.append(now + self.settings.policy.evaluation_interval.max)
         for leader in self.leaders:
             controller = leader.controller
@@ -410,9 +412,9 @@ class Engine:
             instants.append(max(now, self.last_action + QUIET))
         return min(instants)
 
-    def _result(self) -> Run:
+    def _result(self) -> SimulationResult:
         store = self.store
-        return Run(
+        return SimulationResult(
             seed=self.script.seed,
             breaches=tuple(self.checker.breaches),
             seconds=self.now() - EPOCH,
@@ -421,7 +423,7 @@ class Engine:
             faults=dict(sorted(self.struck.items())),
             finished=len(self.workload.finished),
             interrupted=len(self.workload.interrupted),
-            digest=store.digest if isinstance(store, ForgetfulJournal) else "",
+            digest=store.digest if isinstance(store, MemoryJournal) else "",
             bill=self.checker.accounts_total(),
         )
 
@@ -438,6 +440,6 @@ def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, An
         loop.default_exception_handler(context)
 
 
-def simulate(script: Script, **more: Any) -> Run:
+def simulate(script: Script, **more: Any) -> SimulationResult:
     """Run a script to its end."""
-    return Engine(script, **more).run()
+    return Simulation(script, **more).run()

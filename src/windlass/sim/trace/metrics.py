@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from windlass.control.record.costs import KINDS
-from windlass.control.record.journal_tables import Chronicle
+from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
-from windlass.sim.check.fleet_totals import Followed
-from windlass.sim.run.simulation import Engine, Run
+from windlass.sim.check.fleet_totals import FleetTotals
+from windlass.sim.run.simulation import Simulation, SimulationResult
 from windlass.sim.run.virtual_loop import EPOCH
 from windlass.sim.workload.jobs import Job
 
@@ -55,7 +55,7 @@ class Capacity:
         self._settings: Settings | None = None
         self._parts: dict[str, _Part] = {}
 
-    def follow(self, followed: Followed, settings: Settings) -> Collection[str]:
+    def follow(self, followed: FleetTotals, settings: Settings) -> Collection[str]:
         """Come up to the slices of a book; the names of those that have changed."""
         if settings is not self._settings:  # a group may have another number of hosts now
             self._settings, self._slices = settings, {}
@@ -104,26 +104,26 @@ class Gauge:
     node_seconds: float = 0.0
     busy_seconds: float = 0.0
     launched: set[str] = field(default_factory=set)
-    chronicle: Chronicle = field(default_factory=Chronicle)
+    controller_state: ControllerState = field(default_factory=ControllerState)
     """The last one that was seen."""
     _since: float = 0.0
     _capacity: Capacity = field(default_factory=Capacity)
 
-    def __call__(self, engine: Engine) -> None:
+    def __call__(self, engine: Simulation) -> None:
         now = engine.now() - EPOCH
         nodes = self._capacity.nodes
         self.node_seconds += sum(nodes.values()) * (now - self._since)
         self.busy_seconds += nodes["busy"] * (now - self._since)
         self._since = now
         if engine.leaders:
-            chronicle = engine.leaders[0].controller.chronicle
-            if chronicle is not self.chronicle:
-                self.chronicle = chronicle
+            controller_state = engine.leaders[0].controller.controller_state
+            if controller_state is not self.controller_state:
+                self.controller_state = controller_state
                 self.launched.update(self._capacity.follow(engine.checker.followed, engine.settings))
         if not self.samples or now - self.samples[-1].at >= self.every:
             self.samples.append(self._sample(engine, now))
 
-    def _sample(self, engine: Engine, now: float) -> Sample:
+    def _sample(self, engine: Simulation, now: float) -> Sample:
         waiting = sum(demand.count for demand in engine.workload.waiting)
         nodes, cost = dict(self._capacity.nodes), self._capacity.cost / 10**9
         return Sample(now, waiting, engine.workload.running, nodes, cost)
@@ -168,9 +168,9 @@ class Measures(Spent):
     breaches: tuple[str, ...] = ()
 
 
-def measures(engine: Engine, run: Run, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
+def measures(engine: Simulation, run: SimulationResult, gauge: Gauge, jobs: Iterable[Job]) -> Measures:
     """The numbers of a run that has come to its end."""
-    work, accounts = engine.workload, gauge.chronicle.account.values()
+    work, accounts = engine.workload, gauge.controller_state.account.values()
     lost = [one for one in work.interrupted if one.how != "evicted"]
     arrivals = {job.id: job.arrives + EPOCH for job in jobs}
     waits = sorted(at - arrivals[name] for name, at in work.all_started.items() if name in arrivals)

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from windlass.control.controller import Controller
 from windlass.control.settings import Settings
-from windlass.journal.memory import ForgetfulJournal
+from windlass.journal.memory import MemoryJournal
 from windlass.sim.cloud.machines import MachineKind
-from windlass.sim.cloud.stock import Recording, stocked
+from windlass.sim.cloud.stock import StockRecording, stocked
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.run.script import Script
-from windlass.sim.run.simulation import Engine
+from windlass.sim.run.simulation import Simulation
 from windlass.sim.run.virtual_loop import EPOCH
 
 from .metrics import Gauge, Measures, measures
@@ -32,7 +32,7 @@ def run_trace(
     *,
     seed: int = 0,
     faults: tuple[Fault, ...] = (),
-    recordings: tuple[Recording, ...] = (),
+    recordings: tuple[StockRecording, ...] = (),
     came_to: Callable[[float], None] = lambda _: None,
     controller: Callable[..., Controller] = Controller,
     leaping: bool = True,
@@ -52,14 +52,14 @@ def run_trace(
     )
     gauge = Gauge(max(1.0, span / CURVE))
 
-    def watch(engine: Engine) -> None:
+    def watch(engine: Simulation) -> None:
         gauge(engine)
         came_to(min(1.0, (engine.now() - EPOCH) / max(span, 1.0)))
 
-    engine = Engine(
+    engine = Simulation(
         script,
         controller,
-        ForgetfulJournal(hashed=False),
+        MemoryJournal(hashed=False),
         watch=watch,
         thorough=False,
         leaping=leaping,
@@ -83,7 +83,7 @@ def _seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _kinds(settings: Settings, recordings: tuple[Recording, ...]) -> tuple[MachineKind, ...]:
+def _kinds(settings: Settings, recordings: tuple[StockRecording, ...]) -> tuple[MachineKind, ...]:
     """What the made-up cloud sells: each group, in its zone, which boots in the time that it says."""
     found = []
     for kind in Script(settings).all_kinds():

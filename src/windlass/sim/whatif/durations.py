@@ -20,19 +20,19 @@ from windlass.core.model.quantities import ACCELERATORS, DEVICE
 from windlass.core.model.snapshot import Amounts
 from windlass.workloads.protocol import WorkNode
 
-from .tasks import News, Task
+from .tasks import News, RecordedTask
 
 STEPS = 2000
 """Ways that are tried to explain a change of one node; with more kinds of tasks than that takes, it is by counts."""
 
 
 @dataclass
-class Lengths:
+class RecordedDurations:
     """Follows tasks from their start to their end."""
 
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[RecordedTask] = field(default_factory=list)
     """Those that were never seen to wait are put here: they ran when the journal begins, or began as they came."""
-    _running: dict[str, list[Task]] = field(default_factory=dict)
+    _running: dict[str, list[RecordedTask]] = field(default_factory=dict)
     """By node, the one that has run longest first."""
     _last: dict[str, dict[str, WorkNode]] = field(default_factory=dict)
     """Nodes as they showed last, by slice."""
@@ -83,7 +83,7 @@ class Lengths:
 
     # -- what a change of a node means --------------------------------------------------------------------------------
 
-    def _explain(self, last: WorkNode, now: WorkNode, pool: dict[Amounts, deque[Task]], at: float) -> None:
+    def _explain(self, last: WorkNode, now: WorkNode, pool: dict[Amounts, deque[RecordedTask]], at: float) -> None:
         here = self._running.setdefault(now.id, [])
         grown: Counter[str] = Counter(dict(now.used))
         grown.subtract(dict(last.used))
@@ -101,12 +101,12 @@ class Lengths:
         """Tasks that nobody saw waiting. Where a machine went away in the same look, it is its work that began anew."""
         for needs in many:
             self._kinds[needs] = None
-            task = Task(f"began at {at:.3f}", needs, at, at, unseen=True)
+            task = RecordedTask(f"began at {at:.3f}", needs, at, at, unseen=True)
             self._lose(task, [name for name, since in self._away.items() if since == at])
             self.tasks.append(task)
             self._running.setdefault(node, []).append(task)
 
-    def _swap(self, pool: dict[Amounts, deque[Task]], at: float) -> None:
+    def _swap(self, pool: dict[Amounts, deque[RecordedTask]], at: float) -> None:
         """One of a kind ended and the next one of that kind began where it was, between two looks."""
         for needs, tasks in pool.items():
             same = tasks and sorted(
@@ -126,7 +126,7 @@ class Lengths:
                 continue  # it has just come
             self._lose(task, self._away)
 
-    def _lose(self, task: Task, nodes: Iterable[str]) -> None:
+    def _lose(self, task: RecordedTask, nodes: Iterable[str]) -> None:
         """Take a task for the second try of one that ran on one of these nodes, if one can be it."""
         lost = min(
             (
@@ -143,17 +143,17 @@ class Lengths:
             task.demand = task.again.demand if task.unseen else task.demand
 
     @staticmethod
-    def _end(tasks: Iterable[Task], at: float) -> None:
+    def _end(tasks: Iterable[RecordedTask], at: float) -> None:
         for task in tasks:
             task.ended, task.end_seen = max(at, task.started or at), True
 
 
-def _same_work(one: Task, other: Task) -> bool:
+def _same_work(one: RecordedTask, other: RecordedTask) -> bool:
     return (one.demand, one.needs) == (other.demand, other.needs)
 
 
-def _by_needs(tasks: Iterable[Task]) -> dict[Amounts, deque[Task]]:
-    found: dict[Amounts, deque[Task]] = {}
+def _by_needs(tasks: Iterable[RecordedTask]) -> dict[Amounts, deque[RecordedTask]]:
+    found: dict[Amounts, deque[RecordedTask]] = {}
     for task in tasks:
         found.setdefault(task.needs, deque()).append(task)
     return found

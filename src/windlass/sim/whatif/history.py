@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windlass.control.record.costs import KINDS, UNBILLED, charged
-from windlass.control.record.journal_tables import IS, REFUSED, SETTINGS, Chronicle, Reader, with_nodes
+from windlass.control.record.journal_tables import IS, REFUSED, SETTINGS, ControllerState, StateReader, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, State
@@ -20,15 +20,15 @@ from windlass.journal import Entry, Record
 from windlass.sim.trace.metrics import Sample, Spent, percentile
 from windlass.workloads.protocol import WorkNode
 
-from .durations import Lengths
-from .tasks import News, Task
+from .durations import RecordedDurations
+from .tasks import News, RecordedTask
 
 CURVE = 2000
 """Points of a curve; more than a picture shows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Happened(Spent):
+class RecordedHistory(Spent):
     """What came of some hours. The wait of a task is from its arrival until it starts; one that still waits at the end
     has waited until then."""
 
@@ -47,17 +47,17 @@ class Happened(Spent):
 class Happening:
     """Adds up the records of a journal, pass by pass, from a chronicle on and up to an instant."""
 
-    def __init__(self, start: Chronicle, since: float, until: float) -> None:
+    def __init__(self, start: ControllerState, since: float, until: float) -> None:
         self.since, self.until = since, until
-        self.tasks: list[Task] = []
+        self.tasks: list[RecordedTask] = []
         self.demands: dict[str, Demand] = {}
         """Every demand, as it was first seen."""
         self.samples: list[Sample] = []
-        self._lengths = Lengths(self.tasks)
+        self._lengths = RecordedDurations(self.tasks)
         self._start, self._at = start, since
-        self._tables = Reader()
+        self._tables = StateReader()
         self._tables.tables = {kind: dict(table) for kind, table in start.tables().items()}
-        self._waiting: dict[str, dict[Amounts, deque[Task]]] = {}
+        self._waiting: dict[str, dict[Amounts, deque[RecordedTask]]] = {}
         self._launched: set[str] = set()
         self._bought: set[str] = set()
         self._stopped: set[str] = set()
@@ -71,12 +71,12 @@ class Happening:
         """Their sum."""
         self._nodes: dict[str, dict[str, WorkNode]] = {}
         """By slice."""
-        for node in start.sighted.node.values():
+        for node in start.observed.node.values():
             self._nodes.setdefault(node.slice_id, {})[node.id] = node
-        self._lengths.begin(start.sighted.node.values(), since)
-        for name in start.book.slices:
+        self._lengths.begin(start.observed.node.values(), since)
+        for name in start.fleet.slices:
             self._weigh(name)
-        for name in start.sighted.demand:
+        for name in start.observed.demand:
             self._queue(name, since)
 
     def add(self, at: float, records: Iterable[Record | Entry]) -> None:
@@ -105,13 +105,13 @@ class Happening:
         arrived, started = ([task for pair in queued for task in pair[side]] for side in (0, 1))
         self._lengths.follow(News(self._at, before, tuple(arrived), tuple(started), changed, tuple(gone)))
 
-    def done(self) -> Happened:
+    def done(self) -> RecordedHistory:
         """All of it, up to the last instant."""
         self._pass_time(self.until)
         self._lengths.finish(self.until)
-        chronicle = self.chronicle()
-        now = charged(chronicle.account, chronicle.book, chronicle.stay, self.until)
-        start = charged(self._start.account, self._start.book, self._start.stay, self.since)
+        controller_state = self.controller_state()
+        now = charged(controller_state.account, controller_state.fleet, controller_state.stay, self.until)
+        start = charged(self._start.account, self._start.fleet, self._start.stay, self.since)
         spent = {
             kind: sum(one.dollars(kind) for one in now.values()) - sum(one.dollars(kind) for one in start.values())
             for kind in KINDS
@@ -121,10 +121,10 @@ class Happening:
             for task in self.tasks
             if not task.withdrawn
         )
-        return Happened(
+        return RecordedHistory(
             hours=(self.until - self.since) / 3600,
             # The journal of a shadow has no accounts: there it is what all that it saw has cost.
-            dollars=sum(spent.values()) if chronicle.account else self._dollars,
+            dollars=sum(spent.values()) if controller_state.account else self._dollars,
             accounts=spent,
             node_hours=self._node_seconds / 3600,
             utilization=self._busy_seconds / self._node_seconds if self._node_seconds else 0.0,
@@ -138,9 +138,9 @@ class Happening:
             refused=self._refused,
         )
 
-    def chronicle(self) -> Chronicle:
+    def controller_state(self) -> ControllerState:
         """What is remembered by now."""
-        return with_nodes(self._tables.chronicle())
+        return with_nodes(self._tables.controller_state())
 
     def _pass_time(self, upto: float) -> None:
         """Charge the time up to an instant to what is the case until then."""
@@ -157,7 +157,7 @@ class Happening:
             self.samples.append(Sample(offset, waiting, running, dict(self._capacity), cost))
         self._at = max(self._at, now)
 
-    def _queue(self, name: str, at: float) -> tuple[list[Task], list[Task]]:
+    def _queue(self, name: str, at: float) -> tuple[list[RecordedTask], list[RecordedTask]]:
         """The tasks of a demand that have arrived and that have started since it was looked at last."""
         demand: Demand | None = self._tables.tables["demand"].get(name)
         new = name not in self.demands
@@ -168,7 +168,7 @@ class Happening:
             wanted[bundle.needs] += bundle.count
         since = demand.since if demand is not None and demand.since is not None and new else at
         queues = self._waiting.setdefault(name, {})
-        arrived, started = list[Task](), list[Task]()
+        arrived, started = list[RecordedTask](), list[RecordedTask]()
         for needs in {**queues, **wanted}:
             queue = queues.setdefault(needs, deque())
             while len(queue) > wanted[needs]:
@@ -176,7 +176,7 @@ class Happening:
                 task.started = at
                 started.append(task)
             while len(queue) < wanted[needs]:
-                queue.append(Task(name, needs, min(at, max(float(since), self.since))))
+                queue.append(RecordedTask(name, needs, min(at, max(float(since), self.since))))
                 arrived.append(queue[-1])
         self.tasks += arrived
         return arrived, started
@@ -200,7 +200,7 @@ class Happening:
             self._stopped.add(name)
         if record is None:
             return
-        if (record.asked_at is not None or record.seen) and name not in self._start.book.slices:
+        if (record.asked_at is not None or record.seen) and name not in self._start.fleet.slices:
             self._launched.add(name)
         if record.seen:
             self._bought.add(name)

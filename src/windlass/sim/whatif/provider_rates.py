@@ -24,7 +24,7 @@ REFUSALS: dict[str, FaultKind] = {Code.QUOTA: "quota", Code.RATE_LIMITED: "throt
 
 
 @dataclass
-class GroupOdds:
+class GroupRates:
     """What is known of the machines of one group."""
 
     boots: list[float] = field(default_factory=list)
@@ -41,11 +41,11 @@ class GroupOdds:
 
 
 @dataclass
-class Odds:
+class ProviderRates:
     """Of every group. ``slices``: those that are there when the journal begins."""
 
     slices: dict[str, SliceRecord] = field(default_factory=dict)
-    groups: dict[str, GroupOdds] = field(default_factory=dict)
+    groups: dict[str, GroupRates] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
 
     def add(self, records: Iterable[Record]) -> None:
@@ -60,8 +60,8 @@ class Odds:
             elif record.kind == "slice":
                 self.slices.pop(record.subject, None)
 
-    def _of(self, group: str) -> GroupOdds:
-        return self.groups.setdefault(group, GroupOdds())
+    def _of(self, group: str) -> GroupRates:
+        return self.groups.setdefault(group, GroupRates())
 
     def _learn(self, record: SliceRecord) -> None:
         before, odds = self.slices.get(record.id), self._of(record.group)
@@ -85,7 +85,7 @@ class Odds:
         found = []
         for kind in Script(settings).all_kinds():
             group = settings.by_name[kind.offering.name].group
-            odds = self.groups.get(group.name, GroupOdds())
+            odds = self.groups.get(group.name, GroupRates())
             offering = replace(kind.offering, preemptible=group.preemptible or bool(odds.taken))
             boots = tuple(sorted(odds.boots))
             found.append(replace(kind, offering=offering, boot=float(group.boot_seconds), join=0.0, boots=boots))
@@ -96,7 +96,7 @@ class Odds:
         return tuple(fault for name, odds in sorted(self.groups.items()) for fault in _faults(name, odds))
 
 
-def _faults(name: str, odds: GroupOdds) -> Iterator[Fault]:
+def _faults(name: str, odds: GroupRates) -> Iterator[Fault]:
     where = frozenset({name})
     pause = mean(odds.pauses) if odds.pauses else 30.0
     for kind, times in sorted(odds.refused.items()):

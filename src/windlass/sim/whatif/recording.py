@@ -18,9 +18,9 @@ from windlass.journal import Journal, Record
 from windlass.sim.trace.metrics import Sample
 from windlass.sim.workload.jobs import Job
 
-from .history import Happened, Happening
-from .provider_rates import Odds
-from .tasks import Task
+from .history import Happening, RecordedHistory
+from .provider_rates import ProviderRates
+from .tasks import RecordedTask
 
 PARTS = 8
 """Tasks of one demand that ran for different times become so many jobs at the most, each with the mean of its part."""
@@ -36,12 +36,12 @@ class Recording:
 
     since: float
     until: float
-    happened: Happened
+    happened: RecordedHistory
     samples: Sequence[Sample]
     jobs: tuple[Job, ...]
     """Arrivals count from ``since``."""
     requests: tuple[Demand, ...]
-    odds: Odds
+    odds: ProviderRates
     settings: Settings
     """Those that were in force at the end."""
     assumptions: tuple[str, ...]
@@ -72,19 +72,19 @@ def recording_of(journal: Journal, since: float | None = None) -> Recording | No
     began, until = (start.at if seq else first.at), last.at
     since = began if since is None else max(began, since)
     orders: list[tuple[int, Order]] = []
-    happening, odds = Happening(start, since, until), Odds(dict(start.book.slices))
+    happening, odds = Happening(start, since, until), ProviderRates(dict(start.fleet.slices))
     configured = 0
     for one in passes_of(without_gaps(journal.read(seq), seq), orders):
         configured += sum(record.kind == "settings" for record in one.records)
         odds.add(one.records)
         happening.add(one.at, one.records)
     happened, tasks = happening.done(), happening.tasks
-    chronicle = happening.chronicle()
-    settings = chronicle.settings.get(SETTINGS)
+    controller_state = happening.controller_state()
+    settings = controller_state.settings.get(SETTINGS)
     if settings is None:
         return None
     known = _Known(tasks)
-    requests = tuple(replace(one, since=None, deadline=None) for one in chronicle.sighted.request.values())
+    requests = tuple(replace(one, since=None, deadline=None) for one in controller_state.observed.request.values())
     return Recording(
         since=since,
         until=until,
@@ -95,7 +95,7 @@ def recording_of(journal: Journal, since: float | None = None) -> Recording | No
         odds=odds,
         settings=settings,
         assumptions=tuple(
-            _told_of_work(tasks, len(start.book.slices), configured - (not seq), len(orders), len(requests))
+            _told_of_work(tasks, len(start.fleet.slices), configured - (not seq), len(orders), len(requests))
         ),
     )
 
@@ -111,14 +111,14 @@ def _outermost(journal: Journal, after: int, *, newest: bool) -> Record | None:
 class _Known:
     """How long tasks of a kind ran, for those of which it is not known."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
+    def __init__(self, tasks: Iterable[RecordedTask]) -> None:
         self._of: dict[object, list[float]] = {}
         for task in tasks:
             if task.end_seen and task.started is not None and task.ended is not None and not task.lost:
                 for key in ((task.demand, task.needs), task.needs, None):
                     self._of.setdefault(key, []).append(task.ended - task.started)
 
-    def length(self, task: Task) -> float:
+    def length(self, task: RecordedTask) -> float:
         if task.started is not None and task.ended is not None:
             return task.ended - task.started
         for key in ((task.demand, task.needs), task.needs, None):
@@ -127,9 +127,9 @@ class _Known:
         return UNKNOWN_LENGTH
 
 
-def _jobs(tasks: Sequence[Task], demands: dict[str, Demand], known: _Known, since: float) -> Iterator[Job]:
+def _jobs(tasks: Sequence[RecordedTask], demands: dict[str, Demand], known: _Known, since: float) -> Iterator[Job]:
     """Tasks of one demand that came together are jobs: one for those that ran about as long as each other."""
-    together: dict[tuple[str, float], list[Task]] = {}
+    together: dict[tuple[str, float], list[RecordedTask]] = {}
     for task in tasks:
         if not task.withdrawn and not task.lost:
             together.setdefault((task.demand, task.came), []).append(task)
@@ -152,9 +152,9 @@ def _jobs(tasks: Sequence[Task], demands: dict[str, Demand], known: _Known, sinc
             yield Job(one, max(0.0, arrived - since), max(0.001, mean(known.length(task) for task in part)))
 
 
-def _parts(tasks: Sequence[Task], known: _Known) -> Iterator[list[Task]]:
+def _parts(tasks: Sequence[RecordedTask], known: _Known) -> Iterator[list[RecordedTask]]:
     """Tasks that ran about as long as each other and need the same."""
-    by_needs: dict[Amounts, list[tuple[float, int, Task]]] = {}
+    by_needs: dict[Amounts, list[tuple[float, int, RecordedTask]]] = {}
     for number, task in enumerate(tasks):
         by_needs.setdefault(task.needs, []).append((known.length(task), number, task))
     for many in by_needs.values():
@@ -168,7 +168,9 @@ def _parts(tasks: Sequence[Task], known: _Known) -> Iterator[list[Task]]:
 # -- what is assumed -----------------------------------------------------------------------------------------------
 
 
-def _told_of_work(tasks: Sequence[Task], slices: int, reconfigured: int, orders: int, requests: int) -> Iterator[str]:
+def _told_of_work(
+    tasks: Sequence[RecordedTask], slices: int, reconfigured: int, orders: int, requests: int
+) -> Iterator[str]:
     kept = [task for task in tasks if not task.withdrawn and not task.lost]
     yield f"The same work arrives: {plural(len(kept), 'task')}, at the same times and with the same needs."
     seen = sum(task.end_seen for task in kept)
@@ -194,7 +196,7 @@ def _told_of_work(tasks: Sequence[Task], slices: int, reconfigured: int, orders:
         yield f"{plural(requests, 'standing request')} of the end {'holds' if requests == 1 else 'hold'} all the time."
 
 
-def _told_of_provider(odds: Odds, settings: Settings) -> Iterator[str]:
+def _told_of_provider(odds: ProviderRates, settings: Settings) -> Iterator[str]:
     for sold in settings.groups:
         name, known = sold.group.name, odds.groups.get(sold.group.name)
         if known is not None and known.boots:

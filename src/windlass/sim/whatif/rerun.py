@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from windlass.control.record.journal_tables import Chronicle
+from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Settings
 from windlass.journal import Entry
-from windlass.journal.memory import ForgetfulJournal
+from windlass.journal.memory import MemoryJournal
 from windlass.sim.run.script import Script
-from windlass.sim.run.simulation import Engine
+from windlass.sim.run.simulation import Simulation
 from windlass.sim.run.virtual_loop import EPOCH
 from windlass.sim.trace.metrics import Sample
 from windlass.sim.trace.run import FOR_EVER
 
-from .history import Happened, Happening
+from .history import Happening, RecordedHistory
 from .recording import Recording
 
 
-class _Overheard(ForgetfulJournal):
+class _Overheard(MemoryJournal):
     """A journal whose passes are measured as they are written."""
 
     def __init__(self, happening: Happening) -> None:
@@ -35,7 +35,7 @@ class _Overheard(ForgetfulJournal):
 
 def modelled(
     recording: Recording, settings: Settings, *, seed: int = 0, came_to: Callable[[float], None] = lambda _: None
-) -> tuple[Happened, Sequence[Sample]]:
+) -> tuple[RecordedHistory, Sequence[Sample]]:
     """What would have happened, and how it would have looked over time."""
     span = recording.until - recording.since
     # What a group tells its real provider means nothing to a simulated one.
@@ -49,8 +49,8 @@ def modelled(
         seed=seed,
         hours=span / 3600,
     )
-    happening = Happening(Chronicle(), EPOCH, EPOCH + span)
-    engine = Engine(
+    happening = Happening(ControllerState(), EPOCH, EPOCH + span)
+    engine = Simulation(
         script,
         journal=_Overheard(happening),
         watch=lambda engine: came_to(min(1.0, (engine.now() - EPOCH) / span)),

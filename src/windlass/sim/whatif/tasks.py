@@ -9,7 +9,7 @@ from windlass.workloads.protocol import WorkNode
 
 
 @dataclass(eq=False, slots=True)
-class Task:
+class RecordedTask:
     """One task, from its arrival on. Of equal tasks of a demand the one that came first starts first."""
 
     demand: str
@@ -25,7 +25,7 @@ class Task:
     """It was never seen to wait: nodes have it in use, and that is all that is known of it."""
     lost: bool = False
     """Its machine went away under it, and it waited again."""
-    again: Task | None = None
+    again: RecordedTask | None = None
     """The lost one that this is the second try of."""
 
     @property
@@ -41,8 +41,8 @@ class News:
     at: float
     before: float
     """The instant of the pass before."""
-    arrived: tuple[Task, ...]
-    started: tuple[Task, ...]
+    arrived: tuple[RecordedTask, ...]
+    started: tuple[RecordedTask, ...]
     nodes: tuple[tuple[WorkNode | None, WorkNode | None], ...]
     """Nodes that changed: as they were and as they are."""
     gone: tuple[str, ...]

@@ -24,7 +24,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TaskRun:
     """Equal tasks of a job on one node."""
 
     job: str
@@ -40,6 +40,6 @@ class Run:
 class Interrupted:
     """Work that was ended before its time, and how: its node went away, or it was evicted on request."""
 
-    run: Run
+    run: TaskRun
     at: float
     how: str

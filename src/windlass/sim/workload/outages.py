@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from windlass.sim.cloud.machines import LiveHost
-from windlass.sim.faults.catalogue import FaultKind, Storm
+from windlass.sim.faults.catalogue import FaultKind, FaultSet
 
 KINDS: Final[tuple[FaultKind, ...]] = ("heartbeat-lost", "unwell")
 SOON: Final = 1200.0
@@ -17,7 +17,7 @@ SOON: Final = 1200.0
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class Outage:
     """One of them, of one node."""
 
     kind: FaultKind
@@ -25,26 +25,26 @@ class Spell:
     ends: float
 
 
-class Spells:
+class Outages:
     """Those to come and those that hold, one for each node at the most."""
 
     def __init__(self) -> None:
-        self._of_node: dict[str, Spell] = {}
+        self._of_node: dict[str, Outage] = {}
         self._turns: list[tuple[float, str]] = []
         """When one begins or ends."""
 
     def __bool__(self) -> bool:
         return bool(self._of_node)
 
-    def draw(self, host: LiveHost, storm: Storm, now: float) -> None:
+    def draw(self, host: LiveHost, fault_set: FaultSet, now: float) -> None:
         """Whether and when a node will be out of sight or unwell for a while."""
-        if not storm.faults:
+        if not fault_set.faults:
             return
         for kind in KINDS:
-            fault = storm.strikes(kind, now, host.id, now, group=host.group)
+            fault = fault_set.strikes(kind, now, host.id, now, group=host.group)
             if fault is not None:
-                begins = now + storm.chance.wait(SOON, kind, host.id, now)
-                self._of_node[host.id] = Spell(kind, begins, begins + fault.seconds)
+                begins = now + fault_set.chance.wait(SOON, kind, host.id, now)
+                self._of_node[host.id] = Outage(kind, begins, begins + fault.seconds)
                 for at in (begins, begins + fault.seconds):
                     heappush(self._turns, (at, host.id))
                 return

@@ -35,12 +35,12 @@ from windlass.core.model.snapshot import (
     selector_of,
 )
 from windlass.core.placement.gangs import serve_whole
-from windlass.core.plan_draft import Draft, Way
-from windlass.core.tables.snapshot_tables import Layout
+from windlass.core.plan_draft import DraftOptions, PlanDraft
+from windlass.core.tables.snapshot_tables import SnapshotTables
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTasks:
     """``count`` equal tasks of a demand that start on a node."""
 
     demand: str
@@ -70,10 +70,10 @@ class Places:
 
     def __init__(self, groups: Iterable[Group]) -> None:
         self._groups = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
-        self._lineup = Layout(Snapshot(groups=self._groups)).lineup
+        self._group_table = SnapshotTables(Snapshot(groups=self._groups)).group_table
         self._scores: dict[Hashable, Score | None] = {}
 
-    def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[Placed]:
+    def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[PlacedTasks]:
         """What can start now on these slices, all of them ready and of a known group, with their nodes by id."""
         slices = sorted(slices, key=_BY_ID)
         valid = [demand for demand in demands if demand.mistake is None and not _late(demand, now)]
@@ -91,12 +91,12 @@ class Places:
         else:
             offers = self._offers(slices, valid) if draft is None else draft.offers
             table = _Laid(offers, [node.id for item in slices for node in item.offering_nodes])
-        for level in levels(valid, self._lineup.kinds, self._lineup.largest):
+        for level in levels(valid, self._group_table.kinds, self._group_table.largest):
             for gang in level.gangs:
                 if draft is not None and isinstance(table, _Laid) and gang.gang != Gang.ANY:
                     yield from _together(draft, gang, table.rows)
                 else:
-                    yield from _anywhere(table, gang, bundles_in_order(gang, self._lineup.largest))
+                    yield from _anywhere(table, gang, bundles_in_order(gang, self._group_table.largest))
             for shape in level.shapes:
                 yield from _dealt(shape.members, table.take(shape.selector, shape.needs, shape.count), shape.needs)
 
@@ -115,24 +115,24 @@ class Places:
         where, prefer, tolerates = selector
         demand = Demand("", (Bundle(needs, 1),), where=where, prefer=prefer, tolerates=tolerates)
         offers = self._offers([Slice("", group, State.READY, nodes=(node,))], [demand])
-        need = Need.of(dict(needs), self._lineup.kinds)
+        need = Need.of(dict(needs), self._group_table.kinds)
         capacity = int(offers.capacity(need, selector)[0])
         if not capacity:
             return None
         unmet = offers.eligibility.answers(selector)[1][offers.profile[0]]
         return Score(int(unmet), float(offers.room.left_share(need, np.zeros(1, np.int64))[0]), capacity)
 
-    def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> Draft:
+    def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> PlanDraft:
         """A whole draft of a plan, for gangs that must lie together."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands), now=now)
-        draft = Draft(Layout(snapshot), Way())
+        draft = PlanDraft(SnapshotTables(snapshot), DraftOptions())
         draft.open()
         return draft
 
     def _offers(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Offers:
         """The room on the slices, a row for each node, and no more than that."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands))
-        layout = Layout(snapshot)
+        layout = SnapshotTables(snapshot)
         return Offers(layout.eligibility, layout.rows)
 
 
@@ -201,7 +201,7 @@ class _Laid:
         self._offers.undo(mark)
 
 
-def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[Bundle]) -> list[Placed]:
+def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[Bundle]) -> list[PlacedTasks]:
     """Each member where it fits, if all of them do."""
     mark, found = table.mark(), []
     for bundle in bundles:
@@ -209,11 +209,13 @@ def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[Bundle]) ->
         if sum([some for _, some in taken]) < bundle.count:
             table.undo(mark)
             return []
-        found += [Placed(gang.id, node, bundle.needs, some) for node, some in taken]
+        found += [PlacedTasks(gang.id, node, bundle.needs, some) for node, some in taken]
     return found
 
 
-def _dealt(members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]], needs: Amounts) -> Iterator[Placed]:
+def _dealt(
+    members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]], needs: Amounts
+) -> Iterator[PlacedTasks]:
     """Equal tasks of some demands on nodes that take so many each, one after the other."""
     waiting = iter(members)
     name, left = "", 0
@@ -223,7 +225,7 @@ def _dealt(members: Iterable[tuple[str, int]], places: Iterable[tuple[str, int]]
                 name, left = next(waiting)
             some = min(left, count)
             if some:
-                yield Placed(name, node, needs, some)
+                yield PlacedTasks(name, node, needs, some)
             left, count = left - some, count - some
 
 
@@ -255,7 +257,7 @@ def _with(used: Amounts, needs: Amounts, count: int) -> Amounts:
     return amounts(more)
 
 
-def _together(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:
+def _together(draft: PlanDraft, gang: Demand, rows: Sequence[str]) -> list[PlacedTasks]:
     """On one node, or one member a host: what each node has less of tells which member it took."""
     before = draft.offers.room.free.copy()
     served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
@@ -266,7 +268,7 @@ def _together(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:
     touched = np.flatnonzero(less.any(axis=1)).tolist() or _first_rows(draft, served.runs[0][0])
     bundles = bundles_in_order(gang, draft.largest)
     if gang.gang == Gang.SAME_NODE:
-        return [Placed(gang.id, rows[touched[0]], bundle.needs, bundle.count) for bundle in bundles]
+        return [PlacedTasks(gang.id, rows[touched[0]], bundle.needs, bundle.count) for bundle in bundles]
     found, free = [], list(touched)
     for bundle in bundles:
         vector = _vector(draft, bundle.needs)
@@ -274,15 +276,15 @@ def _together(draft: Draft, gang: Demand, rows: Sequence[str]) -> list[Placed]:
         # Members that need nothing leave no trace; they go to hosts that nobody else of the gang is on.
         mine += [row for row in range(len(rows)) if row not in touched and row not in mine][: bundle.count - len(mine)]
         free = [row for row in free if row not in mine]
-        found += [Placed(gang.id, rows[row], bundle.needs, 1) for row in mine]
+        found += [PlacedTasks(gang.id, rows[row], bundle.needs, 1) for row in mine]
     return found
 
 
-def _first_rows(draft: Draft, positions: Ints) -> list[int]:
+def _first_rows(draft: PlanDraft, positions: Ints) -> list[int]:
     return np.flatnonzero(np.isin(draft.offers.position, positions)).tolist()
 
 
-def _vector(draft: Draft, needs: Amounts) -> Ints:
+def _vector(draft: PlanDraft, needs: Amounts) -> Ints:
     vector = np.zeros(len(draft.kinds.names), np.int64)
     for name, amount in needs:
         if name in draft.kinds.column:

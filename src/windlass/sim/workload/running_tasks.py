@@ -9,17 +9,17 @@ from typing import Final
 
 from windlass.core.model.snapshot import Amounts, amounts
 
-from .jobs import Run
+from .jobs import TaskRun
 
 ALIKE: Final = 10_000
 """Different amounts that are remembered: more than there are on the nodes of most clusters at a time."""
 
 
-class Running:
+class RunningIndex:
     """Every run, by its number, its node, its slice and its job, and when it ends."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, TaskRun] = {}
         self._ends: list[tuple[float, int]] = []
         self._on_node: dict[str, dict[int, None]] = {}
         self._of_job: dict[str, dict[int, None]] = {}
@@ -36,13 +36,13 @@ class Running:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[TaskRun]:
         return iter(self._runs.values())
 
-    def __getitem__(self, key: int) -> Run:
+    def __getitem__(self, key: int) -> TaskRun:
         return self._runs[key]
 
-    def add(self, run: Run) -> None:
+    def add(self, run: TaskRun) -> None:
         self.started += 1
         key = self.started
         self._runs[key] = run
@@ -52,7 +52,7 @@ class Running:
         self._of_job.setdefault(run.job, {})[key] = None
         self._count(run, run.count)
 
-    def pop(self, key: int) -> Run:
+    def pop(self, key: int) -> TaskRun:
         run = self._runs.pop(key)
         for index, name in ((self._on_node, run.node), (self._of_job, run.job)):
             keys = index[name]
@@ -62,7 +62,7 @@ class Running:
         self._count(run, -run.count)
         return run
 
-    def _count(self, run: Run, more: int) -> None:
+    def _count(self, run: TaskRun, more: int) -> None:
         self.count += more
         self._usage.pop(run.node, None)
         for tasks, name in ((self._tasks, run.node), (self._slice_tasks, run.slice_id)):
@@ -86,7 +86,7 @@ class Running:
         """Nothing ends before this."""
         return self._ends[0][0] if self._ends else inf
 
-    def over(self, now: float) -> Iterator[Run]:
+    def over(self, now: float) -> Iterator[TaskRun]:
         """Take out, one by one, what has come to its end by now."""
         while self._ends and self._ends[0][0] <= now:
             _, key = heappop(self._ends)

@@ -16,22 +16,22 @@ from math import inf
 from operator import attrgetter
 from typing import Any
 
-from windlass.control.observe.completed import Answered
+from windlass.control.observe.completed import Completed
 from windlass.core.model.lifecycle import State
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
 from windlass.sim.cloud.machines import LiveHost
-from windlass.sim.faults.catalogue import Fault, Storm
+from windlass.sim.faults.catalogue import Fault, FaultSet
 from windlass.sim.faults.distorted_view import distorted
-from windlass.sim.random_source import Chance
+from windlass.sim.random_source import RandomSource
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
 from .cordons import Cordon, Cordons
 from .free_slices import Offered
 from .hosts import Compared, Joining
-from .jobs import Interrupted, Job, Run
-from .outages import Spells
-from .placement import Placed, Places
-from .running_tasks import Running
+from .jobs import Interrupted, Job, TaskRun
+from .outages import Outages
+from .placement import PlacedTasks, Places
+from .running_tasks import RunningIndex
 
 SLOW = 5
 """How many times longer work takes on a slow node."""
@@ -58,13 +58,13 @@ class SimulatedWorkload:
         self._places = Places(self._groups.values())
         self._hosts = hosts if isinstance(hosts, Joining) else Compared(hosts)
         self._now = now
-        self._storm = Storm.of(faults, Chance(seed), struck)
+        self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
         self._coming = [(job.arrives, job.id, job) for job in sorted(jobs, key=lambda job: (job.arrives, job.id))]
         self._arrived = 0
         """How many of them have come."""
         self._jobs: dict[str, Job] = {}
         self._waiting: dict[str, Demand] = {}
-        self._runs = Running()
+        self._runs = RunningIndex()
         self._idle_since: dict[str, float] = {}
         self._cordons = Cordons()
         self._forgotten: set[str] = set()
@@ -82,7 +82,7 @@ class SimulatedWorkload:
         """Slices with room as they were last offered, as far as somebody asked."""
         self._stale_offers: dict[str, None] = {}
         """Slices about which something has changed since they were last offered."""
-        self._spells = Spells()
+        self._spells = Outages()
         self._due = self._next_arrival
         """Nothing happens by itself before this, but that hosts come and go."""
         self._room_changed = False
@@ -111,7 +111,7 @@ class SimulatedWorkload:
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def observe(self) -> Coroutine[Any, Any, WorkloadView]:
-        return self._observed_in_a_storm() if self._storm.faults else Answered(self._observed())
+        return self._observed_in_a_storm() if self._fault_set.faults else Completed(self._observed())
 
     def _observed(self) -> WorkloadView:
         self._look()
@@ -120,12 +120,12 @@ class SimulatedWorkload:
     async def _observed_in_a_storm(self) -> WorkloadView:
         self._look()
         now, looks = self._now(), self._looks
-        if self._storm.strikes("observe-fails", now, looks):
+        if self._fault_set.strikes("observe-fails", now, looks):
             raise WorkloadError("the workload cannot be asked just now")
-        if self._storm.strikes("observe-hangs", now, looks):
+        if self._fault_set.strikes("observe-hangs", now, looks):
             await asyncio.Event().wait()
         view = WorkloadView(self._queue(), self.requests, self._view(), self._told(self._seen_words, now))
-        return distorted(view, self._storm, now, looks)
+        return distorted(view, self._fault_set, now, looks)
 
     def _look(self) -> None:
         """What is seen from now on is news."""
@@ -142,10 +142,10 @@ class SimulatedWorkload:
 
     def _told(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
         """What is said about cordons as it arrives in a storm: some of it twice."""
-        if not words or "ack-doubled" not in self._storm.by_kind:
+        if not words or "ack-doubled" not in self._fault_set.by_kind:
             return words
         doubled = [
-            (word, word) if self._storm.strikes("ack-doubled", now, word.slice_id, word.epoch) else (word,)
+            (word, word) if self._fault_set.strikes("ack-doubled", now, word.slice_id, word.epoch) else (word,)
             for word in words
         ]
         return tuple(chain.from_iterable(doubled))
@@ -161,12 +161,12 @@ class SimulatedWorkload:
             return
         self.step()
         now = self._now()
-        late = self._storm.strikes("ack-late", now, slice_id, epoch)
-        lost = self._storm.strikes("ack-lost", now, slice_id, epoch)
+        late = self._fault_set.strikes("ack-late", now, slice_id, epoch)
+        lost = self._fault_set.strikes("ack-lost", now, slice_id, epoch)
         self._cordons.put(slice_id, Cordon(epoch, inf if lost else now + (late.seconds if late else 0)))
-        if lands := self._storm.strikes("work-lands", now, slice_id, epoch):
+        if lands := self._fault_set.strikes("work-lands", now, slice_id, epoch):
             self.land(slice_id, lands.seconds)
-        if self._storm.strikes("cordon-hangs", now, slice_id, epoch):
+        if self._fault_set.strikes("cordon-hangs", now, slice_id, epoch):
             await asyncio.Event().wait()
 
     async def uncordon(self, slice_id: str, epoch: int) -> None:
@@ -178,7 +178,7 @@ class SimulatedWorkload:
         self.step()
         if evict and self._cordons.holds(slice_id, epoch):
             self._interrupt(self._runs.on_slice(slice_id), "evicted")
-        if self._storm.strikes("drain-hangs", self._now(), slice_id, epoch):
+        if self._fault_set.strikes("drain-hangs", self._now(), slice_id, epoch):
             await asyncio.Event().wait()
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
@@ -257,7 +257,7 @@ class SimulatedWorkload:
 
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
-        self._storm = Storm.of((), self._storm.chance, self._storm.struck)
+        self._fault_set = FaultSet.of((), self._fault_set.chance, self._fault_set.struck)
         for node in self._spells.end_all():
             self._touch(node)
 
@@ -275,7 +275,7 @@ class SimulatedWorkload:
         return self._runs.count
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[TaskRun, ...]:
         """Everything that runs."""
         return tuple(self._runs)
 
@@ -303,7 +303,7 @@ class SimulatedWorkload:
             now = self._now()
             name = f"landed-{slice_id}-{len(self._jobs)}"
             self._jobs[name] = Job(Demand(name, (Bundle((), 1),), since=now), now, duration)
-            self._run(Run(name, host.id, slice_id, (), 1, now, now + duration))
+            self._run(TaskRun(name, host.id, slice_id, (), 1, now, now + duration))
             return
 
     # -- hosts ------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class SimulatedWorkload:
             self._joined[host.id] = host
             self._slices.setdefault(host.slice_id, {})[host.id] = host
             self._idle_since.setdefault(host.id, now)
-            self._spells.draw(host, self._storm, now)
+            self._spells.draw(host, self._fault_set, now)
             self._due = min(self._due, self._spells.next_turn)
             self._touch(host.id)
 
@@ -363,7 +363,7 @@ class SimulatedWorkload:
                     self._nodes[name] = self._node(name, now)
             self._stale.clear()
             nodes = self._nodes.values()
-            self._shown = tuple(nodes) if not self._storm.faults and not self._spells else self._dimmed(nodes, now)
+            self._shown = tuple(nodes) if not self._fault_set.faults and not self._spells else self._dimmed(nodes, now)
         return self._shown
 
     def _dimmed(self, nodes: Iterable[WorkNode], now: float) -> tuple[WorkNode, ...]:
@@ -372,7 +372,7 @@ class SimulatedWorkload:
         for node in nodes:
             if self._spells.on(node.id, now) != "heartbeat-lost":
                 shown.append(node)
-            if self._storm.strikes("joins-twice", now, node.id):
+            if self._fault_set.strikes("joins-twice", now, node.id):
                 shown.append(node)
         return tuple(shown)
 
@@ -425,20 +425,20 @@ class SimulatedWorkload:
             known = self._laid_out[slice_id] = Slice(slice_id, hosts[0].group, State.READY, nodes=nodes)
         return known
 
-    def _begin(self, item: Placed, slice_id: str) -> None:
-        job, now, storm = self._jobs[item.demand], self._now(), self._storm
+    def _begin(self, item: PlacedTasks, slice_id: str) -> None:
+        job, now, fault_set = self._jobs[item.demand], self._now(), self._fault_set
         occasion = () if job.demand.gang else (item.node, self._runs.started)
-        length = storm.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
-        if storm.faults:
+        length = fault_set.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
+        if fault_set.faults:
             where = () if job.demand.gang else (item.node,)
-            if storm.strikes("slow-node", now, *(where or (job.id, now))):
+            if fault_set.strikes("slow-node", now, *(where or (job.id, now))):
                 length *= SLOW
-            if never := storm.strikes("work-never-ends", now, job.id, now, *occasion):
+            if never := fault_set.strikes("work-never-ends", now, job.id, now, *occasion):
                 length += never.seconds
-        self._run(Run(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
+        self._run(TaskRun(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
         self._count(job.id, item.needs, -item.count)
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: TaskRun) -> None:
         self._stirred[run.job] = None
         self._runs.add(run)
         self._due = min(self._due, run.ends)
@@ -461,7 +461,7 @@ class SimulatedWorkload:
             self._waiting.pop(name, None)
             self.all_started.setdefault(name, self._now())
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: TaskRun) -> None:
         self._stirred[run.job] = None
         if run.job not in self._waiting and not self._runs.of_job(run.job):
             self.finished[run.job] = run.ends

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from windlass.pool.engines.protocol import Engine, NodeFacts, Outcome
+from windlass.pool.engines.protocol import CallOutcome, Engine, NodeFacts
 from windlass.pool.transport.runner import Stream
 from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
 from windlass.workloads.protocol import Join
@@ -49,7 +49,7 @@ class Heard:
     def yielded(self, call: str, item: int, blob: bytes) -> None:
         self._hear("yielded", call, item, blob)
 
-    def ended(self, call: str, outcome: Outcome) -> None:
+    def ended(self, call: str, outcome: CallOutcome) -> None:
         self._hear("ended", call, outcome)
 
     def _hear(self, *words: Any) -> None:
@@ -60,7 +60,7 @@ class Heard:
         """All that was heard of one call or node."""
         return [words for words in self.words if words[1] == name]
 
-    def outcomes(self, call: str) -> list[Outcome]:
+    def outcomes(self, call: str) -> list[CallOutcome]:
         return [words[2] for words in self.of(call) if words[0] == "ended"]
 
     async def until(self, wanted: Callable[[], object], within: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.pool.engines.protocol import Call, NodeFacts, Outcome
+from windlass.pool.engines.protocol import Call, CallOutcome, NodeFacts
 from windlass.pool.transport.serialization import Results, pack_arguments, pack_batch, pack_function, unpack_results
 from windlass.testing.eventually import eventually
 
@@ -80,7 +80,7 @@ class Play:
     async def until_left(self, node: NodeFacts) -> None:
         await self.until(lambda: self.heard.of(node.node)[-1][0] == "left")
 
-    async def outcome(self, call: str) -> Outcome:
+    async def outcome(self, call: str) -> CallOutcome:
         await self.until(lambda: self.heard.outcomes(call))
         return self.heard.outcomes(call)[0]
 

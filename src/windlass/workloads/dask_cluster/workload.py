@@ -28,8 +28,7 @@ from windlass.core.model.quantities import BYTES
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, amounts
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
-from . import scheduler_plugin as dask_scheduler
-from . import worker_plugin as dask_worker
+from . import scheduler_plugin, worker_plugin
 from .scheduler_plugin import OURS, PLUGIN, slice_of
 
 T = TypeVar("T")
@@ -90,7 +89,7 @@ class DaskWorkload:
     async def observe(self) -> WorkloadView:
         self._news.clear()
         if self._look_only:
-            once = (dask_scheduler.look_once, _set_up(), self._target)
+            once = (scheduler_plugin.look_once, _set_up(), self._target)
             answer = await self._asked(lambda link: _run(link, *once), put_in=False)
         else:
             answer = await self._asked(lambda link: link.windlass_look(target=self._target))
@@ -301,12 +300,12 @@ def _wait_for(life: str, number: int) -> Callable[[rpc], Awaitable[object]]:
 
 async def _put_in(link: rpc) -> None:
     """Our part into the scheduler, unless it is there."""
-    hand = _by_value(dask_scheduler.Hand(_set_up()))
+    hand = _by_value(scheduler_plugin.Hand(_set_up()))
     await link.register_scheduler_plugin(plugin=hand, name=PLUGIN, idempotent=True)
 
 
 def _set_up() -> bytes:
-    return _by_value(dask_worker.set_up)
+    return _by_value(worker_plugin.set_up)
 
 
 async def _run(link: rpc, function: Callable[..., Any], *given: Any) -> Any:
@@ -319,10 +318,10 @@ async def _run(link: rpc, function: Callable[..., Any], *given: Any) -> Any:
 
 def _by_value(what: object) -> bytes:
     """Pickled with its code: the other side need not have this package."""
-    for module in (dask_scheduler, dask_worker):
+    for module in (scheduler_plugin, worker_plugin):
         cloudpickle.register_pickle_by_value(module)
     try:
         return cloudpickle.dumps(what)  # type: ignore[no-any-return, unused-ignore]
     finally:
-        for module in (dask_scheduler, dask_worker):
+        for module in (scheduler_plugin, worker_plugin):
             cloudpickle.unregister_pickle_by_value(module)

@@ -45,7 +45,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None)
 
 
-class Running(NamedTuple):
+class RunningTask(NamedTuple):
     """A task and its process, the leader of a process group."""
 
     claim: Claim
@@ -97,7 +97,7 @@ class Agent:
 
     def __init__(self, queue: Queue, place: Joined, guard: Guard, grace: float) -> None:
         self._queue, self._place, self._guard, self._grace = queue, place, guard, grace
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningTask] = {}
         self._ended: dict[int, int | None] = {}
         """Claims whose end is not in the queue yet, with their exit code; None: they wait again."""
         self._kill_at: float | None = None
@@ -219,7 +219,7 @@ class Agent:
             _say(f"{claim.job}/{claim.task} cannot be started: {error}")
             self._ended[claim.number] = CANNOT_RUN
         else:
-            self._running[process.pid] = Running(claim, process)
+            self._running[process.pid] = RunningTask(claim, process)
 
     def _reap(self) -> None:
         """What has ended since the last look, with all that it left behind in its process group."""

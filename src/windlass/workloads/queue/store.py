@@ -44,7 +44,7 @@ MOST_TASKS: Final = 2**31
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Job(NamedTuple):
+class QueueJob(NamedTuple):
     """So many equal tasks, and what became of them so far."""
 
     name: str
@@ -88,7 +88,7 @@ class NodeSeen(NamedTuple):
     heartbeat: float
 
 
-class Sight(NamedTuple):
+class QueueView(NamedTuple):
     """The whole queue at one instant."""
 
     waiting: Sequence[tuple[str, Amounts, int, float]]
@@ -118,7 +118,7 @@ class Queue(QueueFile):
         retries: int = 0,
         *,
         directory: str | os.PathLike[str] | None = None,
-    ) -> Job:
+    ) -> QueueJob:
         """Add a job; None gives it a name. Its tasks run in ``directory``, by default in the caller's."""
         _check_job(name, command, needs, count, retries)
         where = str(Path.cwd() if directory is None else Path(directory).absolute())
@@ -144,19 +144,21 @@ class Queue(QueueFile):
     def _is_job(self, run: Run, name: str) -> bool:
         return run("SELECT 1 FROM jobs WHERE name = ?", (name,)).fetchone() is not None
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[QueueJob]:
         """Every job, the oldest first."""
         with self._looking():
             return self._jobs("ORDER BY number")
 
-    def _jobs(self, which: str, values: Sequence[Any] = ()) -> list[Job]:
+    def _jobs(self, which: str, values: Sequence[Any] = ()) -> list[QueueJob]:
         columns = "name, command, needs, count, retries, submitted, waiting, running, done, failed"
         rows = self._connection.execute(f"SELECT {columns} FROM jobs {which}", values)
-        return [Job(name, tuple(json.loads(command)), _amounts(needs), *rest) for name, command, needs, *rest in rows]
+        return [
+            QueueJob(name, tuple(json.loads(command)), _amounts(needs), *rest) for name, command, needs, *rest in rows
+        ]
 
     # -- for the workload --------------------------------------------------------------------------------------------
 
-    def look(self) -> Sight:
+    def look(self) -> QueueView:
         """What waits, who has joined, what runs where, which fences stand: all of one instant."""
         with self._looking() as run:
             waiting = run("SELECT name, needs, waiting, submitted FROM jobs WHERE waiting > 0").fetchall()
@@ -173,7 +175,7 @@ class Queue(QueueFile):
         running: dict[str, int] = {}
         for node, slice_id, *_ in nodes:
             running[slice_id] = running.get(slice_id, 0) + tasks.get(node, 0)
-        return Sight(
+        return QueueView(
             waiting=sorted((name, _amounts(needs), count, since) for name, needs, count, since in waiting),
             nodes=[
                 NodeSeen(

@@ -26,7 +26,7 @@ from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, Wo
 
 from .agent import NODE
 from .database import FILE, QueueError, QueueGone
-from .store import Queue, Sight
+from .store import Queue, QueueView
 from .wakeup import WATCHERS, Bell
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ async def _asked(call: Callable[[], T]) -> T:
         raise WorkloadError(str(error)) from error
 
 
-def _view(sight: Sight, now: float) -> WorkloadView:
+def _view(sight: QueueView, now: float) -> WorkloadView:
     return WorkloadView(
         demands=tuple(
             Demand(name, (Bundle(needs, count),), since=since) for name, needs, count, since in sight.waiting

@@ -17,16 +17,16 @@ import click
 
 from windlass.cli.commands.run import shown, steady
 from windlass.config import Config, read_config
-from windlass.config.build import Plant, assembled
+from windlass.config.build import Components, build_components
 from windlass.control.controller import Pass
 from windlass.control.record.costs import KINDS, charged
-from windlass.control.record.journal_tables import Chronicle, recovered
-from windlass.control.report.events import Line, lines
+from windlass.control.record.journal_tables import ControllerState, recovered
+from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import plural
 from windlass.journal import open_journal
-from windlass.providers.local.files import Life
+from windlass.providers.local.files import LocalSlice
 from windlass.workloads.queue.store import Queue
 
 from .view import Scene, live, summary
@@ -84,12 +84,12 @@ class _Demo:
         self.plain = not sys.stdout.isatty()
 
     async def run(self) -> int:
-        plant = assembled(self.config, tie_to=os.getpid())
+        components = build_components(self.config, tie_to=os.getpid())
         with open_journal(self.config.journal.location) as journal:
             service = Service(
                 self.config.settings,
-                plant.providers,
-                plant.workload,
+                components.providers,
+                components.workload,
                 journal,
                 leadership=self.config.leader,
                 retention=self.config.journal.retention,
@@ -109,9 +109,9 @@ class _Demo:
                     service.stop()
                     await running
             finally:
-                left = await self._clean_up(plant, service)
-            chronicle = recovered(journal)
-        return self._curtain(chronicle, left)
+                left = await self._clean_up(components, service)
+            controller_state = recovered(journal)
+        return self._curtain(controller_state, left)
 
     # -- the play -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class _Demo:
         self._kill_one(service)
         await self._until(service, lambda: self.scene.done == TASKS)
         self._tell("all tasks are done; the machines are idle now, and go after 3 s without work")
-        await self._until(service, lambda: not service.controller.chronicle.book.slices)
+        await self._until(service, lambda: not service.controller.controller_state.fleet.slices)
         self.finished = True
 
     async def _until(self, service: Service, happened: Callable[[], bool]) -> None:
@@ -137,29 +137,29 @@ class _Demo:
         jobs = [job for job in self.queue.jobs() if job.name == JOB]
         if jobs:
             self.scene.waiting, self.scene.running, self.scene.done = jobs[0].waiting, jobs[0].running, jobs[0].done
-        self.scene.chronicle, self.scene.now = service.controller.chronicle, time.time()
+        self.scene.controller_state, self.scene.now = service.controller.controller_state, time.time()
 
     def _busy(self, service: Service) -> int:
-        slices = service.controller.chronicle.book.slices.values()
+        slices = service.controller.controller_state.fleet.slices.values()
         return sum(record.state == State.READY and any(node.tasks for node in record.nodes) for record in slices)
 
     def _kill_one(self, service: Service) -> None:
         """As if somebody pulled the plug: kill -9 for a machine that is at work."""
-        records = sorted(service.controller.chronicle.book.slices.values(), key=lambda one: one.id)
+        records = sorted(service.controller.controller_state.fleet.slices.values(), key=lambda one: one.id)
         victim = next(one for one in records if any(node.tasks for node in one.nodes))
         self.killed = victim.id
         home = Path(self.config.providers["here"].settings["directory"]) / victim.id / "host-0"
-        command = Life.read(home).command
+        command = LocalSlice.read(home).command
         tasks = sum(node.tasks for node in victim.nodes)
         if command is not None and command.signal(signal.SIGKILL):
             self._tell(f"kill -9 for the machine {victim.id}, in the middle of {plural(tasks, 'task')}")
 
-    async def _clean_up(self, plant: Plant, service: Service) -> int:
+    async def _clean_up(self, components: Components, service: Service) -> int:
         """End whatever is still there, however the play ended; how many machines that were."""
-        provider, left = plant.providers["here"], await plant.providers["here"].list()
+        provider, left = components.providers["here"], await components.providers["here"].list()
         for instance in left:
             await provider.terminate(instance.slice_id, service.controller.leading.epoch)
-        await plant.close()
+        await components.close()
         self.queue.close()
         return len(left)
 
@@ -171,19 +171,19 @@ class _Demo:
                 self._show(line)
 
     def _tell(self, text: str) -> None:
-        self._show(Line(time.time(), "demo", "", text, ()))
+        self._show(EventLine(time.time(), "demo", "", text, ()))
 
-    def _show(self, line: Line) -> None:
+    def _show(self, line: EventLine) -> None:
         self.scene.lines.append(line)
         if self.plain:
             click.echo(f"{'> ' if line.kind == 'demo' else '  '}{shown(line)}")
 
-    def _curtain(self, chronicle: Chronicle, left: int) -> int:
-        for text in summary(self._facts(chronicle, left)):
+    def _curtain(self, controller_state: ControllerState, left: int) -> int:
+        for text in summary(self._facts(controller_state, left)):
             click.echo(text)
         return 0 if self.finished and not left else 1
 
-    def _facts(self, chronicle: Chronicle, left: int) -> Iterator[tuple[str, str]]:
+    def _facts(self, controller_state: ControllerState, left: int) -> Iterator[tuple[str, str]]:
         starts = [line for line in self.scene.lines if line.kind == "launch"]
         bought = sum(len(line.subjects) for line in starts)
         yield "", "What happened" if self.finished else "It did not come to its end within the time"
@@ -198,7 +198,9 @@ class _Demo:
         idle = [line for line in self.scene.lines if line.kind == "slice" and line.code == "IDLE"]
         if idle:
             yield "why", f"{idle[0].text} [{idle[0].code}]"
-        account = charged(chronicle.account, chronicle.book, chronicle.stay, time.time()).get("worker")
+        account = charged(controller_state.account, controller_state.fleet, controller_state.stay, time.time()).get(
+            "worker"
+        )
         if account is not None:
             parts = ", ".join(f"{kind} ${account.dollars(kind):.4f}" for kind in KINDS if getattr(account, kind))
             yield "bill", f"${account.dollars():.4f}: {parts}"

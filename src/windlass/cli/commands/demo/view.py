@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from windlass.control.record.costs import charged
-from windlass.control.record.journal_tables import Chronicle
-from windlass.control.report.events import Line
+from windlass.control.record.journal_tables import ControllerState
+from windlass.control.report.events import EventLine
 from windlass.core.model.lifecycle import COSTLY, State
 
 LINES = 12
@@ -31,14 +31,14 @@ class Scene:
     waiting: int = 0
     running: int = 0
     done: int = 0
-    chronicle: Chronicle = field(default_factory=Chronicle)
+    controller_state: ControllerState = field(default_factory=ControllerState)
     now: float = 0
-    lines: list[Line] = field(default_factory=list)
+    lines: list[EventLine] = field(default_factory=list)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        book = self.chronicle.book
-        cost = sum(record.price for record in book.slices.values() if record.state in COSTLY) / 10**9
-        account = charged(self.chronicle.account, book, self.chronicle.stay, self.now).get("worker")
+        fleet = self.controller_state.fleet
+        cost = sum(record.price for record in fleet.slices.values() if record.state in COSTLY) / 10**9
+        account = charged(self.controller_state.account, fleet, self.controller_state.stay, self.now).get("worker")
         bill = account.dollars() if account else 0.0
         total = max(1, self.waiting + self.running + self.done)
         bar = "█" * (40 * self.done // total) + "▒" * (40 * self.running // total)
@@ -48,8 +48,8 @@ class Scene:
             f"   ${cost:g}/h, ${bill:.4f} so far",
         )
         machines = Table.grid(padding=(0, 2))
-        for name in sorted(book.slices):
-            record = book.slices[name]
+        for name in sorted(fleet.slices):
+            record = fleet.slices[name]
             tasks = sum(node.tasks for node in record.nodes)
             machines.add_row(
                 "  " + name,
@@ -57,7 +57,7 @@ class Scene:
                 "■" * tasks or "·",
                 Text(record.reason.why, style="dim", overflow="ellipsis", no_wrap=True),
             )
-        for _ in range(4 - len(book.slices)):
+        for _ in range(4 - len(fleet.slices)):
             machines.add_row("  ·", "", "", "")
         yield machines
         for line in self.lines[-LINES:]:

@@ -14,10 +14,10 @@ import click
 
 from windlass.cli.connection.config_option import load
 from windlass.config import Config, ConfigError, read_config
-from windlass.config.build import Plant, assembled
-from windlass.control.controller import Misfit, Pass
+from windlass.config.build import Components, build_components
+from windlass.control.controller import IncompatibleConfig, Pass
 from windlass.control.leadership import NotLeading
-from windlass.control.report.events import Line, lines
+from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
 
@@ -52,13 +52,13 @@ def command(file: str, as_json: bool, shadow: bool) -> None:
         if shadow:
             from .shadow import run_shadow
 
-            sys.exit(asyncio.run(run_shadow(file, config, Log(as_json))))
-        plant = assembled(config)
-        sys.exit(asyncio.run(_run(file, config, plant, Log(as_json))))
+            sys.exit(asyncio.run(run_shadow(file, config, RunLog(as_json))))
+        components = build_components(config)
+        sys.exit(asyncio.run(_run(file, config, components, RunLog(as_json))))
     except ConfigError as error:
         for mistake in error.mistakes:
             click.echo(mistake, err=True)
-    except (JournalError, Misfit, NotLeading) as error:
+    except (JournalError, IncompatibleConfig, NotLeading) as error:
         click.echo(f"{file}: {error}", err=True)
     sys.exit(1)
 
@@ -68,12 +68,12 @@ def steady() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-async def _run(file: str, config: Config, plant: Plant, log: Log) -> int:
+async def _run(file: str, config: Config, components: Components, log: RunLog) -> int:
     with open_journal(config.journal.location) as journal:
         service = Service(
             config.settings,
-            plant.providers,
-            plant.workload,
+            components.providers,
+            components.workload,
             journal,
             leadership=config.leader,
             retention=config.journal.retention,
@@ -82,7 +82,7 @@ async def _run(file: str, config: Config, plant: Plant, log: Log) -> int:
             passed=log.passed,
             told=log.told,
         )
-        running = _Running(Path(file), service, plant, log)
+        running = _Running(Path(file), service, components, log)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, service.stop)
@@ -92,7 +92,7 @@ async def _run(file: str, config: Config, plant: Plant, log: Log) -> int:
             await service.run()
         finally:
             watching.cancel()
-            await running.plant.close()
+            await running.components.close()
             log.close()
     log.told("stopped; machines and work go on")
     return 0
@@ -101,8 +101,8 @@ async def _run(file: str, config: Config, plant: Plant, log: Log) -> int:
 class _Running:
     """A service and the file that it was made from."""
 
-    def __init__(self, file: Path, service: Service, plant: Plant, log: Log) -> None:
-        self.file, self.service, self.plant, self.log = file, service, plant, log
+    def __init__(self, file: Path, service: Service, components: Components, log: RunLog) -> None:
+        self.file, self.service, self.components, self.log = file, service, components, log
         self.read_again = asyncio.Event()
         self._stamp = self._file_stamp()
 
@@ -126,16 +126,16 @@ class _Running:
     async def _reload(self) -> None:
         try:
             config = read_config(self.file.read_bytes(), path=self.file)
-            _check_fixed(self.plant.config, config)
-            plant = assembled(config, like=self.plant)
-            await self.service.reconfigure(config.settings, plant.providers, plant.workload)
+            _check_fixed(self.components.config, config)
+            components = build_components(config, like=self.components)
+            await self.service.reconfigure(config.settings, components.providers, components.workload)
         except ConfigError as error:
             self.log.told(f"{self.file} is refused, the old settings stay: " + "; ".join(error.mistakes), alarm=True)
-        except (Misfit, OSError) as error:
+        except (IncompatibleConfig, OSError) as error:
             self.log.told(f"{self.file} is refused, the old settings stay: {error}", alarm=True)
         else:
-            before, self.plant = self.plant, plant
-            await before.close(but=plant)
+            before, self.components = self.components, components
+            await before.close(but=components)
             self.log.told(f"{self.file} is read again")
 
 
@@ -150,7 +150,7 @@ def _check_fixed(before: Config, after: Config) -> None:
         raise ConfigError(wrong)
 
 
-class Log:
+class RunLog:
     """One line per decision on standard error; the same line again within a minute is counted."""
 
     def __init__(self, as_json: bool) -> None:
@@ -163,12 +163,12 @@ class Log:
         self._tell_repeats(time.time())
 
     def told(self, text: str, *, alarm: bool = False) -> None:
-        self.write(Line(time.time(), "controller", "", text, (), alarm))
+        self.write(EventLine(time.time(), "controller", "", text, (), alarm))
 
     def close(self) -> None:
         self._tell_repeats(float("inf"))
 
-    def write(self, line: Line) -> None:
+    def write(self, line: EventLine) -> None:
         first, count = self._counts.get(line.text, (line.at, 0))
         self._counts[line.text] = (first, count + 1)
         if count == 0:
@@ -179,15 +179,15 @@ class Log:
         for text in over:
             count = self._counts.pop(text)[1]
             if count > 1:
-                self._print(Line(time.time(), "repeated", "", f"{count - 1} times more in a minute: {text}", ()))
+                self._print(EventLine(time.time(), "repeated", "", f"{count - 1} times more in a minute: {text}", ()))
 
-    def _print(self, line: Line) -> None:
+    def _print(self, line: EventLine) -> None:
         text = json.dumps(line.to_dict()) if self._as_json else shown(line)
         with suppress(BrokenPipeError):
             click.echo(text, err=True)
 
 
-def shown(line: Line) -> str:
+def shown(line: EventLine) -> str:
     """A line for people: when, an exclamation mark for an alarm, what, and the code to look up."""
     when = time.strftime("%H:%M:%S", time.localtime(line.at))
     code = f" [{line.code}]" if line.code else ""

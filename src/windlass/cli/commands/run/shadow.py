@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from windlass.config import Config
-from windlass.config.build import assembled
-from windlass.control.report.events import Line, lines
+from windlass.config.build import build_components
+from windlass.control.report.events import EventLine, lines
 from windlass.control.shadow import Shadow
 from windlass.core.model.reasons import plural
 from windlass.journal import open_journal
 from windlass.workloads.protocol import Workload
 
-from . import Log, steady
+from . import RunLog, steady
 
 NAME = "shadow.db"
 
@@ -28,9 +28,9 @@ def journal_of_shadow(config: Config, file: str) -> str:
     return str(home / NAME if home.name == ".windlass" else home.with_name(NAME))
 
 
-async def run_shadow(file: str, config: Config, log: Log) -> int:
+async def run_shadow(file: str, config: Config, log: RunLog) -> int:
     """Until Ctrl-C or SIGTERM."""
-    plant = assembled(config, look_only=True)
+    components = build_components(config, look_only=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -38,8 +38,8 @@ async def run_shadow(file: str, config: Config, log: Log) -> int:
     with open_journal(location) as journal:
         shadow = Shadow(
             config.settings,
-            plant.providers,
-            plant.workload,
+            components.providers,
+            components.workload,
             journal,
             now=time.time,
             steady=steady,
@@ -51,16 +51,16 @@ async def run_shadow(file: str, config: Config, log: Log) -> int:
             while not stop.is_set():
                 for line in lines(await shadow.tick()):
                     log.write(line)
-                for name, would in shadow.chronicle.would.items():
+                for name, would in shadow.controller_state.would.items():
                     what = f"{plural(would.count, 'slice')} of {would.subject}" if would.count > 1 else would.subject
                     code = str(would.reason.code)
                     log.write(
-                        Line(time.time(), "would", code, f"would {would.verb} {what}: {would.reason.why}", (name,))
+                        EventLine(time.time(), "would", code, f"would {would.verb} {what}: {would.reason.why}", (name,))
                     )
-                await _pause(stop, plant.workload, interval.min, interval.max)
+                await _pause(stop, components.workload, interval.min, interval.max)
         finally:
             await shadow.stop()
-            await plant.close()
+            await components.close()
             log.close()
     log.told("stopped; next: windlass shadow report")
     return 0

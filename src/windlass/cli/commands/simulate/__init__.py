@@ -13,8 +13,8 @@ import yaml
 from windlass.cli.ui.output import content, write
 from windlass.core.model.reasons import plural
 from windlass.sim.faults.catalogue import Fault
-from windlass.sim.faults.presets import STORMS, BadStorm, storm_from
-from windlass.sim.fuzz.swarm import Tally, Task, outcomes, reproduction
+from windlass.sim.faults.presets import STORMS, BadFaultSet, storm_from
+from windlass.sim.fuzz.swarm import SwarmTask, Tally, outcomes, reproduction
 
 
 class _Simulations(click.Group):
@@ -45,7 +45,7 @@ def command() -> None:
     """
 
 
-def read_storm(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:
+def read_fault_set(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:
     """A storm by its name, or from a file."""
     if text is None:
         return None
@@ -55,7 +55,7 @@ def read_storm(_context: click.Context, _option: click.Parameter, text: str | No
         raise click.BadParameter(f"{text} is neither a file nor one of {', '.join(STORMS)}")
     try:
         return storm_from(yaml.safe_load(content(text)))
-    except (BadStorm, yaml.YAMLError) as error:
+    except (BadFaultSet, yaml.YAMLError) as error:
         raise click.BadParameter(f"{text}: {error}") from None
 
 
@@ -64,7 +64,7 @@ def read_storm(_context: click.Context, _option: click.Parameter, text: str | No
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The seed to begin with.")
 @click.option("--hours", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Hours with faults.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at once.  [default: one for each core]")
-@click.option("--storm", callback=read_storm, metavar="NAME|FILE", help="These faults.  [default: some of all]")
+@click.option("--storm", callback=read_fault_set, metavar="NAME|FILE", help="These faults.  [default: some of all]")
 @click.option("--shrink/--no-shrink", default=True, help="Make the first world that breaks as small as can be.")
 @click.option("--json", "as_json", is_flag=True, help="The tally as JSON.")
 def swarm(
@@ -72,7 +72,7 @@ def swarm(
     first: int,
     hours: float,
     jobs: int | None,
-    storm: tuple[Fault, ...] | None,
+    fault_set: tuple[Fault, ...] | None,
     shrink: bool,
     as_json: bool,
 ) -> None:
@@ -81,7 +81,7 @@ def swarm(
     A world has random groups, limits, prices, rules and work, and a random part of all faults. The same seed is the
     same world. A broken promise is told with its seed and as a test that shows it.
     """
-    tasks = [Task(seed, hours, storm) for seed in range(first, first + seeds)]
+    tasks = [SwarmTask(seed, hours, fault_set) for seed in range(first, first + seeds)]
     tally = Tally()
     for outcome in outcomes(tasks, jobs or os.cpu_count() or 1):
         tally.add(outcome)
@@ -96,7 +96,7 @@ def swarm(
         broken = [one for one in tally.broken if one.run is not None]
         if shrink and broken and not as_json:
             smallest = min(broken, key=lambda one: one.run.passes if one.run else 0)
-            write("\n" + reproduction(Task(smallest.seed, hours, storm)))
+            write("\n" + reproduction(SwarmTask(smallest.seed, hours, fault_set)))
         sys.exit(1)
 
 

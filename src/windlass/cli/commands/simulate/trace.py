@@ -15,21 +15,21 @@ from windlass.cli.ui.output import content, write
 from windlass.config import Config, ConfigError
 from windlass.config.set_option import overridden
 from windlass.core.model.reasons import plural, seconds
-from windlass.sim.cloud.stock import Recording, StockError, read_recordings
+from windlass.sim.cloud.stock import StockError, StockRecording, read_recordings
 from windlass.sim.faults.catalogue import Fault
 from windlass.sim.trace.charts import curves, page
 from windlass.sim.trace.metrics import Measures
 from windlass.sim.trace.reader import Trace, TraceError, read_trace
 from windlass.sim.trace.run import run_trace
 
-from . import read_storm
+from . import read_fault_set
 
 SCHEMA = "windlass.simulation/v1"
 BAR_EVERY = 0.2
 """Seconds between two moves of the bar."""
 
 
-def read_spot(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Recording, ...]:
+def read_spot(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[StockRecording, ...]:
     """Recordings from a file, of those rows that are wanted."""
     if text is None:
         return ()
@@ -57,7 +57,11 @@ SPOT = click.option(
 @click.option("--trace", "trace_file", required=True, metavar="FILE", help="A trace of jobs, .csv or .csv.gz.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same run.")
 @click.option(
-    "--faults", "storm", callback=read_storm, metavar="NAME|FILE", help="What goes wrong: a storm.  [default: nothing]"
+    "--faults",
+    "fault_set",
+    callback=read_fault_set,
+    metavar="NAME|FILE",
+    help="What goes wrong: a fault set.  [default: nothing]",
 )
 @SPOT
 @click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="Change a setting: gpu.max=8.")
@@ -68,8 +72,8 @@ def command(
     file: str,
     trace_file: str,
     seed: int,
-    storm: tuple[Fault, ...] | None,
-    recordings: tuple[Recording, ...],
+    fault_set: tuple[Fault, ...] | None,
+    recordings: tuple[StockRecording, ...],
     changes: tuple[str, ...],
     limit: int | None,
     picture: str | None,
@@ -89,7 +93,7 @@ def command(
     began = time.perf_counter()
     with progress(enabled=not as_json) as came_to, mistakes_told():
         gauge, found = run_trace(
-            config.settings, trace, seed=seed, faults=storm or (), recordings=recordings, came_to=came_to
+            config.settings, trace, seed=seed, faults=fault_set or (), recordings=recordings, came_to=came_to
         )
     took = time.perf_counter() - began
     if picture:

@@ -17,14 +17,14 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, next_steps, printed
 from windlass.config import Config
 from windlass.control.record.journal_tables import TooOld
-from windlass.control.report.current import chronicle_of, pictured
+from windlass.control.report.current import pictured, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.why import SCHEMA, Question
 from windlass.journal import Journal
 
-from . import demand as why_demand
-from . import group as why_group
-from . import slice as why_slice
+from . import demand as demand_page
+from . import group as group_page
+from . import slice as slice_page
 
 
 @click.command("why", epilog="Exit status: 0 told, 1 there is no such name, or the journal does not reach back so far.")
@@ -77,13 +77,13 @@ def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Que
     now = time.time()
     leader = leader_of(journal, now)
     try:
-        chronicle = chronicle_of(journal, at)
+        controller_state = read_state(journal, at)
     except TooOld as error:
         stop(
             f"--at: {error}, but to {clock(error.since, now)}. "
             f"journal.retention in {config_file()} says for how long it keeps what happened."
         )
-    picture = pictured(chronicle, config.settings, leader.instant(now) if at is None else at)
+    picture = pictured(controller_state, config.settings, leader.instant(now) if at is None else at)
     return Question(name, at, picture, journal, leader.alive)
 
 
@@ -101,7 +101,7 @@ def _listed(what: str, names: Iterable[str]) -> str:
 
 
 _ANSWERS = {
-    "slice": (why_slice.page, why_slice.steps),
-    "demand": (why_demand.page, why_demand.steps),
-    "group": (why_group.page, why_group.steps),
+    "slice": (slice_page.page, slice_page.steps),
+    "demand": (demand_page.page, demand_page.steps),
+    "group": (group_page.page, group_page.steps),
 }

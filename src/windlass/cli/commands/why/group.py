@@ -26,7 +26,7 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if one["frozen_by"]:
         yield Text(f"Frozen by {one['frozen_by']}: nothing of it is launched or released", style="bold yellow")
     yield section("Limits", _limits(one))
-    yield section("Luck", *_luck(one, now))
+    yield section("Luck", *_provider_health(one, now))
     for title, key, style in (("Last launches", "launches", "cyan"), ("Last refusals", "refusals", "red")):
         if one[key]:
             table = grid("-", "-", "-", "fold")
@@ -54,7 +54,7 @@ def _limits(one: Mapping[str, Any]) -> RenderableType:
     return table
 
 
-def _luck(one: Mapping[str, Any], now: float) -> Iterator[RenderableType]:
+def _provider_health(one: Mapping[str, Any], now: float) -> Iterator[RenderableType]:
     table = grid("-", "fold")
     table.add_row("availability", _available(one["availability"], now))
     table.add_row("health", f"{one['health']:g} of 1, after {plural(len(one['failures']), 'failure')} lately")

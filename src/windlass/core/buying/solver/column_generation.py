@@ -22,7 +22,7 @@ import numpy as np
 from windlass.core.capacity.room import UNBOUNDED, Bools, Floats, Ints
 
 from .knapsack import Catalogue, Knapsacks
-from .linear_program import DIGITS, Master
+from .linear_program import DIGITS, LinearProgram
 
 SLACK: Final = 0.97
 """Fills within 3 % of the best value per dollar are bought in the same look: a third of the looks for the same cost."""
@@ -149,7 +149,7 @@ class Coverer:
 
     # -- 2. price ---------------------------------------------------------------------------------------------------
 
-    def open_programme(self) -> Master:
+    def open_programme(self) -> LinearProgram:
         """Every task unserved at a forbidding price, every limit unused."""
         catalogue = self.catalogue
         # A limit that all tasks of a group together cannot reach needs no row.
@@ -158,7 +158,7 @@ class Coverer:
         limits = catalogue.headroom[self._limited].astype(np.float64)
         shapes, rows = len(catalogue.counts), len(catalogue.counts) + len(limits)
         dearest = (catalogue.usable * self.price[:, None]).max(axis=0)
-        master = Master(catalogue.counts.astype(np.float64), limits)
+        master = LinearProgram(catalogue.counts.astype(np.float64), limits)
         master.add(np.eye(rows), np.concatenate((FORBIDDING * dearest, np.zeros(len(limits)))))
         master.add(-np.eye(shapes, rows), np.zeros(shapes))
         self._owner = np.full(rows + shapes, -1)
@@ -181,12 +181,12 @@ class Coverer:
         master.start(basis)
         return master
 
-    def _learn(self, master: Master, groups: Ints, fills: Ints) -> None:
+    def _learn(self, master: LinearProgram, groups: Ints, fills: Ints) -> None:
         limit_rows = groups[:, None] == self._limited
         master.add(np.concatenate((fills, limit_rows), axis=1, dtype=np.float64), self.price[groups])
         self._owner = np.concatenate((self._owner, groups))
 
-    def _forget(self, master: Master) -> None:
+    def _forget(self, master: LinearProgram) -> None:
         """Keep the programme small: pricing every fill ever seen would cost more than it finds."""
         kept = master.forget(3 * len(master.right))
         self._owner = self._owner[kept]
@@ -202,7 +202,7 @@ class Coverer:
 
     # -- 3. round ---------------------------------------------------------------------------------------------------
 
-    def round_off(self, master: Master, up_from: float) -> Cover:
+    def round_off(self, master: LinearProgram, up_from: float) -> Cover:
         """The whole part of the programme's mix, one more of those with a fraction of ``up_from``; the rest covered.
 
         The programme may serve a shape more often than asked. What is no longer wanted is left out of a fill, as long
@@ -245,7 +245,7 @@ class Coverer:
         cost = rest.cost + sum(int(catalogue.price[lot.group]) * lot.slices for lot in lots)
         return Cover((*lots, *rest.lots), cost, rest.left)
 
-    def search(self, master: Master, worth: Floats, turn: int, varied: bool, large_first: bool) -> int:
+    def search(self, master: LinearProgram, worth: Floats, turn: int, varied: bool, large_first: bool) -> int:
         """Give the programme fills that pay: the best of each group, and of each shape. How many there were."""
         catalogue, knapsacks, price = self.catalogue, self.knapsacks, self.full_price(master)
         counts, shapes = catalogue.counts, len(catalogue.counts)
@@ -275,11 +275,11 @@ class Coverer:
         with_it = value[:, None] * np.maximum(1.0 - self.knapsacks.dominant, 0.0) + worth
         return np.where(self.catalogue.usable, np.round(with_it / price[:, None], DIGITS), -1.0)
 
-    def prices(self, master: Master) -> Floats:
+    def prices(self, master: LinearProgram) -> Floats:
         """What one task of each shape costs by the programme; never nothing, so that nothing is left lying about."""
         return self.worth * np.maximum(np.round(master.duals[: len(self.worth)] / self.worth, DIGITS), 1e-9)
 
-    def full_price(self, master: Master) -> Floats:
+    def full_price(self, master: LinearProgram) -> Floats:
         """The price of a slice of each group, and what its place under a short headroom is worth besides."""
         price = self.price.copy()
         extra = -master.duals[len(self.worth) :] / price[self._limited]

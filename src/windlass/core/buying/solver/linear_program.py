@@ -40,7 +40,7 @@ REFACTOR: Final = 2000
 """Pivots between two fresh inversions of the basis: after 1000 the errors were below 1e-10 with 446 shapes."""
 
 
-class Master:
+class LinearProgram:
     """Minimise ``price @ x`` with ``patterns.T @ x >= counts``, ``x`` of a limited group at most its headroom."""
 
     def __init__(self, counts: Floats, limits: Floats) -> None:

@@ -168,7 +168,7 @@ class _Purse:
     def __init__(self, headroom: list[int], nodes: int, money: int, launches: int) -> None:
         self.headroom, self.nodes, self.money, self.launches = headroom, nodes, money, launches
 
-    def affords(self, hosts: int, price: int, group: int) -> int:
+    def max_slices(self, hosts: int, price: int, group: int) -> int:
         """Slices of the group that could be bought now."""
         most = min(self.headroom[group], self.launches, self.nodes // hosts)
         return max(min(most, self.money // price) if price else most, 0)
@@ -185,7 +185,7 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
     groups, shapes = np.arange(len(catalogue.groups)), len(catalogue.shapes)
     in_order = np.arange(shapes, 0, -1, dtype=np.float64)
     hosts, price = catalogue.hosts.tolist(), catalogue.price.tolist()
-    purse = _Purse(catalogue.headroom.tolist(), market.nodes_left, market.money_left, market.launches_left)
+    budget = _Purse(catalogue.headroom.tolist(), market.nodes_left, market.money_left, market.launches_left)
     held = catalogue.alone()
     left = catalogue.counts.copy()
     lots: list[Lot] = []
@@ -194,7 +194,7 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
         if not left[shape]:
             shape += 1
             continue
-        affordable = [purse.affords(hosts[group], price[group], group) > 0 for group in groups.tolist()]
+        affordable = [budget.max_slices(hosts[group], price[group], group) > 0 for group in groups.tolist()]
         open_groups = groups[catalogue.usable[:, shape] & affordable]
         if not len(open_groups):
             left[shape] = 0
@@ -202,19 +202,19 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
             continue
         fills = knapsacks.fill(open_groups, in_order, left, in_order=True)
         alone = {g: int(held[g, shape]) for g in open_groups.tolist()}
-        goal = _servable(purse, int(left[shape]), alone, hosts, price)
+        goal = _servable(budget, int(left[shape]), alone, hosts, price)
         value = (fills @ worth) / (catalogue.price[open_groups] + 1)
         bought = None
         for row in np.lexsort((open_groups, market.rank[catalogue.groups[open_groups]], -value)).tolist():
             group, fill = int(open_groups[row]), fills[row]
             some = np.flatnonzero(fill)
-            slices = min(int((left[some] // fill[some]).min()), purse.affords(hosts[group], price[group], group))
+            slices = min(int((left[some] // fill[some]).min()), budget.max_slices(hosts[group], price[group], group))
             while slices and bought is None:
-                rest = purse.after(hosts[group], price[group], group, slices)
+                rest = budget.after(hosts[group], price[group], group, slices)
                 got = int(fill[shape]) * slices
                 if got + _servable(rest, int(left[shape]) - got, alone, hosts, price) >= goal:
                     bought = Lot(group, slices, fill)
-                    purse = rest
+                    budget = rest
                 slices //= 2
             if bought is not None:
                 break
@@ -222,42 +222,42 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
             row = int(value.argmax())
             group = int(open_groups[row])
             bought = Lot(group, 1, fills[row])
-            purse = purse.after(hosts[group], price[group], group, 1)
+            budget = budget.after(hosts[group], price[group], group, 1)
         left -= bought.slices * bought.fill
         lots.append(bought)
     return tuple(lots)
 
 
-def _servable(purse: _Purse, wanted: int, alone: dict[int, int], hosts: list[int], price: list[int]) -> int:
+def _servable(budget: _Purse, wanted: int, alone: dict[int, int], hosts: list[int], price: list[int]) -> int:
     """The most tasks of one shape that can still be served: branch and bound over how many slices of each group."""
     order = sorted(alone, key=lambda g: (-alone[g] / (price[g] + 1), -alone[g] / hosts[g], g))
     best, steps = 0, 0
 
-    def bound(at: int, purse: _Purse) -> float:
+    def bound(at: int, budget: _Purse) -> float:
         rest = order[at:]
         if not rest:
             return 0.0
         per_launch = max(alone[g] for g in rest)
         per_node = max(alone[g] / hosts[g] for g in rest)
-        limit = min(purse.launches * per_launch, purse.nodes * per_node)
-        limit = min(limit, sum(alone[g] * purse.headroom[g] for g in rest))
+        limit = min(budget.launches * per_launch, budget.nodes * per_node)
+        limit = min(limit, sum(alone[g] * budget.headroom[g] for g in rest))
         if all(price[g] for g in rest):
-            limit = min(limit, purse.money * max(alone[g] / price[g] for g in rest))
+            limit = min(limit, budget.money * max(alone[g] / price[g] for g in rest))
         return limit * (1 + 1e-9)
 
-    def descend(at: int, purse: _Purse, served: int) -> None:
+    def descend(at: int, budget: _Purse, served: int) -> None:
         nonlocal best, steps
         best = max(best, min(served, wanted))
         steps += 1
-        if best >= wanted or at == len(order) or steps > LOOKAHEAD or served + bound(at, purse) < best + 1:
+        if best >= wanted or at == len(order) or steps > LOOKAHEAD or served + bound(at, budget) < best + 1:
             return
         group = order[at]
         enough = -(-(wanted - served) // alone[group])
-        most = min(purse.affords(hosts[group], price[group], group), enough)
+        most = min(budget.max_slices(hosts[group], price[group], group), enough)
         for slices in range(most, -1, -1):
-            descend(at + 1, purse.after(hosts[group], price[group], group, slices), served + slices * alone[group])
+            descend(at + 1, budget.after(hosts[group], price[group], group, slices), served + slices * alone[group])
             if best >= wanted or steps > LOOKAHEAD:
                 return
 
-    descend(0, purse, 0)
+    descend(0, budget, 0)
     return best

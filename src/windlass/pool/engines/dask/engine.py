@@ -32,13 +32,13 @@ from typing import IO, Any, Final
 
 from distributed import Client, Future
 
-from windlass.pool.engines.protocol import Call, EngineError, Listener, NodeFacts, Outcome
+from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.process_session import program
 from windlass.pool.transport.shared_memory import memory_file
 from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.workloads.protocol import Join
 
-from .messages import GATHERING, MOST, NODE, SCHEDULER, TOPIC, NodeOrder, parts_of, security_of, worker_name
+from .messages import GATHERING, MOST, NODE, SCHEDULER, TOPIC, DaskNodeOrder, parts_of, security_of, worker_name
 from .scheduler import KEY
 from .slot import LONGEST_ID, carry
 
@@ -226,7 +226,7 @@ class DaskEngine:
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def join(self, node: str, slots: int) -> Join:
-        order = NodeOrder(node, slots, self._contact_address(), tuple(sys.path), self._node_credentials)
+        order = DaskNodeOrder(node, slots, self._contact_address(), tuple(sys.path), self._node_credentials)
         return Join(program(self._python, "windlass.pool.engines.dask.node"), {NODE: order.text()})
 
     def share(self, name: str, blob: bytes) -> None:
@@ -243,10 +243,12 @@ class DaskEngine:
         too_long = len(call.blob) > MOST or len(call.id.encode()) > LONGEST_ID
         node = self._nodes.get(call.node)
         if node is None or not node.joined or self._closing:
-            self._soon(call.id, Outcome("lost", detail=f"there is no node {call.node}"))
+            self._soon(call.id, CallOutcome("lost", detail=f"there is no node {call.node}"))
         elif too_long:
             size = f"{len(call.blob):,} bytes with its arguments; {MOST:,} can be carried"
-            self._soon(call.id, Outcome("broken", detail=f"the call is {size}. Share what is large, or read it there"))
+            self._soon(
+                call.id, CallOutcome("broken", detail=f"the call is {size}. Share what is large, or read it there")
+            )
         else:
             slot = node.slots[call.slot]
             carried = slot.calls[call.id] = _Carried(call)
@@ -314,7 +316,7 @@ class DaskEngine:
         assert self._client is not None
         taken = not slot.address or await self._client.scheduler.windlass_revoke(address=slot.address, call=call)
         if taken and call in slot.calls:
-            self._end(call, Outcome("revoked"))
+            self._end(call, CallOutcome("revoked"))
         return bool(taken)
 
     async def _killed(self, slot: _Slot, call: str) -> None:
@@ -338,7 +340,7 @@ class DaskEngine:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _soon(self, call: str, outcome: Outcome) -> None:
+    def _soon(self, call: str, outcome: CallOutcome) -> None:
         asyncio.get_running_loop().call_soon(self._told.ended, call, outcome)
 
     # -- what is heard ----------------------------------------------------------------------------------------------
@@ -374,9 +376,9 @@ class DaskEngine:
             case "yielded":
                 self._told.yielded(call, *words)
             case "done":
-                self._end(call, Outcome("done", words[0], began=True))
+                self._end(call, CallOutcome("done", words[0], began=True))
             case "broken":
-                self._end(call, Outcome("broken", detail=words[0], began=slot.calls[call].began))
+                self._end(call, CallOutcome("broken", detail=words[0], began=slot.calls[call].began))
 
     def _node(self, node: str) -> _Node:
         if node in self._dismissed or self._closing:
@@ -408,7 +410,7 @@ class DaskEngine:
         if slot.killing:
             for call in list(slot.calls):
                 carried = slot.calls[call]
-                self._end(call, Outcome("killed" if call == slot.killing else "revoked", began=carried.began))
+                self._end(call, CallOutcome("killed" if call == slot.killing else "revoked", began=carried.began))
             slot.killing = ""
         else:
             # The node ends by itself, and its line with it. Only then is it certain that nothing runs there any more.
@@ -425,7 +427,7 @@ class DaskEngine:
             return
         for slot in node.slots.values():
             for call, carried in list(slot.calls.items()):
-                self._end(call, Outcome("lost", detail=why, began=carried.began))
+                self._end(call, CallOutcome("lost", detail=why, began=carried.began))
         if node.joined:
             self._told.left(name, why)
         elif not self._closing and name not in self._dismissed:
@@ -433,7 +435,7 @@ class DaskEngine:
         self._dismissed.discard(name)
         self._changed.set()
 
-    def _end(self, call: str, outcome: Outcome) -> None:
+    def _end(self, call: str, outcome: CallOutcome) -> None:
         slot = self._places.pop(call)
         carried = slot.calls.pop(call)
         if slot.killing == call and outcome.ending != "killed":

@@ -74,7 +74,7 @@ def security_of(credentials: Credentials | None) -> Security:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeOrder:
+class DaskNodeOrder:
     """What a node is told by its environment."""
 
     node: str
@@ -88,7 +88,7 @@ class NodeOrder:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> NodeOrder:
+    def of(cls, text: str) -> DaskNodeOrder:
         data = json.loads(text)
         data["path"] = tuple(data["path"])
         data["credentials"] = data["credentials"] and Credentials(**data["credentials"])

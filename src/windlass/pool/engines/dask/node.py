@@ -32,10 +32,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from . import messages as dask_words
-from . import slot as dask_slot
-from .messages import NODE, NodeOrder
-from .node_link import Line
+from . import messages
+from . import slot as slot_module
+from .messages import NODE, DaskNodeOrder
+from .node_link import NodeLink
 from .slot import Gate
 
 GRACE: Final = 2.0
@@ -46,7 +46,7 @@ _TURN: Final = 5.0
 
 
 @dataclass(slots=True)
-class Process:
+class SlotProcess:
     """The process of a slot, the leader of a process group."""
 
     pid: int
@@ -54,14 +54,14 @@ class Process:
     gate: Gate
 
 
-class Node:
+class DaskNode:
     """The processes of a node."""
 
-    def __init__(self, order: NodeOrder) -> None:
+    def __init__(self, order: DaskNodeOrder) -> None:
         self._order = order
-        self._slots: dict[int, Process] = {}
+        self._slots: dict[int, SlotProcess] = {}
         self._to_line, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._line = self._forked(lambda: asyncio.run(Line(order, line).hold()), self._to_line)
+        self._line = self._forked(lambda: asyncio.run(NodeLink(order, line).hold()), self._to_line)
         line.close()
         self._awake = _signals_that_wake()
         self._leaving = False
@@ -123,13 +123,13 @@ class Node:
 
         def run() -> None:
             os.setpgid(0, 0)
-            dask_slot.after_fork(self._order.path)
-            asyncio.run(dask_slot.live(self._order, slot, life, gate, here))
+            slot_module.after_fork(self._order.path)
+            asyncio.run(slot_module.live(self._order, slot, life, gate, here))
 
         pid = self._forked(run, self._to_line, there)
         with suppress(OSError):
             os.setpgid(pid, pid)  # by whoever comes first: a kill must find the group
-        self._slots[slot] = Process(pid, life, gate)
+        self._slots[slot] = SlotProcess(pid, life, gate)
         with suppress(OSError):
             socket.send_fds(self._to_line, [b"+"], [there.fileno()])
         here.close()
@@ -238,9 +238,9 @@ def main() -> int:
     if text is None:
         sys.stderr.write(f"windlass: {NODE} is not set; a node is started by what a pool's engine gives as its join\n")
         return 2
-    dask_words.set_up()
+    messages.set_up()
     gc.freeze()  # what is loaded is shared with all processes to come
-    node = Node(NodeOrder.of(text))
+    node = DaskNode(DaskNodeOrder.of(text))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: node.leave())
     node.run()

@@ -20,7 +20,7 @@ from distributed.core import connect, rpc
 
 from windlass.pool.transport.shared_memory import memory_file
 
-from .messages import NodeOrder, security_of
+from .messages import DaskNodeOrder, security_of
 from .slot import FORGET
 
 _CHUNK: Final = 64 << 20
@@ -28,10 +28,10 @@ _PATIENCE: Final = 60.0
 """Seconds within which the scheduler must answer."""
 
 
-class Line:
+class NodeLink:
     """Between the node, its slots and the scheduler."""
 
-    def __init__(self, order: NodeOrder, node: socket.socket) -> None:
+    def __init__(self, order: DaskNodeOrder, node: socket.socket) -> None:
         self._order, self._node = order, node
         self._arguments = security_of(order.credentials).get_connection_args("worker")
         self._shared: dict[str, asyncio.Future[int]] = {}

@@ -27,7 +27,7 @@ from windlass.pool.transport.process_session import told_to_end
 from windlass.pool.transport.shared_memory import chunk_of, size_of
 from windlass.pool.transport.tls import Credentials
 
-from . import messages as dask_words
+from . import messages
 from .messages import GATHERING, SCHEDULER, TOPIC
 
 KEY: Final = "windlass-"
@@ -36,7 +36,7 @@ _PATIENCE: Final = 30.0
 """Seconds within which what is shared must have come from the pool."""
 
 
-class Hub(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
+class SchedulerServer(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
     """The pool's hand in the scheduler."""
 
     name = "windlass"
@@ -161,9 +161,9 @@ async def serve(told: dict[str, Any]) -> None:
         host=told["host"],
         port=told["port"],
         protocol="tcp" if credentials is None else "tls",
-        security=dask_words.security_of(credentials),
+        security=messages.security_of(credentials),
         dashboard=False,
-        plugins=(Hub(socket.socket(fileno=told["shared"])),),
+        plugins=(SchedulerServer(socket.socket(fileno=told["shared"])),),
     )
     await scheduler
     sys.stdout.write(f"{scheduler.address}\n")
@@ -173,7 +173,7 @@ async def serve(told: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    dask_words.set_up()
+    messages.set_up()
     asyncio.run(serve(json.loads(os.environ.pop(SCHEDULER))))
 
 

@@ -31,8 +31,8 @@ from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
 from windlass.pool.transport.shared_memory import bytes_of
 
-from . import messages as dask_words
-from .messages import GATHERING, MOST, TOPIC, NodeOrder, worker_name
+from . import messages
+from .messages import GATHERING, MOST, TOPIC, DaskNodeOrder, worker_name
 
 LONGEST_ID: Final = 256
 """Bytes of the longest id of a call."""
@@ -83,7 +83,7 @@ class Gate:
         self._page.close()
 
 
-class Slot(WorkerPlugin):  # type: ignore[misc, unused-ignore]
+class DaskSlot(WorkerPlugin):  # type: ignore[misc, unused-ignore]
     """The worker's side of the engine."""
 
     name = "windlass"
@@ -177,7 +177,7 @@ class Slot(WorkerPlugin):  # type: ignore[misc, unused-ignore]
 class _Telling:
     """What happens in a call, on its way to the pool."""
 
-    def __init__(self, slot: Slot, call: str) -> None:
+    def __init__(self, slot: DaskSlot, call: str) -> None:
         self._slot, self._call = slot, call
 
     def said(self, item: int, stream: Stream, line: str) -> None:
@@ -190,12 +190,12 @@ class _Telling:
 def carry(life: str, call: str, blob: bytes, environment: Mapping[str, str]) -> None:
     """The function of every Dask task of the engine. Of another life than the worker's own it does nothing: its call
     was lost with that life, even if the address of the worker has come back."""
-    slot: Slot = get_worker().plugins["windlass"]
+    slot: DaskSlot = get_worker().plugins["windlass"]
     if slot.life == life:
         slot.carry(call, blob, environment)
 
 
-async def live(order: NodeOrder, slot: int, life: int, gate: Gate, line: socket.socket) -> None:
+async def live(order: DaskNodeOrder, slot: int, life: int, gate: Gate, line: socket.socket) -> None:
     """Until the scheduler is gone."""
     name = worker_name(order.node, slot, life)
     log = os.dup(2)
@@ -209,13 +209,13 @@ async def live(order: NodeOrder, slot: int, life: int, gate: Gate, line: socket.
             order.scheduler,
             nthreads=1,
             name=name,
-            security=dask_words.security_of(order.credentials),
+            security=messages.security_of(order.credentials),
             memory_limit=0,
             local_directory=directory,
             dashboard=False,
             heartbeat_interval="5s",
             death_timeout=60,
-            plugins=(Slot(name, gate, line, log),),
+            plugins=(DaskSlot(name, gate, line, log),),
         )
     await worker
     await worker.finished()

@@ -21,12 +21,12 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from windlass.pool.transport.process_session import Session, told_to_end
+from windlass.pool.transport.process_session import ProcessSession, told_to_end
 from windlass.pool.transport.tls import Credentials
 
 from .messages import HUB, encryption, frame, resource_of, watch_over, words_from
 from .node import ray_command, short_directory
-from .slot import Slot
+from .slot import RaySlot
 
 _LEAVING: Final = 10.0
 """Seconds for nodes to leave."""
@@ -63,7 +63,7 @@ class _Node:
     tasks: set[asyncio.Future[Any]] = field(default_factory=set)
 
 
-class Hub:
+class RayDriver:
     """Between the pool and Ray."""
 
     def __init__(self, pool: asyncio.StreamWriter, path: tuple[str, ...]) -> None:
@@ -146,7 +146,7 @@ class Hub:
         """A process for a slot. Ray waits with it until the node's resource is there."""
         pinned = {"num_cpus": 0, "resources": {resource_of(node.name): 0.001}, "max_restarts": 0}
         slot.ready = False
-        slot.actor = ray.remote(Slot).options(max_task_retries=0, **pinned).remote(self._path)
+        slot.actor = ray.remote(RaySlot).options(max_task_retries=0, **pinned).remote(self._path)
         try:
             await slot.actor.ready.remote()
         except RayError as error:
@@ -253,7 +253,7 @@ async def serve(told: dict[str, Any]) -> None:
         return
     directory, port = short_directory(), _free_port(told["host"])
     store = [] if told["object_store"] is None else [f"--object-store-memory={told['object_store']}"]
-    session = Session(
+    session = ProcessSession(
         ray_command(
             *("start", "--head", "--block", f"--port={port}", f"--node-ip-address={told['host']}", "--num-cpus=0"),
             *("--num-gpus=0", "--include-dashboard=false", "--no-monitor", f"--temp-dir={directory}"),
@@ -267,7 +267,7 @@ async def serve(told: dict[str, Any]) -> None:
         head = f"{told['host']}:{port}"
         ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=told["host"])
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=told["pipe"]))
-        hub = Hub(writer, tuple(told["path"]))
+        hub = RayDriver(writer, tuple(told["path"]))
         security = encryption(Credentials(**told["credentials"]), server=True)
         server = await asyncio.start_server(hub.hold_line, told["host"], 0, ssl=security)
         writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
@@ -280,7 +280,7 @@ async def serve(told: dict[str, Any]) -> None:
     os._exit(0)  # the driver's own threads have nothing left to do
 
 
-async def _until_it_listens(session: Session, host: str, port: int) -> None:
+async def _until_it_listens(session: ProcessSession, host: str, port: int) -> None:
     async with asyncio.timeout(_PATIENCE):
         while True:
             if session.ended:

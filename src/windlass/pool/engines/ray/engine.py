@@ -18,12 +18,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any, Final
 
-from windlass.pool.engines.protocol import Call, EngineError, Listener, NodeFacts, Outcome
+from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.process_session import program
 from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.workloads.protocol import Join
 
-from .messages import HUB, NODE, NodeOrder, frame, ray_environment, words_from
+from .messages import HUB, NODE, RayNodeOrder, frame, ray_environment, words_from
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class RayEngine:
     def join(self, node: str, slots: int) -> Join:
         if self._node_credentials is None or not self._head:
             raise EngineError("the engine has not been started; call start() first")
-        order = NodeOrder(
+        order = RayNodeOrder(
             node,
             slots,
             self._head,
@@ -131,7 +131,7 @@ class RayEngine:
 
     def run(self, call: Call) -> None:
         if self._hearing is None or self._hearing.done():
-            ended = Outcome("lost", detail="the engine is closed")
+            ended = CallOutcome("lost", detail="the engine is closed")
             asyncio.get_running_loop().call_soon(self._told.ended, call.id, ended)
             return
         self._calls[call.id] = False
@@ -173,7 +173,7 @@ class RayEngine:
                     log.exception("what the Ray engine had to tell was not taken well")
         why = "the engine's hub has ended"
         for call in list(self._calls):
-            self._told.ended(call, Outcome("lost", detail=why, began=self._calls.pop(call)))
+            self._told.ended(call, CallOutcome("lost", detail=why, began=self._calls.pop(call)))
         for node in sorted(self._nodes):
             self._told.left(node, why)
         self._nodes.clear()
@@ -189,7 +189,7 @@ class RayEngine:
             case "ended":
                 call, ending, result, detail, began = words
                 if self._calls.pop(call, None) is not None:
-                    self._told.ended(call, Outcome(ending, result, detail, began))
+                    self._told.ended(call, CallOutcome(ending, result, detail, began))
             case "call":
                 self._heard_of(*words)
 

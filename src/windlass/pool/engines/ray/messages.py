@@ -30,7 +30,7 @@ _SIZE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class NodeOrder:
+class RayNodeOrder:
     """What a node is told by its environment."""
 
     node: str
@@ -48,7 +48,7 @@ class NodeOrder:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> NodeOrder:
+    def of(cls, text: str) -> RayNodeOrder:
         data = json.loads(text)
         data |= {"path": tuple(data["path"]), "line": tuple(data["line"])}
         data["credentials"] = Credentials(**data["credentials"])

@@ -22,9 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from windlass.pool.transport.process_session import Session
+from windlass.pool.transport.process_session import ProcessSession
 
-from .messages import NODE, NodeOrder, encryption, ray_environment, resource_of, watch_over
+from .messages import NODE, RayNodeOrder, encryption, ray_environment, resource_of, watch_over
 
 _PATIENCE: Final = 60.0
 _LOOK: Final = 0.5
@@ -41,7 +41,7 @@ def short_directory() -> str:
     return tempfile.mkdtemp(prefix="wl-", dir="/tmp")
 
 
-def stay(order: NodeOrder, line: ssl.SSLSocket, session: Session) -> None:
+def stay(order: RayNodeOrder, line: ssl.SSLSocket, session: ProcessSession) -> None:
     """Until it is time to leave."""
     hello = {"node": order.node, "slots": order.slots, "python": platform.python_version()}
     line.sendall(json.dumps({**hello, "address": line.getsockname()[0]}).encode() + b"\n")
@@ -60,7 +60,7 @@ def main() -> int:
     if text is None:
         sys.stderr.write(f"windlass: {NODE} is not set; a node is started by what a pool's engine gives as its join\n")
         return 2
-    order = NodeOrder.of(text)
+    order = RayNodeOrder.of(text)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     directory = short_directory()
@@ -68,7 +68,7 @@ def main() -> int:
     with socket.create_connection(order.line, timeout=_PATIENCE) as plain:
         watch_over(plain)
         address = plain.getsockname()[0]
-        session = Session(
+        session = ProcessSession(
             ray_command(
                 *("start", "--block", f"--address={order.head}", f"--node-ip-address={address}", "--num-cpus=0"),
                 *("--num-gpus=0", f"--resources={json.dumps({resource_of(order.node): 1})}"),

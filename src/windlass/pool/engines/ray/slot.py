@@ -18,7 +18,7 @@ from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
 
 
-class Slot:
+class RaySlot:
     """The actor."""
 
     def __init__(self, path: Sequence[str]) -> None:
