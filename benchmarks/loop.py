@@ -27,7 +27,7 @@ from windlass.control.service import Service
 from windlass.control.settings import BackOff, Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown, amounts
 from windlass.journal import open_journal
-from windlass.providers.protocol import Instance, InsufficientCapacity, LaunchOrder, Offering
+from windlass.providers.protocol import ClusterIdentity, Instance, InsufficientCapacity, LaunchOrder, Offering
 from windlass.sim.cloud.machines import MachineKind
 from windlass.sim.cloud.provider import SimulatedProvider
 from windlass.sim.workload.jobs import Job
@@ -199,6 +199,9 @@ class _SoldOut:
         raise InsufficientCapacity("sold out")
 
     async def terminate(self, slice_id: str, epoch: int) -> None: ...
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        """Its account has one cluster."""
 
     async def list(self) -> Sequence[Instance]:
         return ()

@@ -17,7 +17,7 @@ from windlass.control.settings import Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.lifecycle import State
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, ScaleDown
 from windlass.journal import Journal, open_journal
-from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering, StaleEpoch
+from windlass.providers.protocol import ClusterIdentity, Host, Instance, LaunchOrder, Offering, StaleEpoch
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadView, WorkNode
 
 GPU = Group("gpu", (("gpu", 8000),), 4, scale_down=ScaleDown(idle_timeout=60))
@@ -82,6 +82,9 @@ class Cloud:
         if self.instances.pop(slice_id, None):
             self.ended.append(slice_id)
         self._point("terminated")
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        """Its account has one cluster."""
 
     async def list(self) -> Sequence[Instance]:
         self._point("list")

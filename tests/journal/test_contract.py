@@ -532,7 +532,7 @@ class TestHealth:
         assert health.ok
         assert health.size > 0
         assert (health.records, health.last_seq, health.oldest_seq, health.oldest_at) == (3, 3, 1, 5.0)
-        assert (health.epoch, health.holder, health.states, health.schema_version) == (1, "me", 1, 1)
+        assert (health.epoch, health.holder, health.states, health.schema_version) == (1, "me", 1, 2)
 
     def test_an_empty_one_is_well(self, journal):
         health = journal.health()

@@ -18,7 +18,7 @@ from windlass.pool.options import PoolShape, shaped
 from windlass.pool.runtime import PoolRuntime
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.transport.serialization import pack_results, unpack_results
-from windlass.providers.protocol import Host, Instance, LaunchOrder, Offering
+from windlass.providers.protocol import ClusterIdentity, Host, Instance, LaunchOrder, Offering
 from windlass.sim.run.virtual_loop import virtually
 from windlass.testing.fake_engine import FakeEngine
 from windlass.workloads.protocol import Join
@@ -64,6 +64,9 @@ class Machines:
         hosts = tuple(replace(host, running=False) for host in instance.hosts)
         self.instances[slice_id] = replace(instance, hosts=hosts)
         self._lose(instance)
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        """Its account has one cluster."""
 
     async def list(self) -> Sequence[Instance]:
         return tuple(self.instances.values())

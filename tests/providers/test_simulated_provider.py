@@ -54,6 +54,7 @@ def states(provider: SimulatedProvider) -> dict[str, str]:
 
 class TestSimulatedProvider(ProviderConformance):
     faults: tuple[Fault, ...] = ()
+    shared = False
 
     def provider(self):
         if not hasattr(self, "cloud"):

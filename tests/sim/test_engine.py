@@ -75,8 +75,8 @@ def test_a_real_journal_serves_as_well():
 
 
 def test_the_journal_that_forgets_tells_the_same_story_as_the_real_one():
-    forgetful = MemoryJournal(keep_all=True)
     with open_journal(":memory:") as real:
+        forgetful = MemoryJournal(keep_all=True)
         for journal in (forgetful, real):
             simulate(script(faults=(Fault("killed", 0.02),)), journal=journal)
         told = [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in real.read()]

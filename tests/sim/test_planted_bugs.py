@@ -87,7 +87,7 @@ class BuysTwice(Controller):
         class All:
             def __init__(self, provider) -> None:
                 self.list, self.terminate = provider.list, provider.terminate
-                self.offerings, self.close = provider.offerings, provider.close
+                self.offerings, self.close, self.bind = provider.offerings, provider.close, provider.bind
 
             async def launch(self, order, epoch) -> None:
                 for provider in everyone:

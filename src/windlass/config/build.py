@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from windlass.core.model.snapshot import Demand, Group
-from windlass.providers.protocol import Offering, Provider
+from windlass.providers.protocol import ClusterIdentity, Offering, Provider
 from windlass.scenario import ScenarioError
 from windlass.scenario.parser import plain_data
 from windlass.scenario.scenario import read_plain
@@ -96,6 +96,9 @@ def build_components(
     for name, one in config.providers.items():
         same = like is not None and like.config.providers.get(name) == one
         providers[name] = like.providers[name] if like and same else _provider(one, look_only, tie_to, now)
+        if not same:
+            # For those who only look. A controller binds it to its journal.
+            providers[name].bind(ClusterIdentity(config.settings.cluster.name))
         _tell_groups(providers[name], [sold.group for sold in config.settings.groups if sold.provider == name])
     if like is not None and like.config.workload == config.workload:
         workload = like.workload

@@ -28,15 +28,19 @@ from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.journal import Entry, Journal, JournalVersion
-from windlass.providers.protocol import Provider
+from windlass.providers.protocol import ClusterIdentity, Provider
 from windlass.workloads.protocol import DecidedSlice, DecisionListener, DecisionReport, Workload
 
-from .leadership import Leading, NotLeading
+from .leadership import Leading
 from .settings import Leadership, Settings, SoldGroup
 
 SAVE_AFTER = 1000
 """Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
 saving costs no more than writing; a restart reads no more than that."""
+
+
+class Overtaken(Exception):
+    """A provider has served a controller that this journal does not know; this one must stop for good."""
 
 
 class IncompatibleConfig(Exception):
@@ -103,13 +107,23 @@ class Controller:
         self._numbers = count(self.journal.last_seq() + 1)
         self._stamp = _letters(int(self.now()))
         leads, epoch = self.leading.leads, self.leading.epoch
-        self.actuator = Actuator(self.providers, self.workload, epoch, leads, self.now, self._wake)
+        self._bind()
+        self.actuator = Actuator(self.providers, self.workload, epoch, self.cluster, leads, self.now, self._wake)
         self.check(self.providers)
 
+    @property
+    def cluster(self) -> ClusterIdentity:
+        """Whose machines this controller buys."""
+        return ClusterIdentity(self.settings.cluster.name, self.journal.cluster_id)
+
+    def _bind(self) -> None:
+        for provider in self.providers.values():
+            provider.bind(self.cluster)
+
     def _new_id(self, group: str) -> str:
-        """Unique for ever, also if the journal is lost: the second in which we came to lead, and a number that no
-        earlier leader of this journal has used."""
-        return f"{group}-{self._stamp}-{next(self._numbers)}"
+        """Unique for ever, also if the journal is lost: the id of the cluster, the second in which we came to lead, and
+        a number that no earlier leader of this journal has used."""
+        return f"{group}-{self.journal.cluster_id}{self._stamp}-{next(self._numbers)}"
 
     async def stop(self) -> None:
         """Stop looking and acting, and give the lease back. Slices live on."""
@@ -136,7 +150,9 @@ class Controller:
         self.check(providers)
         await self._observer.close()
         self.settings, self.providers, self.workload = settings, dict(providers), workload
+        self._bind()
         self.actuator.providers, self.actuator.workload = self.providers, workload
+        self.actuator.cluster = self.cluster
         self._observer = self._new_observer()
         self._observer.known(self.controller_state.observed)
 
@@ -155,7 +171,7 @@ class Controller:
         """Observe, fold, plan, decide, commit, act."""
         look = await self._observer.look()
         if self.actuator.overtaken:
-            raise NotLeading(self.actuator.overtaken)
+            self._overtaken(self.actuator.overtaken)
         self.leading.renew()
         before, now = self.controller_state, self.now()
         self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.fleet, now), look.work)
@@ -234,6 +250,17 @@ class Controller:
         told = tuple((one.slice_id, one.why) for one in refused)
         groups = tuple(sold.group for sold in settings.groups)
         self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, told))
+
+    def _overtaken(self, told: str) -> None:
+        """A provider knows a newer controller. The journal tells whether it is one of ours, which leads now
+        (``NotLeading``), or one that this journal has never seen (``Overtaken``)."""
+        with self.leading.writing():
+            self.journal.append((), epoch=self.leading.epoch)
+        raise Overtaken(
+            f"{told}. The journal knows no such controller, so another journal works on the same machines: this one is "
+            "an old copy, or two controllers share a cluster id. This controller stops. Start it with the journal that "
+            "is in use, or give this cluster a journal and a name of its own"
+        )
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:
         """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""

@@ -17,7 +17,7 @@ from windlass.journal import Journal, JournalError, JournalUnavailable, JournalV
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
-from .controller import Controller, Pass
+from .controller import Controller, Overtaken, Pass
 from .leadership import NotLeading
 from .settings import Leadership, Settings
 
@@ -115,6 +115,9 @@ class Service:
                 except NotLeading as error:
                     self._say(f"not leading any more: {error}")
                     return
+                except Overtaken as error:
+                    self._say(f"stopping: {error}")
+                    raise
                 except JournalUnavailable as error:
                     self._say(f"nothing is done, because it is not known what the journal has: {error}")
                     return  # and the chronicle is read anew, with what was written or without

@@ -35,6 +35,7 @@ class MemoryJournal:
         """``keep_all``: hold every record, for tests that read the whole story. ``hashed``: have a digest in the end;
         to work it out takes longer than to keep the records."""
         self._keep_all = keep_all
+        self.cluster_id = ""  # not random: a simulated run must be the same each time
         self._records: list[_Kept] = []
         self._orders: list[_Kept] = []
         self._last = 0

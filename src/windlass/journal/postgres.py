@@ -64,6 +64,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         "CREATE INDEX windlass_records_at ON windlass_records (at, seq)",
         "CREATE TABLE windlass_states (seq BIGINT PRIMARY KEY, digest TEXT NOT NULL, state TEXT NOT NULL)",
     ),
+    (
+        "ALTER TABLE windlass_journal ADD COLUMN cluster_id TEXT NOT NULL DEFAULT ''",
+        "UPDATE windlass_journal SET cluster_id = substr(md5(random()::text || clock_timestamp()::text), 1, 10)",
+    ),
 )
 
 

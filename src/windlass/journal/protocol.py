@@ -134,6 +134,11 @@ class Journal(Protocol):
         """
         ...
 
+    @property
+    def cluster_id(self) -> str:
+        """The random id of the cluster: made with the journal, and the same for as long as the journal lives."""
+        ...
+
     def append(self, entries: Sequence[Entry], *, epoch: int | None) -> int:
         """Write all entries in one transaction and return the number of the last one.
 

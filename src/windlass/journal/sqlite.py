@@ -60,6 +60,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         "CREATE INDEX windlass_records_at ON windlass_records (at, seq)",
         "CREATE TABLE windlass_states (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, state TEXT NOT NULL) STRICT",
     ),
+    (
+        "ALTER TABLE windlass_journal ADD COLUMN cluster_id TEXT NOT NULL DEFAULT ''",
+        "UPDATE windlass_journal SET cluster_id = lower(hex(randomblob(5)))",
+    ),
 )
 
 # Sorted by what the caller should do. The codes beside SQLITE_FULL are what a quota and a file-size limit give.

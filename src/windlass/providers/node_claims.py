@@ -13,7 +13,7 @@ from typing import Final
 from windlass.kubernetes_api.api import Api, ApiError
 from windlass.kubernetes_api.names import API_VERSION, FINALIZER, PROVISIONER
 
-from .protocol import Instance, LaunchOrder, Offering, Provider, ProviderError
+from .protocol import ClusterIdentity, Instance, LaunchOrder, Offering, Provider, ProviderError
 
 CLAIMS: Final = "/apis/windlass.dev/v1alpha1/nodeclaims"
 
@@ -34,6 +34,9 @@ class NodeClaimProvider:
         machine was left to its user."""
         self.inner, self._name, self._api = inner, name, api
         self._still_used, self._is_orphaned = still_used, is_orphaned
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        self.inner.bind(cluster)
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         body = {

@@ -47,6 +47,37 @@ class StaleEpoch(ProviderError):
     """A newer controller has taken over; this one must stop."""
 
 
+class ClusterConflict(ProviderError):
+    """Another journal works here under the same cluster name. Nothing was listed or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """The owner of slices: a name that people choose, and the random id that was made with the journal.
+
+    A provider marks everything that it makes with both. The id decides what belongs to a cluster, so that a cluster
+    keeps its slices when its name changes. An empty id is for callers that only look and have no journal: it stands for
+    every cluster of that name.
+    """
+
+    name: str = "windlass"
+    id: str = ""
+
+    def owns(self, name: str, id: str) -> bool:
+        """Return whether something that is marked with this name and id belongs to the cluster.
+
+        ``ClusterConflict``: it has our name and the id of another journal.
+        """
+        if not self.id:
+            return name == self.name
+        if id and id != self.id and name == self.name:
+            raise ClusterConflict(
+                f"machines of a cluster named {name} with another journal (cluster id {id}, ours is {self.id}) are "
+                "here. Give one of the two another cluster.name; or, if that journal is lost, end its machines first"
+            )
+        return id == self.id
+
+
 @dataclass(frozen=True, slots=True)
 class HostOrder:
     """What one host of a slice must run to join its workload."""
@@ -67,6 +98,8 @@ class LaunchOrder:
     labels: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The group's own settings for this provider, such as an instance type."""
+    cluster: ClusterIdentity = ClusterIdentity()
+    """Whose slice it is. The provider stores both parts in the tags of everything that it makes for the slice."""
 
 
 InstanceState = Literal["pending", "running", "ending"]
@@ -114,6 +147,15 @@ class Offering:
 class Provider(Protocol):
     """Sells slices."""
 
+    def bind(self, cluster: ClusterIdentity) -> None:
+        """Work for this cluster from now on. Called before the first call, and again when the name changes.
+
+        It does no I/O. From then on nothing of another cluster is listed, changed or ended. ``launch``, ``terminate``
+        and ``list`` raise ``ClusterConflict`` when they find that another journal uses the same name here. The highest
+        epoch is kept for each cluster: epochs of two journals cannot be compared.
+        """
+        ...
+
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         """Ask for one slice, all of its hosts or none. Returns when the provider has taken the order.
 
@@ -132,7 +174,7 @@ class Provider(Protocol):
         ...
 
     async def list(self) -> Sequence[Instance]:
-        """Every slice with our tag that exists, from the order taken until nothing of it is left. Never others.
+        """Every slice of our cluster that exists, from the order taken until nothing of it is left. Never others.
 
         The truth, though it may lag a little. A list that cannot be had whole raises; it is never shortened.
         """

@@ -30,6 +30,7 @@ from .reader import SCENARIO_FILE, DataReader, FileKind, Form, Path, is_name, sh
 from .schema import (
     AVAILABILITY,
     CLUSTER,
+    CLUSTER_NAME,
     GROUP,
     LOW_UTILIZATION,
     MOST,
@@ -70,7 +71,20 @@ class GroupReader(DataReader):
             choose=cast("Choose | None", self.choice((*at, "choose"), fields.get("choose"), STRATEGIES, None)),
             effort=self.integer((*at, "effort"), fields.get("effort"), 1, low=1, high=MOST_EFFORT),
             apart=self._apart((*at, "apart"), fields.get("apart")),
+            name=self._cluster_name((*at, "name"), fields.get("name")),
         )
+
+    def _cluster_name(self, at: Path, value: object) -> str:
+        if value is None:
+            return Cluster().name
+        if isinstance(value, str) and CLUSTER_NAME.fullmatch(value):
+            return value
+        self.wrong(
+            at,
+            "must be up to 40 lower-case letters, digits and dashes, with a letter first and no dash at the end, "
+            f"is {shown(value)}",
+        )
+        return Cluster().name
 
     def _apart(self, at: Path, value: object) -> Fraction | None:
         if value is None:

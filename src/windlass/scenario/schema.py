@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from windlass.core.model.lifecycle import State
@@ -32,9 +33,16 @@ SCENARIO: Final = Form(
         "requests": Key("none", "Standing requests: room that must exist, busy or not. The keys of a demand."),
     },
 )
+CLUSTER_NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+"""What every provider takes in a tag or label."""
 CLUSTER: Final = Form(
     "the cluster",
     {
+        "name": Key(
+            "`windlass`",
+            "What machines are marked with at their provider, beside the id of the journal: lower-case letters, digits "
+            "and dashes. Two clusters on one account need two names.",
+        ),
         "max_nodes": Key("no limit", "Nodes over all groups, from queued until confirmed gone.", "nodes"),
         "max_hourly_cost": Key(
             "no limit", "Dollars per hour: running, in flight and planned. Groups without a price count as 0.", "$/h"

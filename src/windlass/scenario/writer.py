@@ -39,6 +39,7 @@ def _changed(value: Any, default: Any) -> Any:
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:
     return _given(
+        name=_changed(cluster.name, Cluster().name),
         max_nodes=cluster.max_nodes,
         max_hourly_cost=_money(cluster.max_hourly_cost),
         max_launching=cluster.max_launching,

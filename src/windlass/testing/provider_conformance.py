@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import (
+    ClusterConflict,
+    ClusterIdentity,
     HostOrder,
     Instance,
     InvalidRequest,
@@ -39,6 +42,10 @@ class ProviderConformance:
     """Whether it keeps the highest epoch. One that cannot is to say so in its documentation."""
     burst: int = 20
     """Launches at once."""
+    cluster = ClusterIdentity("conformance", "c0ffee0001")
+    """For whom the provider works in the tests."""
+    shared: bool = True
+    """Whether two clusters can use one account. Only an account that can never be shared says False."""
 
     # -- what to give -----------------------------------------------------------------------------------------------
 
@@ -63,11 +70,13 @@ class ProviderConformance:
     ) -> LaunchOrder:
         """A good order for a slice that lives until it is ended."""
         host = HostOrder(("sleep", "3600"), {"WINDLASS_CONFORMANCE": "1"})
-        return LaunchOrder(slice_id, group, (host,) * hosts, amounts({"cpu": 1000}), settings=settings or {})
+        return LaunchOrder(
+            slice_id, group, (host,) * hosts, amounts({"cpu": 1000}), settings=settings or {}, cluster=self.cluster
+        )
 
     def bad_order(self, slice_id: str) -> LaunchOrder:
         """An order that can never be carried out."""
-        return LaunchOrder(slice_id, "conformance", (), ())
+        return LaunchOrder(slice_id, "conformance", (), (), cluster=self.cluster)
 
     async def pass_time(self) -> None:
         """Let some time pass between two looks. One with a virtual clock turns it here."""
@@ -83,9 +92,14 @@ class ProviderConformance:
 
     # -- how the tests look and wait --------------------------------------------------------------------------------
 
+    def _bound(self, provider: Provider | None = None, cluster: ClusterIdentity | None = None) -> Provider:
+        provider = provider or self.provider()
+        provider.bind(cluster or self.cluster)
+        return provider
+
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Provider]:
-        provider = self.provider()
+        provider = self._bound()
         try:
             yield provider
         finally:
@@ -183,7 +197,7 @@ class ProviderConformance:
                 await provider.launch(self.order("c-2", self.most_hosts), EPOCH)
                 await self._gone(provider, "c-2")
                 # Late, twice, at once, and by a controller that has just started: an order of the past stays one.
-                for one in (provider, self.provider()):
+                for one in (provider, self._bound()):
                     await asyncio.gather(*(one.launch(self.order("c-1"), EPOCH) for _ in range(2)))
                     await one.launch(self.order("c-2", self.most_hosts), EPOCH)
                 await self._up(provider, "c-3")
@@ -196,7 +210,7 @@ class ProviderConformance:
     def test_who_only_looks_sees_what_is_there_and_changes_nothing(self) -> None:
         async def test() -> None:
             async with self._opened() as provider:
-                onlooker = self.onlooker()
+                onlooker = self._bound(self.onlooker())
                 assert list(await onlooker.list()) == []
                 up = await self._up(provider, "c-1")
                 for one in (onlooker, onlooker, provider):
@@ -278,11 +292,61 @@ class ProviderConformance:
 
         self._run(test())
 
+    def test_clusters_that_share_an_account_do_not_see_or_end_each_others_slices(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                up = await self._up(provider, "c-1")
+                theirs = ClusterIdentity("neighbour", "c0ffee0002")
+                other = self._bound(cluster=theirs)
+                try:
+                    assert list(await other.list()) == []
+                    await other.launch(replace(self.order("n-1"), cluster=theirs), 1)  # epochs are not compared
+                    await self._until(other, "n-1", "running")
+                    assert [one.slice_id for one in await provider.list()] == ["c-1"]
+                    with suppress(ProviderError):
+                        await other.terminate("c-1", 1)
+                    await self.pass_time()
+                    assert await self._shown(provider, "c-1") == up
+                finally:
+                    await other.terminate("n-1", 1)
+                    await self._until(other, "n-1", None)
+                    await other.close()
+
+        if self.shared:
+            self._run(test())
+
+    def test_a_second_journal_under_the_same_name_is_refused(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                up = await self._up(provider, "c-1")
+                second = ClusterIdentity(self.cluster.name, "c0ffee0003")
+                other = self._bound(cluster=second)
+                refusal = await refusal_of(other.list(), ClusterConflict)
+                assert self.cluster.name in str(refusal)
+                await refusal_of(other.launch(replace(self.order("s-1"), cluster=second), EPOCH + 1), ClusterConflict)
+                await refusal_of(other.terminate("c-1", EPOCH + 1), ClusterConflict)
+                await self.pass_time()
+                assert list(await provider.list()) == [up]
+                await other.close()
+
+        if self.shared:
+            self._run(test())
+
+    def test_a_cluster_keeps_its_slices_when_its_name_changes(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                up = await self._up(provider, "c-1")
+                provider.bind(replace(self.cluster, name="renamed"))
+                assert list(await provider.list()) == [up]
+                await self._gone(provider, "c-1")
+
+        self._run(test())
+
     def test_a_controller_of_the_past_is_refused(self) -> None:
         async def test() -> None:
             async with self._opened() as provider:
                 await self._up(provider, "c-1")
-                for provider_of_today in (provider, self.provider()):
+                for provider_of_today in (provider, self._bound()):
                     await refusal_of(provider_of_today.launch(self.order("c-2"), EPOCH - 1), StaleEpoch)
                     await refusal_of(provider_of_today.terminate("c-1", EPOCH - 1), StaleEpoch)
                 assert [one.slice_id for one in await provider.list()] == ["c-1"]
@@ -325,7 +389,7 @@ class ProviderConformance:
             async with self._opened() as provider:
                 before = await self._up(provider, "c-1")
                 await provider.close()
-                after = self.provider()
+                after = self._bound()
                 assert await self._shown(after, "c-1") == before
                 await after.launch(self.order("c-1"), EPOCH)
                 assert await self._shown(after, "c-1") == before

@@ -22,7 +22,7 @@ from windlass.control.reconcile.transitions import Fold, fold
 from windlass.control.record.journal_tables import SETTINGS, ControllerState
 from windlass.control.report.current import read_state
 from windlass.journal import JournalError, open_journal
-from windlass.providers.protocol import AuthFailed, Instance, Provider
+from windlass.providers.protocol import AuthFailed, ClusterIdentity, Instance, Provider
 from windlass.workloads.protocol import Workload
 
 from .open_journal import is_missing, why_closed
@@ -75,8 +75,23 @@ def known(config: Config) -> ControllerState:
     return replace(controller_state, fleet=apply_orders(controller_state.fleet, orders, time.time()))
 
 
+def cluster_of(config: Config) -> ClusterIdentity:
+    """Whose machines a configuration is about; without an id while there is no journal yet."""
+    name, location = config.settings.cluster.name, config.journal.location
+    if location == ":memory:" or is_missing(config):
+        return ClusterIdentity(name)
+    try:
+        with open_journal(location, create=False) as journal:
+            return ClusterIdentity(name, journal.cluster_id)
+    except JournalError:  # told by whoever reads it
+        return ClusterIdentity(name)
+
+
 async def _looked(config: Config) -> tuple[Observation, frozenset[str]]:
     components, limit = build_components(config, look_only=True), config.settings.policy.observe_timeout
+    cluster = cluster_of(config)
+    for one in components.providers.values():
+        one.bind(cluster)
     try:
         providers = {name: Listed(provider) for name, provider in components.providers.items()}
         look = await whole_look(providers, components.workload, limit, time.monotonic)

@@ -18,6 +18,8 @@ from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, seconds
 from windlass.providers.protocol import (
     AuthFailed,
+    ClusterConflict,
+    ClusterIdentity,
     HostOrder,
     InsufficientCapacity,
     InvalidRequest,
@@ -49,6 +51,7 @@ class Actuator:
     providers: Mapping[str, Provider]
     workload: Workload
     epoch: int
+    cluster: ClusterIdentity
     may_act: Callable[[], bool]
     now: Callable[[], float]
     answered: Callable[[], None] = lambda: None
@@ -167,6 +170,7 @@ class Actuator:
             resources=group.resources,
             labels=group.node_labels(),
             settings=sold.settings,
+            cluster=self.cluster,
         )
         await self.providers[record.provider].launch(order, self.epoch)
 
@@ -219,7 +223,7 @@ def _refusal(slice_id: str, error: Exception) -> Refused:
             return Refused(slice_id, Code.QUOTA, str(error))
         case Throttled():
             return Refused(slice_id, Code.RATE_LIMITED, str(error), error.retry_after)
-        case AuthFailed() | InvalidRequest():
+        case AuthFailed() | InvalidRequest() | ClusterConflict():
             return Refused(slice_id, Code.UNKNOWN_INPUT, str(error))
         case ProviderError():
             return Refused(slice_id, Code.UNKNOWN_INPUT, str(error), certain=False)

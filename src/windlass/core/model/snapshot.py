@@ -264,6 +264,8 @@ class Cluster:
     """How many rounds of work ``cheapest`` puts into a better mix."""
     apart: Fraction | None = None
     """``cheapest``: the share that slices of their own may cost more for tasks that could share one."""
+    name: str = "windlass"
+    """What machines are marked with at their provider; it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class SqlTables(ABC):
         self.location = location
         self._migrations = migrations
         self._lock = threading.RLock()
+        self._cluster_id: str | None = None
 
     # What a database must provide.
 
@@ -146,6 +147,16 @@ class SqlTables(ABC):
                 f"{self.schema_version}: a newer Windlass has written it. Install that one again, "
                 "or give this one a journal of its own."
             )
+
+    @property
+    def cluster_id(self) -> str:
+        if self._cluster_id is None:
+            with self._transaction(write=False) as session:
+                rows = session.rows("SELECT cluster_id FROM windlass_journal")
+            if len(rows) != 1:
+                raise JournalCorrupt(f"the journal {self.location} has lost its head. Restore it from a backup.")
+            self._cluster_id = str(rows[0][0])
+        return self._cluster_id
 
     # The head.
 

@@ -19,6 +19,7 @@ from windlass.kubernetes_api.names import CLAIM, FINALIZER, HOSTNAME, KWOK_NODE,
 from windlass.kubernetes_api.objects import KubeNode, Versioned, is_true, rfc3339
 from windlass.providers.protocol import (
     AuthFailed,
+    ClusterIdentity,
     Host,
     Instance,
     InsufficientCapacity,
@@ -34,6 +35,8 @@ PROVIDER: Final = "windlass.dev/kwok-provider"
 READY_AT: Final = "windlass.dev/kwok-ready-at"
 DEVICES_AT: Final = "windlass.dev/kwok-devices-at"
 RESOURCES: Final = "windlass.dev/kwok-resources"
+CLUSTER: Final = "windlass.dev/cluster"
+CLUSTER_ID: Final = "windlass.dev/cluster-id"
 
 
 class KwokProvider:
@@ -59,6 +62,15 @@ class KwokProvider:
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._ended: set[str] = set()
+        self._cluster = ClusterIdentity()
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        self._cluster = cluster
+
+    def _owns(self, notes: Mapping[str, str]) -> bool:
+        if notes.get(PROVIDER) != self._name:
+            return False
+        return CLUSTER not in notes or self._cluster.owns(notes[CLUSTER], notes.get(CLUSTER_ID, ""))
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:  # noqa: ARG002
         if len(order.hosts) != 1:
@@ -86,6 +98,8 @@ class KwokProvider:
                     **json.loads(given.get("WINDLASS_NODE_ANNOTATIONS", "{}")),
                     KWOK_NODE: "fake",
                     PROVIDER: self._name,
+                    CLUSTER: order.cluster.name,
+                    CLUSTER_ID: order.cluster.id,
                     READY_AT: f"{at + self._boot:.3f}",
                     DEVICES_AT: f"{at + self._boot + self._devices:.3f}",
                     RESOURCES: json.dumps(resources, sort_keys=True),
@@ -109,7 +123,7 @@ class KwokProvider:
         path = f"{NODES}/{slice_id}"
         try:
             found = await self._api.get(path, KubeNode)
-            if (found.metadata.annotations or {}).get(PROVIDER) != self._name:
+            if not self._owns(found.metadata.annotations or {}):
                 return
             await patched(self._api, path, Versioned, _without_finalizer)
             await self._api.delete(path, uid=found.metadata.uid)
@@ -132,7 +146,7 @@ class KwokProvider:
             self._wake.set()
         for node in nodes:
             notes, labels = node.metadata.annotations or {}, node.metadata.labels or {}
-            if notes.get(PROVIDER) != self._name or ORPHANED in notes:
+            if ORPHANED in notes or not self._owns(notes):
                 continue
             self._plan(node.metadata.name, notes, node)
             is_up = is_true(node.status.conditions, "Ready") or float(notes.get(READY_AT, "0")) <= self._now()

@@ -1,7 +1,8 @@
 """What a local provider keeps on disk: the record of each slice, the ids that have ended, and the highest epoch seen.
 
     DIRECTORY/.lock                   held for the moment of a change
-    DIRECTORY/.epoch                  the highest fencing epoch seen
+    DIRECTORY/.epoch-ID               the highest fencing epoch seen of the cluster with that id
+    DIRECTORY/.clusters/NAME          the id of the cluster that uses this name here
     DIRECTORY/.ended/DAY/SLICE        empty: a slice of this name has ended on that day
     DIRECTORY/SLICE/record.json       the order, as it was taken
     DIRECTORY/SLICE/host-N/           where host N runs: stdout.log, stderr.log, lock, process.json
@@ -23,10 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from windlass.providers.protocol import InvalidRequest, ProviderError, StaleEpoch
+from windlass.providers.protocol import ClusterIdentity, InvalidRequest, ProviderError, StaleEpoch
 
 from .supervisor import ENDED, LOCK, PROCESS, RECORD, HostProcess, day_of, remember_end, take_lock, write_json
 
+CLUSTERS: Final = ".clusters"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 REMEMBERED: Final = 30 * 86400.0
@@ -56,6 +58,8 @@ class LocalRecord:
     grace: float
     tie_to: HostProcess | None
     ending: bool = False
+    cluster: tuple[str, str] = ("", "")
+    """The name and the id of the cluster that ordered it; empty in records of older versions."""
 
     @classmethod
     def read(cls, directory: Path) -> LocalRecord:
@@ -71,6 +75,7 @@ class LocalRecord:
                 grace=float(data["grace"]),
                 tie_to=_process(data["tie_to"]),
                 ending=bool(data["ending"]),
+                cluster=_cluster(data.get("cluster", ("", ""))),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise
@@ -93,6 +98,11 @@ def _text(value: object) -> str:
 def _host(value: Any) -> HostRecord:
     environment = {_text(key): _text(one) for key, one in dict(value["environment"]).items()}
     return HostRecord(tuple(_text(part) for part in value["command"]), environment)
+
+
+def _cluster(value: Any) -> tuple[str, str]:
+    name, id = value
+    return _text(name), _text(id)
 
 
 def _process(value: Any) -> HostProcess | None:
@@ -138,6 +148,7 @@ class Files:
     def __init__(self, root: Path, *, make: bool = True) -> None:
         """Without ``make`` the directory is made by the first change, and until then may be missing."""
         self.root = root.resolve()
+        self.cluster = ClusterIdentity()
         self._made = False
         if make:
             self._make()
@@ -165,6 +176,42 @@ class Files:
             return []
         return sorted(path for path in found if _NAME.fullmatch(path.name) and path.is_dir())
 
+    # -- clusters ---------------------------------------------------------------------------------------------------
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        self.cluster = cluster
+
+    def check_cluster(self) -> None:
+        """``ClusterConflict``: another journal has taken our cluster's name in this directory."""
+        try:
+            taken = self._claim.read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if self.cluster.id:
+            self.cluster.owns(self.cluster.name, taken)
+
+    def owns(self, record: LocalRecord) -> bool:
+        """Whether a slice is of our cluster. One of an older version has no mark, and is of the only cluster here."""
+        if not any(record.cluster):
+            return not self._other_claims()
+        return self.cluster.owns(*record.cluster)
+
+    def _other_claims(self) -> bool:
+        try:
+            return any(path != self._claim for path in (self.root / CLUSTERS).iterdir())
+        except FileNotFoundError:
+            return False
+
+    @property
+    def _claim(self) -> Path:
+        return self.root / CLUSTERS / self.cluster.name
+
+    @property
+    def _epoch_file(self) -> Path:
+        return self.root / (f".epoch-{self.cluster.id}" if self.cluster.id else ".epoch")
+
+    # -- changes ----------------------------------------------------------------------------------------------------
+
     @contextmanager
     def changing(self, epoch: int | None) -> Iterator[None]:
         """One change at a time, over all processes on this directory, and none for a controller of the past."""
@@ -173,14 +220,23 @@ class Files:
         handle = take_lock(self.root / ".lock", wait=True)
         assert handle is not None
         try:
+            self.check_cluster()
             if epoch is not None:
                 self._see(epoch)
+                self._take_name()
             yield
         finally:
             os.close(handle)
 
+    def _take_name(self) -> None:
+        if self.cluster.id and not self._claim.exists():
+            self._claim.parent.mkdir(mode=0o700, exist_ok=True)
+            fresh = self.root / f".new-{uuid.uuid4().hex}"
+            fresh.write_text(self.cluster.id, encoding="utf-8")
+            fresh.rename(self._claim)
+
     def _see(self, epoch: int) -> None:
-        path = self.root / ".epoch"
+        path = self._epoch_file
         try:
             seen = int(path.read_text(encoding="ascii")) if path.exists() else epoch
         except ValueError as error:

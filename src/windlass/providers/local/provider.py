@@ -35,6 +35,8 @@ from typing import Final
 
 from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import (
+    ClusterConflict,
+    ClusterIdentity,
     Host,
     Instance,
     InsufficientCapacity,
@@ -60,7 +62,7 @@ _PATIENCE: Final = 5.0
 
 
 class LocalProvider:
-    """Sells groups of processes on this machine. ``directory`` is its account: one per cluster, kept over restarts."""
+    """Sells groups of processes on this machine. ``directory`` is its account, kept over restarts."""
 
     def __init__(
         self,
@@ -94,6 +96,9 @@ class LocalProvider:
         """What the last list could not read, for people."""
 
     # -- the contract -----------------------------------------------------------------------------------------------
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        self._files.bind(cluster)
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         with _told():
@@ -153,14 +158,27 @@ class LocalProvider:
             boot_delay=self._boot_delay,
             grace=self._grace,
             tie_to=self._tie_to,
+            cluster=(order.cluster.name, order.cluster.id),
         )
 
     def _known(self, home: Path, epoch: int) -> bool:
         with self._files.changing(epoch):
+            self._check_owner(home)
             spent = self._is_spent(home)
         if spent and not _is_slice(home):
             log.warning("%s starts nothing: a slice of that id has ended already, and an id buys once", home.name)
         return spent
+
+    def _check_owner(self, home: Path) -> None:
+        """``ClusterConflict``: a slice with this id is there, and is of another cluster."""
+        try:
+            record = LocalRecord.read(home)
+        except (FileNotFoundError, CorruptRecord):
+            return
+        if not self._files.owns(record):
+            raise ClusterConflict(
+                f"slice {home.name} is of cluster {record.cluster[0]}, not of {self._files.cluster.name}"
+            )
 
     def _is_spent(self, home: Path) -> bool:
         """Whether this id has bought already, be it here or gone. Under ``changing``."""
@@ -216,6 +234,7 @@ class LocalProvider:
 
     def _begin_end(self, home: Path, epoch: int | None) -> None:
         with self._files.changing(epoch):
+            self._check_owner(home)
             try:
                 record = LocalRecord.read(home)
                 if not record.ending:
@@ -252,8 +271,11 @@ class LocalProvider:
 
     def _list(self) -> Sequence[Instance]:
         found, mistakes = [], []
+        self._files.check_cluster()
         for home in self._files.homes():
             try:
+                if not self._files.owns(LocalRecord.read(home)):
+                    continue
                 record = self._looked_after(home) if self._repair else _looked_at(home)
                 if record is not None:
                     found.append(_instance(home, record))

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from windlass.core.model.snapshot import Amounts, amounts
 from windlass.providers.protocol import (
+    ClusterIdentity,
     Host,
     Instance,
     InsufficientCapacity,
@@ -129,6 +130,10 @@ class SSHProvider:
         """Machines that do not answer, and why, for people."""
 
     # -- the contract -----------------------------------------------------------------------------------------------
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        for seen in self._machines:
+            seen.machine.cluster = cluster.id or cluster.name
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         checked(order)

@@ -18,6 +18,7 @@ from typing import Any
 
 from windlass.control.observe.completed import Completed
 from windlass.providers.protocol import (
+    ClusterIdentity,
     Instance,
     InsufficientCapacity,
     InvalidRequest,
@@ -104,6 +105,9 @@ class SimulatedProvider:
         self._kinds = {kind.offering.name: kind for kind in kinds}
 
     # -- the contract -----------------------------------------------------------------------------------------------
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        """Nothing to do: a simulated account has one cluster."""
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         self._see(epoch)

@@ -122,6 +122,7 @@ class PerilousJournal(Perilous):
         self._writes = 0
         self.full_until = 0.0
         self.version = version
+        self.cluster_id = ""  # never that of a file, which is random: a run follows from its seed alone
 
     def __getattr__(self, name: str) -> Any:
         if name in WRITES:

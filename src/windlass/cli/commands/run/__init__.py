@@ -15,7 +15,7 @@ import click
 from windlass.cli.connection.config_option import load
 from windlass.config import Config, ConfigError, read_config
 from windlass.config.build import Components, build_components
-from windlass.control.controller import IncompatibleConfig, Pass
+from windlass.control.controller import IncompatibleConfig, Overtaken, Pass
 from windlass.control.leadership import NotLeading
 from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
@@ -58,7 +58,7 @@ def command(file: str, as_json: bool, shadow: bool) -> None:
     except ConfigError as error:
         for mistake in error.mistakes:
             click.echo(mistake, err=True)
-    except (JournalError, IncompatibleConfig, NotLeading) as error:
+    except (JournalError, IncompatibleConfig, NotLeading, Overtaken) as error:
         click.echo(f"{file}: {error}", err=True)
     sys.exit(1)
 
