@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from windlass.core.model.conditions import Condition, Taint, Toleration
-from windlass.core.model.lifecycle import IN_FLIGHT, State
+from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.quantities import NANO
 from windlass.core.model.snapshot import (
     Availability,
@@ -121,7 +121,16 @@ def slices(draw: st.DrawFn, name: str, kinds: list[Group]) -> Slice:
     hosts = [f"{name}/{index}" for index in range(group.hosts)]
     if state in IN_FLIGHT:
         return Slice(name, group.name, state, 900, None, tuple(Node(host) for host in hosts))
-    return Slice(name, group.name, state, 900, marked, tuple(draw(nodes(host, group)) for host in hosts))
+    fenced = marked is not None or state in RECALLABLE
+    return Slice(
+        name,
+        group.name,
+        state,
+        900,
+        marked,
+        tuple(draw(nodes(host, group)) for host in hosts),
+        final=fenced and draw(st.integers(0, 2)) == 0,
+    )
 
 
 @st.composite

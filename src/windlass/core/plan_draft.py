@@ -186,6 +186,8 @@ class PlanDraft:
         here = self.layout.with_work(group, *OFFERING)
         if self.recalled:
             here = sorted((*here, *(p for p in self.recalled if self.group_of(p) == group)))
+        if self.layout.final:
+            here = [p for p in here if p not in self.layout.final]
         return [p for p in here if p not in self.released] if self.released else here
 
     def live_count(self, group: int) -> int:
@@ -204,8 +206,9 @@ class PlanDraft:
         return self.slices[position].busy_count
 
     def is_whole_and_free(self, position: int) -> bool:
-        """Nothing runs on it, and nothing is wrong with it."""
-        return not self.busy(position) and self.slices[position].healthy
+        """Nothing runs on it, nothing is wrong with it, and it is not as good as gone."""
+        item = self.slices[position]
+        return not self.busy(position) and item.healthy and not item.final
 
     def placed(self) -> Bools:
         """For each slice of the snapshot, then each new one: whether it got a task in this plan."""

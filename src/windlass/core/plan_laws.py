@@ -73,6 +73,7 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         _limits_hold(snapshot, seen, plan),
         _floors_hold(snapshot, seen, plan),
         _launch_or_release(seen, plan),
+        _final_stays_final(seen, plan),
         _frozen_stays(snapshot, seen, plan),
         _held_for_a_gang_that_forms(snapshot, plan),
         _reasons_answer_their_question(snapshot, plan),
@@ -133,6 +134,8 @@ def _nothing_lands_on_what_goes(seen: _Seen, plan: Plan) -> Iterator[str]:
                 yield f"placed on unknown {target}"
         elif item.state in ENDING:
             yield f"{target} gets tasks and is {item.state}"
+        elif item.final:
+            yield f"{target} gets tasks, and its {item.state} is final"
         elif (item.state in RECALLABLE or item.marked_until is not None) and target not in back:
             yield f"{target} gets tasks and is not called back"
 
@@ -212,8 +215,10 @@ def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
         if not released:
             continue
         mine = [item for item in seen.others if item.group == group.name]
-        before = busy_count[group.name] + sum([item.state in OFFERING or item.id in back for item in mine])
-        if before - len(released) < group.min:
+        live = [item.id in back or (item.state in OFFERING and not item.final) for item in mine]
+        released = [item.id for item in leaving if item.group == group.name and not item.final]
+        before = busy_count[group.name] + sum(live)
+        if released and before - len(released) < group.min:
             yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
         yield from (f"{name} is protected and goes" for name in released if name in group.protected)
 
@@ -224,6 +229,14 @@ def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
     for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark)):
         if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
             yield f"{group} is launched, and {change.slice} goes ({change.reason.code})"
+
+
+def _final_stays_final(seen: _Seen, plan: Plan) -> Iterator[str]:
+    """What its workload cannot take back is never taken back."""
+    for change in (*plan.uncordon, *plan.unmark):
+        item = seen.named.get(change.slice)
+        if item is not None and item.final:
+            yield f"{change.slice} is {item.state} for good, and is called back ({change.reason.code})"
 
 
 def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:

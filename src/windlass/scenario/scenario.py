@@ -121,7 +121,11 @@ class _ScenarioReader(GroupReader):
         for key in ("hosts", "price"):
             if fields.get(key) is not None and group in self._groups:
                 self.wrong((*at, key), f"is told by its group {shown(group)}; leave it out here")
+        final = self.boolean((*at, "final"), fields.get("final"), False)
+        if final and state not in RECALLABLE and not (state is State.READY and fields.get("marked_until") is not None):
+            self.wrong((*at, "final"), f"is for a slice that is cordoned, draining or marked; this one is {state}")
         return Slice(
+            final=final,
             id=name,
             group=group,
             state=state,

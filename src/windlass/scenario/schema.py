@@ -171,6 +171,13 @@ SLICE: Final = Form(
         "state": Key(REQUIRED, "A state of [the life of a slice](lifecycle.md), in small or in capital letters."),
         "since": Key("unknown", "When it entered the state."),
         "marked_until": Key("not marked", "It is scheduled for release at that time (`utilization`)."),
+        "final": Key(
+            "false",
+            (
+                "With `cordoned`, `draining` or `marked_until`: its workload cannot take that back. It offers nothing "
+                "and counts for the limits until it is gone."
+            ),
+        ),
         "nodes": Key(
             "`hosts` nodes with nothing used",
             (

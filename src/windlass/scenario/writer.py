@@ -98,6 +98,7 @@ def _slice(one: Slice) -> dict[str, Any]:
         state=str(one.state),
         since=one.since,
         marked_until=one.marked_until,
+        final=one.final or None,
         nodes=[_node(node) for node in one.nodes],
         hosts=one.hosts or None,
         price=_money(one.price or None),

@@ -146,7 +146,7 @@ class Offers:
 
 
 def tier_of(item: Slice) -> int | None:
-    """How near the room of a slice is; None when it offers nothing."""
+    """How near the room of a slice is; None when a slice in its state offers nothing."""
     if item.state == State.READY:
         return READY_TIER if item.marked_until is None else RECALL_TIER
     if item.state in RECALLABLE:

@@ -160,6 +160,9 @@ class Slice:
     """How many it has, joined or not; 0: not known. Of a slice whose group is gone; of the others the group tells."""
     price: int = 0
     """Nanodollars per hour, likewise."""
+    final: bool = False
+    """Its workload cannot take the cordon, drain or mark back: it offers nothing and is as good as gone, but counts for
+    the limits until it is."""
 
     @property
     def taken_nodes(self) -> int:
@@ -179,6 +182,7 @@ class Slice:
     def busy_group(self) -> str | None:
         """Its group, if it is simply at work: ready, busy, healthy, not marked. None: there is more to say about it."""
         simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
+        simply = simply and not self.final
         return self.group if simply else None
 
     @cached_attribute
@@ -192,6 +196,8 @@ class Slice:
     @cached_attribute
     def offering_nodes(self) -> tuple[Node, ...]:
         """Its nodes that can take work, by id."""
+        if self.final:
+            return ()
         if self.healthy and len(self.nodes) == 1:
             return self.nodes
         return tuple(sorted([node for node in self.nodes if node.healthy], key=lambda node: node.id))

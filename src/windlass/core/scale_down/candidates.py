@@ -120,7 +120,9 @@ class Release:
         return True
 
     def ready(self, group: int) -> list[int]:
-        return [p for p in self.draft.layout.with_work(group, State.READY) if p not in self.draft.released]
+        draft = self.draft
+        ready = draft.layout.with_work(group, State.READY)
+        return [p for p in ready if p not in draft.released and p not in draft.layout.final]
 
 
 def _asks_for_free(rules: ScaleDown | None) -> bool:
@@ -235,6 +237,8 @@ def _note(release: Release, positions: list[int], reason: Reason) -> None:
 
 def release_by_utilization(release: Release) -> None:
     """Unmark busy, unmark surplus, drain the expired, mark. In a frozen group only demand takes a mark off."""
+    for position in sorted(release.draft.layout.final):
+        _drain_final(release, position)
     for group, kind in enumerate(release.draft.groups):
         rule = kind.scale_down.utilization if kind.scale_down else None
         if rule is not None and not kind.frozen:
@@ -247,10 +251,25 @@ def release_by_utilization(release: Release) -> None:
                 release.unmarks[position] = Reason(Code.NO_RULE, f"{kind.name} has no utilization rule any more")
 
 
+def _drain_final(release: Release, position: int) -> None:
+    """A mark that its workload cannot take back: the slice is drained when it is due, whatever is in use by then."""
+    draft = release.draft
+    item, group = draft.slices[position], draft.group_of(position)
+    if item.state != State.READY or item.marked_until is None or group is None or draft.groups[group].frozen:
+        return
+    if (
+        draft.now >= item.marked_until
+        and position not in draft.released
+        and item.id not in draft.groups[group].protected
+    ):
+        draft.released[position] = Reason(Code.LOW_UTILIZATION, "its mark is due, and its workload cannot take it back")
+
+
 def _marked(release: Release, group: int) -> list[int]:
     draft = release.draft
     ready = draft.layout.of(group, State.READY)
-    return [p for p in ready if draft.slices[p].marked_until is not None and p not in draft.released]
+    marked = [p for p in ready if draft.slices[p].marked_until is not None and p not in draft.released]
+    return [p for p in marked if p not in draft.layout.final]
 
 
 def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:

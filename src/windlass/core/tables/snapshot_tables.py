@@ -53,6 +53,8 @@ class SnapshotTables:
         self.recallable: list[int] = []
         self.slices_without_group: list[int] = []
         """The places of all slices of no group."""
+        self.final = frozenset(place for place in self.others if self.slices[place].final)
+        """The places of slices that are as good as gone."""
         for (name, state), places in slice_table.standing.items():
             group = index.get(name)
             alike = self.positions.get((group, state))
@@ -61,9 +63,9 @@ class SnapshotTables:
             if group is None:
                 self.slices_without_group += places
             elif state in OFFERING:
-                self.live[group] += len(places)
+                self.live[group] += len(places) - len(self.final.intersection(places))
             if state in RECALLABLE:
-                self.recallable += places
+                self.recallable += [place for place in places if place not in self.final]
         self.recallable.sort()
         self.slices_without_group.sort()
         self.tasks: dict[tuple[Bundle, ...], tuple[tuple[Need, int], ...]] = {}
