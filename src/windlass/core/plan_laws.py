@@ -227,7 +227,8 @@ def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:
     """No plan launches and releases the same group, but for consolidation."""
     bought = {launch.group for launch in plan.launches if launch.reason.code != Code.CONSOLIDATE}
     for change, group in seen.groups_of((*plan.cancel, *plan.drain, *plan.mark)):
-        if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX):
+        as_good_as_gone = seen.named[change.slice].final
+        if group in bought and change.reason.code not in (Code.CONSOLIDATE, Code.OVER_MAX) and not as_good_as_gone:
             yield f"{group} is launched, and {change.slice} goes ({change.reason.code})"
 
 

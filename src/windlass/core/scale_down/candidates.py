@@ -257,11 +257,9 @@ def _drain_final(release: Release, position: int) -> None:
     item, group = draft.slices[position], draft.group_of(position)
     if item.state != State.READY or item.marked_until is None or group is None or draft.groups[group].frozen:
         return
-    if (
-        draft.now >= item.marked_until
-        and position not in draft.released
-        and item.id not in draft.groups[group].protected
-    ):
+    if item.id in draft.groups[group].protected or position in draft.released:
+        return
+    if draft.now >= item.marked_until:
         draft.released[position] = Reason(Code.LOW_UTILIZATION, "its mark is due, and its workload cannot take it back")
 
 
