@@ -53,5 +53,5 @@ def test_the_checker_itself_passes_on_the_real_command():
 
 
 def test_every_file_of_cases_is_run():
-    assert len(FILES) == 17
+    assert len(FILES) >= 17
     assert len(CASES) > 180
