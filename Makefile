@@ -1,5 +1,5 @@
-# Everything runs in .venv, made from a bare Python 3.11 or newer with pip alone (with uv when it is there).
-# A target sets up what it needs by itself, and again only when pyproject.toml has changed.
+# Every target runs in .venv, which is made from a bare Python 3.11 or newer with pip (with uv where it is installed).
+# A target installs what it needs, and installs again only after a change of pyproject.toml.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -14,6 +14,17 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(name) $(NEW_ENOUGH) >/dev/null 2>&1 && command -v $(name))))
 UV := $(shell command -v uv 2>/dev/null)
 
+# A .venv is made again if it is incomplete (an interrupted make), if its Python is gone, or if the clone was moved.
+VENV_STATE := $(shell \
+	if ! [ -e $(VENV) ]; then echo missing; \
+	elif [ -e $(STAMPS)/place ] && [ "$$(cat $(STAMPS)/place)" != "$(CURDIR)" ]; then echo broken; \
+	elif ! $(BIN)/python $(NEW_ENOUGH) >/dev/null 2>&1; then echo broken; \
+	elif [ -z "$(UV)" ] && ! $(BIN)/python -c 'import pip._vendor.packaging' >/dev/null 2>&1; then echo broken; \
+	else echo good; fi)
+ifneq ($(VENV_STATE),good)
+.PHONY: $(STAMPS)/place
+endif
+
 # install(what): into the environment, with uv or with pip.
 ifneq ($(UV),)
 install = $(UV) pip install --quiet --python $(BIN)/python --editable $(1)
@@ -23,41 +34,46 @@ endif
 
 .PHONY: help setup demo plans test lint format docs docs-write prove bench kubernetes-assets clean
 
-help: ## Show what can be made
+help: ## Show all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
 		| while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-$(BIN)/python:
+$(STAMPS)/place:
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "Windlass needs Python 3.11 or newer. python3 here is $$(python3 --version 2>&1 || true);" >&2; \
 		echo "python3.11 to python3.14 were not found either. Install one, or name it: make PYTHON=/path/to/python3" >&2; \
 		exit 1; fi
 	@"$(PYTHON)" $(NEW_ENOUGH) || { \
 		echo "$(PYTHON) is $$("$(PYTHON)" --version 2>&1); Windlass needs Python 3.11 or newer." >&2; exit 1; }
-	@echo "Making $(VENV) with $$("$(PYTHON)" --version)"
-	@$(if $(UV),$(UV) venv --quiet --python "$(PYTHON)" $(VENV),"$(PYTHON)" -m venv $(VENV))
+	@if [ "$(VENV_STATE)" = good ]; then :; else \
+		echo "Making $(VENV) with $$("$(PYTHON)" --version)$(if $(filter broken,$(VENV_STATE)), again: it was incomplete)"; \
+		rm -rf $(VENV); \
+		$(if $(UV),$(UV) venv --quiet --python "$(PYTHON)" $(VENV),"$(PYTHON)" -m venv $(VENV)) || { \
+			echo "The environment could not be made. On Debian and Ubuntu, install python3-venv first." >&2; exit 1; }; fi
+	@mkdir -p $(STAMPS) && echo "$(CURDIR)" > $@
 
-$(STAMPS)/runtime: pyproject.toml | $(BIN)/python
+$(STAMPS)/runtime: pyproject.toml $(STAMPS)/place
 	@echo "Installing windlass"
-	@$(call install,.)
-	@mkdir -p $(STAMPS) && touch $@
+	@$(call install,'.[pool]')
+	@touch $@
 
-$(STAMPS)/dev: pyproject.toml | $(BIN)/python
+$(STAMPS)/dev: pyproject.toml $(STAMPS)/place
 	@echo "Installing windlass and the tools for its tests"
 	@$(call install,'.[dev]')
-	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/runtime
+	@touch $@ $(STAMPS)/runtime
 
-$(STAMPS)/bench: pyproject.toml | $(BIN)/python
+$(STAMPS)/bench: pyproject.toml $(STAMPS)/place
 	@echo "Installing windlass and what it is measured against"
 	@$(call install,'.[bench]')
-	@mkdir -p $(STAMPS) && touch $@ $(STAMPS)/runtime
+	@touch $@ $(STAMPS)/runtime
 
 setup: $(STAMPS)/runtime ## Make .venv with the windlass command in it
+	@echo "Done. Now: source .venv/bin/activate, then: windlass --help"
 
-demo: $(STAMPS)/runtime ## See it work on this machine: a burst, machines for it, one killed, the bill
+demo: $(STAMPS)/runtime ## See it work on this machine in 20 seconds: a burst of tasks, machines for it, the bill
 	@$(BIN)/windlass demo
 
-plans: $(STAMPS)/runtime ## Ask for a plan, three times: no cluster, no account, no network
+plans: $(STAMPS)/runtime ## Plan three example files: no cluster, no account, no network
 	@BIN=$(BIN) ./examples/plans.sh
 
 test: lint ## Lint, types, layers and all tests
@@ -69,7 +85,7 @@ lint: $(STAMPS)/dev ## Style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMPS)/dev ## Put the code into its form
+format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -80,7 +96,7 @@ docs-write: $(STAMPS)/runtime ## Write the reference pages from the code
 	$(BIN)/python tools/reference.py --write
 
 SEEDS ?= 10000
-prove: $(STAMPS)/runtime ## Run the controller in SEEDS made-up worlds full of faults, and check every promise
+prove: $(STAMPS)/runtime ## Run the controller in SEEDS random simulations with faults, and check every promise
 	$(BIN)/windlass simulate swarm --seeds $(SEEDS) $(PROVE_ARGS)
 
 bench: $(STAMPS)/bench ## Measure speed and cost of plans
@@ -90,6 +106,6 @@ ASSETS ?= .kubernetes-assets
 kubernetes-assets: ## Get or build the Kubernetes binaries that the tier of tests `kubernetes` runs on
 	@./tools/kubernetes_assets.sh $(ASSETS)
 
-clean: ## Remove .venv and everything that was made
+clean: ## Remove .venv and all build output
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

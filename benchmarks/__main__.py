@@ -97,7 +97,7 @@ def write(kept: dict[str, dict[str, Any]]) -> None:
         drawn = plot.draw(kept, IMAGES)
         print(f"{len(drawn)} pictures in {IMAGES.relative_to(ROOT)}")
     except ImportError:
-        print("No pictures: matplotlib is not installed (pip install 'windlass[bench]').")
+        print("No pictures: matplotlib is not installed (pip install '.[bench]').")
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(document.page(kept, MODULES))
     print(f"{PAGE.relative_to(ROOT)} written")

@@ -162,7 +162,7 @@ def in_ray_units(needs: Needs) -> dict[str, float]:
 def ray_missing() -> str | None:
     """Why there is no peer to measure, in a sentence; None when it is there."""
     if importlib.util.find_spec("ray") is None:
-        return "Ray is not installed: pip install 'windlass[bench]'"
+        return "Ray is not installed: pip install '.[bench]'"
     return None
 
 

@@ -26,6 +26,7 @@ _JOB: Final = {
     "running": "tasks that run",
     "done": "tasks that ended well",
     "failed": "tasks that failed, retries included",
+    "cancelled": "tasks that were cancelled",
     "logs": "the directory with what its tasks wrote",
 }
 
@@ -91,6 +92,29 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
     "drain": _ORDER,
     "submit": {
         "windlass.job/v1": {"schema": "`windlass.job/v1`", **_JOB},
+    },
+    "cancel": {
+        "windlass.cancel/v1": {
+            "schema": "`windlass.cancel/v1`",
+            "name": "the job",
+            "outcome": "what became of it, as a sentence",
+            "tasks": "how many tasks it has",
+            "waiting": "tasks that wait: none",
+            "running": "tasks that are being ended",
+            "done": "tasks that ended well before",
+            "failed": "tasks that failed before",
+            "cancelled": "tasks that were cancelled so far",
+        }
+    },
+    "down": {
+        "windlass.down/v1": {
+            "schema": "`windlass.down/v1`",
+            "nothing_left": "whether every provider lists no machine of this cluster any more",
+            "slices": "how many slices were ended",
+            "left": "by provider: the slices that it still lists; null if it gave no answer",
+            "controller_runs": "whether a controller still runs; it buys nothing until `windlass resume`",
+            "outcome": "what became of it, as a sentence",
+        }
     },
     "jobs": {
         "windlass.jobs/v1": {

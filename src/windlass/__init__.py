@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ._gang import gang
     from .builders import demand, group, node, slice_, snapshot
 
+from ._extras import install_command
 from ._version import __version__
 
 __all__ = [
@@ -88,7 +89,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name in _EXTRAS:
             extra = _EXTRAS[error.name]
-            text = f"{name} needs {error.name}, which is not installed: pip install windlass[{extra}]"
+            text = f"{name} needs {error.name}, which is not installed: {install_command(extra)}"
             raise ImportError(text) from None
         raise
     value = getattr(module, name)

@@ -156,7 +156,7 @@ def test_simple_packers_put_every_pod_on_a_machine_that_holds_it(choice):
 
 
 def test_no_plan_is_below_the_assignment_bound():
-    pytest.importorskip("scipy", reason="scipy is not installed: pip install 'windlass[bench]'")
+    pytest.importorskip("scipy", reason="scipy is not installed: pip install '.[bench]'")
     bound = assignment_bound(WORK, KINDS)
     row = cost_bound.windlass_row(WORK, KINDS, "cheapest")
     assert 0 < bound <= row["dollars"]
@@ -236,7 +236,7 @@ def test_a_peer_that_takes_too_long_is_ended_and_larger_inputs_are_not_tried():
 
 
 def test_without_ray_the_comparison_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(against_ray, "ray_missing", lambda: "Ray is not installed: pip install 'windlass[bench]'")
+    monkeypatch.setattr(against_ray, "ray_missing", lambda: "Ray is not installed: pip install '.[bench]'")
     assert "pip install" in against_ray.measure()["skipped"]
 
 

@@ -141,6 +141,34 @@ def test_what_is_frozen_buys_nothing_until_it_is_resumed(cluster: Running) -> No
     assert "launch 1 slice of small" in cluster.told("events", "--subject", "small")
 
 
+def test_a_cancelled_job_is_ended_and_everything_can_be_taken_down(cluster: Running) -> None:
+    cluster.told("submit", "--name", "long", "--count", "2", "--", "sleep", "600")
+    eventually(lambda: cluster.data("jobs"), lambda told: told["jobs"][0]["running"] == 2)
+    assert "2 running tasks are being ended" in cluster.told("cancel", "long")
+    eventually(lambda: cluster.data("jobs"), lambda told: told["jobs"][0]["cancelled"] == 2)
+    done = cluster.run("submit", "--name", "bad", "--wait", "--", "sh", "-c", "echo broken; exit 7")
+    assert done.returncode == 7
+    assert "broken" in done.stdout
+    told = cluster.data("down")
+    assert (told["schema"], told["nothing_left"], told["left"]) == ("windlass.down/v1", True, {"here": []})
+    cluster.told("submit", "--name", "late", "--", "true")
+    assert cluster.data("status")["slices"] == []  # frozen until it is resumed
+    cluster.told("resume")
+    eventually(lambda: cluster.data("jobs"), lambda told: told["jobs"][-1]["done"] == 1)
+
+
+def test_what_a_stopped_controller_left_running_can_be_taken_down(tmp_path: Path) -> None:
+    with leading(tmp_path, CONFIG.replace("idle_timeout: 1s", "idle_timeout: 1h")) as cluster:
+        cluster.told("submit", "--name", "short", "--wait", "--", "true")
+        controller = int(cluster.data("status")["leader"]["holder"].rpartition(":")[2])
+        os.kill(controller, signal.SIGTERM)
+        eventually(lambda: cluster.data("status"), lambda told: not told["leader"]["alive"])
+        assert marked(tmp_path)
+        told = cluster.data("down")
+    assert (told["nothing_left"], told["controller_runs"]) == (True, False)
+    assert marked(tmp_path) == []
+
+
 def test_what_cannot_be_asked_for_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "windlass.yaml").write_text(CONFIG, encoding="utf-8")
     done = Running(tmp_path).run("events", "--since", "some day")

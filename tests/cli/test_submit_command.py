@@ -12,7 +12,7 @@ from windlass.cli.commands import jobs, submit
 from windlass.core.model.snapshot import amounts
 from windlass.workloads.queue.store import Queue
 
-CLUSTER = "groups: {a: {resources: {cpu: 1}, max: 1}}\nproviders: {here: {type: local}}\n"
+CLUSTER = "groups: {a: {resources: {cpu: 1, memory: 4Gi, gpu: 1}, max: 1}}\nproviders: {here: {type: local}}\n"
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def submitted(*words: str):
 
 def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_told(queue_directory):
     done = submitted("--", "python", "train.py", "--fast")
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == "job-1: 1 task, 1 cpu\nnext: windlass jobs\n      windlass why job-1\n"
+    assert done.exit_code == 0
+    assert done.stdout == "job-1: 1 task, 1 cpu\n\nnext: windlass logs job-1 --follow\n      windlass why job-1\n"
     (job,) = Queue(queue_directory).jobs()
     assert (job.command, job.tasks, job.needs) == (("python", "train.py", "--fast"), 1, amounts({"cpu": 1000}))
 

@@ -435,6 +435,17 @@ async def test_a_freeze_stops_a_certified_drain_and_a_queued_launch() -> None:
     assert sorted(world.work.running.values()) == ["b", "c"]
 
 
+@in_virtual_time
+async def test_a_freeze_does_not_stop_what_an_operator_ordered_to_drain() -> None:
+    world = a_world(GPU)
+    controller, [name] = await with_job(world, "a")
+    world.work.finish()
+    order(world, "freeze", "*")
+    order(world, "drain", name)
+    await world.ticks(controller, 30, 1)
+    assert world.clouds["gpu"].ended == [name]
+
+
 # -- other settings ------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ NUMBERS = count(1)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install windlass[postgres]")
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
     binaries = server_binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL server is installed: apt-get install postgresql")

@@ -126,7 +126,7 @@ class TestAddresses:
     def test_without_psycopg_the_remedy_is_told(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "psycopg", None)
         monkeypatch.delitem(sys.modules, "windlass.journal.postgres", raising=False)
-        with pytest.raises(JournalError, match=r"pip install windlass\[postgres\]"):
+        with pytest.raises(JournalError, match=r"pip install '\.\[postgres\]'"):
             open_journal("postgresql://localhost/x")
 
     def test_importing_the_journal_does_not_import_psycopg(self):
@@ -242,7 +242,7 @@ class TestFilesThatCannotBeUsed:
 class TestServersThatCannotBeUsed:
     @pytest.fixture(autouse=True)
     def _psycopg(self):
-        pytest.importorskip("psycopg", reason="psycopg is not installed: pip install windlass[postgres]")
+        pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
 
     def test_a_server_that_is_not_there_is_told_without_the_password(self, tmp_path):
         with pytest.raises(JournalUnavailable, match="Check the server") as caught:

@@ -20,6 +20,7 @@ from windlass.providers.local.supervisor import HostProcess
 from windlass.providers.protocol import HostOrder, LaunchOrder
 from windlass.testing.eventually import eventually, run
 from windlass.workloads.protocol import Acknowledgement
+from windlass.workloads.queue.job_queries import JobQueries
 from windlass.workloads.queue.store import QueueJob
 
 IGNORES_SIGTERM = "trap '' TERM; "
@@ -33,6 +34,9 @@ class World(QueueStage):
 
     async def ended(self, name: str) -> QueueJob:
         return await eventually(lambda: self.job(name), lambda job: job.done + job.failed == job.tasks)
+
+    async def ended_or_cancelled(self, name: str) -> QueueJob:
+        return await eventually(lambda: self.job(name), lambda job: job.done + job.failed + job.cancelled == job.tasks)
 
     async def running(self, name: str, tasks: int = 1) -> QueueJob:
         return await eventually(lambda: self.job(name), lambda job: job.running == tasks)
@@ -125,6 +129,24 @@ def test_a_command_that_cannot_be_run_fails_and_says_why_in_its_log(tmp_path, co
         await world.join_slice("s-1")
         assert (await world.ended("a")).failed == 1
         assert told in world.log("a")
+        assert (await world.ended("b")).done == 1
+
+    on(tmp_path, test)
+
+
+@pytest.mark.parametrize("before", ["", IGNORES_SIGTERM], ids=["ends when asked", "ignores SIGTERM"])
+def test_a_running_task_of_a_cancelled_job_is_ended_and_another_job_takes_its_place(tmp_path, before):
+    async def test(world: World):
+        world.submit_blocked("a", before)
+        await world.join_slice("s-1")
+        pid = await world.pid("a")
+        queries = JobQueries(world.directory)
+        queries.cancel("a")
+        queries.close()
+        await gone(pid)
+        job = await world.ended_or_cancelled("a")
+        assert (job.cancelled, job.failed) == (1, 0)
+        world.submit_shell("b", "true")
         assert (await world.ended("b")).done == 1
 
     on(tmp_path, test)

@@ -14,30 +14,46 @@ import click
 
 from windlass import __version__
 
-COMMANDS = {
-    "plan": "What would be done about a scenario or a live cluster, and why.",
-    "demo": "See it work on this machine, in less than a minute.",
-    "run": "Run the controller of a cluster.",
-    "submit": "Put commands into the queue of a cluster.",
-    "jobs": "What became of the commands in the queue.",
-    "status": "What the cluster is doing now.",
-    "why": "Why a slice, a demand or a group is as it is, now or at an earlier time.",
-    "events": "What happened, and why.",
-    "freeze": "Launch and release nothing, in a group or at all.",
-    "resume": "Go on after a freeze.",
-    "drain": "Empty a slice and give it back.",
-    "doctor": "Check that everything a cluster needs is well.",
-    "replay": "What was recorded, decided again; or what it would have come to under other settings.",
-    "compare": "One trace of jobs under several policies.",
-    "shadow": "What a shadow would have done.",
-    "simulate": "Run the controller in a made-up world, with faults, and check every promise.",
-    "config": "Check, explain or import a configuration.",
-    "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
+SECTIONS = {
+    "Start": {
+        "demo": "See it work on this computer, in about 15 seconds.",
+        "init": "Write a first configuration file.",
+        "run": "Run the controller of a cluster.",
+        "down": "Drain and end every machine of a cluster.",
+    },
+    "Jobs": {
+        "submit": "Put a command into the queue; with --wait, wait for it.",
+        "jobs": "List the jobs in the queue and how far they are.",
+        "logs": "Show what a job has written.",
+        "cancel": "Start no task of a job any more, and end those that run.",
+    },
+    "Look": {
+        "status": "What the cluster is doing now.",
+        "why": "Why a job, a machine or a group is as it is, now or earlier.",
+        "events": "What happened, and why.",
+        "doctor": "Check everything that a cluster needs.",
+    },
+    "Operate": {
+        "freeze": "Buy and release nothing, in a group or at all.",
+        "resume": "Go on after a freeze.",
+        "drain": "Empty a machine and give it back.",
+        "config": "Check, explain or import a configuration.",
+        "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
+    },
+    "Ask before it acts": {
+        "plan": "What would be done about a file or a live cluster, and why.",
+        "replay": "Decide again what was recorded, with the same or other settings.",
+        "compare": "Run one trace of jobs under several policies.",
+        "simulate": "Run the controller in a simulated cluster with faults.",
+        "shadow": "What a shadow controller would have done.",
+    },
 }
+"""The commands, in the order and under the headings of ``windlass --help``."""
+COMMANDS = {name: text for commands in SECTIONS.values() for name, text in commands.items()}
 
 
 class _LazyGroup(click.Group):
-    """Knows its commands by name and imports one when it is asked for."""
+    """A group of commands that imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -63,18 +79,20 @@ class _LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: windlass plan --help",
+    epilog="Start with: windlass demo",
 )
 @click.version_option(__version__, prog_name="windlass")
 def windlass() -> None:
-    """Decides how many machines a cluster needs, and tells you why."""
+    """Decides how many machines a cluster needs, starts and ends them, and tells you why."""
 
 
 def main() -> None:

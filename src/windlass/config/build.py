@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from windlass._extras import install_command
 from windlass.core.model.snapshot import Demand, Group
 from windlass.providers.protocol import ClusterIdentity, Offering, Provider
 from windlass.scenario import ScenarioError
@@ -61,7 +62,7 @@ def incompatibilities(config: Config) -> list[str]:
 def _dask_misfits(config: Config) -> list[str]:
     missing = [module for module in ("distributed", "cloudpickle") if find_spec(module) is None]
     if missing:
-        return [f"workload.type: dask needs {missing[0]}, which is not installed: pip install 'windlass[pool]'"]
+        return [f"workload.type: dask needs {missing[0]}, which is not installed: {install_command('pool')}"]
     from windlass.workloads.dask_cluster.workload import unfit
 
     wrong = [

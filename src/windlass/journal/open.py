@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from windlass._extras import install_command
+
 from .protocol import Journal, JournalError
 from .sqlite import MEMORY, SqliteJournal
 
@@ -18,7 +20,7 @@ def open_journal(url: str | Path, *, create: bool = True, durable: bool = True) 
       made with its directory, readable by its owner alone. For one controller, and any number of readers, on one
       machine.
     - ``:memory:``: kept nowhere, gone when closed. For simulations.
-    - ``postgresql://user@host/database``: for controllers on several machines; ``pip install windlass[postgres]``.
+    - ``postgresql://user@host/database``: for controllers on several machines; the extra ``postgres``.
 
     With ``create=False``, one that is not there is a ``JournalError``: a command that only reads must not leave an
     empty journal behind where the address is mistyped.
@@ -32,7 +34,7 @@ def open_journal(url: str | Path, *, create: bool = True, durable: bool = True) 
             from .postgres import PostgresJournal
         except ImportError as error:
             raise JournalError(
-                "a journal in PostgreSQL needs the package psycopg: pip install windlass[postgres]"
+                f"a journal in PostgreSQL needs the package psycopg: {install_command('postgres')}"
             ) from error
         return PostgresJournal(address, create=create)
     path = address.removeprefix(SQLITE)

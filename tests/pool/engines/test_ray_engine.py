@@ -13,7 +13,7 @@ from windlass.testing.eventually import eventually, run
 
 pytest.importorskip(
     "ray",
-    reason="Ray is not installed; these tests run where it is: pip install 'windlass[pool-ray]'",
+    reason="Ray is not installed; these tests run where it is: pip install '.[pool-ray]'",
 )
 
 from windlass.pool.engines.ray.engine import RayEngine

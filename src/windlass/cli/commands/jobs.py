@@ -1,4 +1,4 @@
-"""``windlass jobs``: what became of the commands in the queue."""
+"""``windlass jobs``: how many tasks of each job wait, run, are done or have failed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from rich.console import RenderableType
 
 from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.jobs import queue_directory
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import headed, indented, next_steps, printed
 from windlass.config import Config
@@ -16,7 +17,7 @@ from windlass.core.model.reasons import plural
 from windlass.workloads.queue.database import QueueError
 from windlass.workloads.queue.store import Queue, QueueJob
 
-from .submit import job_data, queue_directory
+from .submit import job_data
 
 SCHEMA = "windlass.jobs/v1"
 MOST = 30
@@ -27,7 +28,7 @@ MOST = 30
 @configured
 @click.option("--json", "as_json", is_flag=True, help="All jobs as JSON, for programs.")
 def command(config: Config, as_json: bool) -> None:
-    """Tell what became of every job in the queue: how many of its tasks wait, run, are done, or have failed."""
+    """List the jobs in the queue: how many tasks of each wait, run, are done, or have failed."""
     try:
         queue = Queue(queue_directory(config), create=False)
         try:
@@ -45,11 +46,14 @@ def command(config: Config, as_json: bool) -> None:
 
 
 def _page(jobs: list[QueueJob], logs: str) -> list[RenderableType]:
-    table = headed("job", "tasks>", "waiting>", "running>", "done>", "failed>")
+    some_cancelled = any(job.cancelled for job in jobs)
+    table = headed("job", "tasks>", "waiting>", "running>", "done>", "failed>", *(["cancelled>"] * some_cancelled))
     for job in jobs[-MOST:]:
-        table.add_row(job.name, *map(str, (job.tasks, job.waiting, job.running, job.done, job.failed)))
+        counts = [job.tasks, job.waiting, job.running, job.done, job.failed] + [job.cancelled] * some_cancelled
+        table.add_row(job.name, *map(str, counts))
     failed = sum(job.failed for job in jobs)
     told = f"{plural(len(jobs), 'job')}, {plural(failed, 'task')} failed; what they wrote is in {logs}"
+    bad = next((job.name for job in reversed(jobs) if job.failed), None)
     waiting = next((job.name for job in jobs if job.waiting), None)
-    steps = [f"windlass why {waiting}"] if waiting else []
+    steps = [f"windlass why {name}" for name in dict.fromkeys((bad, waiting)) if name]
     return [told, indented(table), next_steps(*steps, "windlass status")]

@@ -1,20 +1,28 @@
-"""``windlass submit``: put a command into the queue."""
+"""``windlass submit``: put a command into the queue, and wait for it if asked to."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.jobs import queue_directory
+from windlass.cli.connection.open_journal import is_missing
 from windlass.cli.ui.output import write
+from windlass.cli.ui.pages import config_words, next_steps, plain, program_name, run_command
 from windlass.config import Config
-from windlass.core.model.quantities import BadQuantity, exact_quantity, format_needs, parse_quantity
-from windlass.core.model.reasons import plural
+from windlass.control.report.leader import leader_of
+from windlass.core.model.quantities import BadQuantity, exact_quantity, format_needs, format_quantity, parse_quantity
+from windlass.core.model.reasons import nearest_name, plural
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, amounts
+from windlass.journal import JournalError, open_journal
 from windlass.workloads.queue.database import QueueError
+from windlass.workloads.queue.job_queries import FAILED, JobQueries, JobState
 from windlass.workloads.queue.store import Queue, QueueJob
 
 
@@ -39,12 +47,19 @@ def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> 
 
 
 SCHEMA = "windlass.job/v1"
+WAIT_EVERY = 0.2
+"""Seconds between two looks at a job that is waited for."""
+LAST_LINES = 10
+"""Lines of a failed task that are shown."""
 
 
 @click.command(
     "submit",
     context_settings={"allow_interspersed_args": False},
-    epilog="Exit status: 0 it is in the queue, 1 it is not.",
+    epilog=(
+        "Exit status: 0 it is in the queue, 1 it is not. With --wait: 0 every task is done, else the exit status of "
+        "the first task that failed, 143 if the job was cancelled, 130 if the waiting was interrupted."
+    ),
 )
 @configured
 @click.option("--name", metavar="NAME", help="What the job is called; no other may have the name.  [default: job-N]")
@@ -60,6 +75,8 @@ SCHEMA = "windlass.job/v1"
     show_default=True,
     help="How often a task that fails is run again. One that loses its node always is.",
 )
+@click.option("--wait", is_flag=True, help="Wait until every task has ended.")
+@click.option("--force", is_flag=True, help="Submit it even if no group has what a task needs.")
 @click.option("--json", "as_json", is_flag=True, help="The job as JSON, for programs.")
 @click.argument("command_line", metavar="COMMAND [ARG]...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -68,20 +85,26 @@ def command(
     count: int,
     needs: Amounts,
     retries: int,
+    wait: bool,
+    force: bool,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
     """Put COMMAND into the queue of a cluster, to be run once or COUNT times.
 
-    Each task runs in this directory, on a node that has what it needs; WINDLASS_TASK_INDEX tells it which of the COUNT
-    it is. What it writes goes to logs/NAME/INDEX.log in the directory of the queue.
+    Each task runs in this directory, on a machine that has what it needs; WINDLASS_TASK_INDEX is its number, from 0.
+    What it writes is shown by windlass logs.
 
     \b
     Examples:
       windlass submit -- python train.py
       windlass submit --count 100 --needs cpu=2,memory=4Gi -- sh -c 'echo $WINDLASS_TASK_INDEX'
       windlass submit --name nightly --retries 2 -- make report
+      windlass submit --wait -- python train.py && echo trained
     """
+    if not force and (mistake := unmet_needs(needs, config)):
+        click.echo(f"nothing is submitted: {mistake} (--force submits it anyway, and it waits)", err=True)
+        sys.exit(1)
     try:
         queue = Queue(queue_directory(config))
         try:
@@ -91,25 +114,125 @@ def command(
     except QueueError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
+    if wait:
+        sys.exit(_waited(config, job, as_json))
     write(json.dumps({"schema": SCHEMA, **job_data(job, queue.directory)}, indent=2) + "\n" if as_json else _page(job))
+    if (missing := _no_controller(config)) is not None:
+        click.echo(missing, err=True)
 
 
-def queue_directory(config: Config) -> str:
-    if config.workload.type != "queue":
-        raise QueueError(
-            f"workload.type is {config.workload.type}: there is no queue to submit to; "
-            "set `workload: {type: queue}` in the configuration, or give another one with --config"
-        )
-    return str(config.workload.settings["directory"])
+def unmet_needs(needs: Amounts, config: Config) -> str:
+    """Why no group of the configuration can ever hold a task with these needs; empty: one can."""
+    groups = [one.group for one in config.settings.groups]
+    there = {name for group in groups for name, _ in group.resources}
+    for resource, _ in needs:
+        if resource not in there:
+            meant = nearest_resource(resource, there)
+            known = f"did you mean {meant}?" if meant else f"the groups have {', '.join(sorted(there)) or 'nothing'}"
+            return f"no group has {resource}; {known}"
+    if any(all(dict(group.resources).get(name, 0) >= amount for name, amount in needs) for group in groups):
+        return ""
+    for resource, amount in needs:
+        largest = max(groups, key=lambda group: dict(group.resources).get(resource, 0))
+        has = dict(largest.resources).get(resource, 0)
+        if has < amount:
+            wanted, most = format_quantity(amount, resource), format_quantity(has, resource)
+            return f"no machine is large enough: a task needs {wanted} {resource}, {largest.name} has {most}"
+    return f"no group has {format_needs(needs)} on one machine"
+
+
+def nearest_resource(name: str, there: Iterable[str]) -> str | None:
+    """The resource that was probably meant: the same word in other letters, behind a slash, or nearly the same."""
+    known = sorted(there)
+    word = name.rpartition("/")[2].lower()
+    same = [one for one in known if one.rpartition("/")[2].lower() in (word, word.rstrip("s"), word + "s")]
+    return same[0] if same else nearest_name(name, known)
+
+
+def _no_controller(config: Config) -> str | None:
+    """That nobody will start machines for the job; None: a controller runs, or it cannot be known."""
+    location = config.journal.location
+    start = f"note: no controller runs, so nothing starts yet; start one in another terminal: {run_command()}"
+    if location == ":memory:":
+        return None
+    if is_missing(config):
+        return start
+    try:
+        with open_journal(location, create=False) as journal:
+            return None if leader_of(journal, time.time()).alive else start
+    except JournalError:
+        return None
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------
+
+
+def _waited(config: Config, job: QueueJob, as_json: bool) -> int:
+    """Wait until the job is finished; its exit status."""
+    queries = JobQueries(queue_directory(config))
+    try:
+        if not as_json:
+            click.echo(f"{_line(job)}; waiting for it (Ctrl-C leaves it running)", err=True)
+            if (missing := _no_controller(config)) is not None:
+                click.echo(missing, err=True)
+        try:
+            state = _followed(queries, job.name, quiet=as_json)
+        except KeyboardInterrupt:
+            click.echo(f"{job.name} goes on; windlass cancel {job.name} ends it", err=True)
+            return 130
+        status = queries.exit_status(job.name)
+        if as_json:
+            counts = {key: getattr(state, key) for key in ("tasks", "done", "failed", "cancelled")}
+            data = {"schema": SCHEMA, "name": job.name, **counts, "exit_status": status}
+            write(json.dumps(data, indent=2) + "\n")
+        else:
+            write(_ending(queries, state, status))
+        return status
+    finally:
+        queries.close()
+
+
+def _followed(queries: JobQueries, name: str, *, quiet: bool) -> JobState:
+    told = ""
+    while True:
+        state = queries.job(name)
+        if state is None:
+            raise QueueError(f"the job {name} is gone from the queue")
+        if state.finished:
+            return state
+        text = f"{state.done} of {state.tasks} done, {state.running} running, {state.waiting} waiting"
+        if text != told and not quiet and sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        told = text
+        time.sleep(WAIT_EVERY)
+
+
+def _ending(queries: JobQueries, state: JobState, status: int) -> str:
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+    click.echo(clear, err=True, nl=False)
+    parts = [f"{state.done} of {plural(state.tasks, 'task')} done"]
+    parts += [f"{count} {word}" for count, word in ((state.failed, "failed"), (state.cancelled, "cancelled")) if count]
+    text = f"{state.name}: {', '.join(parts)}\n"
+    failed = queries.tasks(state.name, FAILED, 1)
+    if failed:
+        first = failed[0]
+        text += f"task {first.number} ended with exit status {status}; its last lines:\n"
+        lines = queries.last_lines(state.name, first.number, LAST_LINES)
+        text += "".join(f"  {line}\n" for line in lines) or "  (it wrote nothing)\n"
+        text += f"next: {program_name()} logs {state.name} {first.number}{config_words()}\n"
+    return text
+
+
+# -- for people ----------------------------------------------------------------------------------------------------
+
+
+def _line(job: QueueJob) -> str:
+    each = " each" if job.tasks > 1 else ""
+    return f"{job.name}: {plural(job.tasks, 'task')}, {format_needs(job.needs)}{each}"
 
 
 def _page(job: QueueJob) -> str:
-    each = " each" if job.tasks > 1 else ""
-    return (
-        f"{job.name}: {plural(job.tasks, 'task')}, {format_needs(job.needs)}{each}\n"
-        f"next: windlass jobs\n"
-        f"      windlass why {job.name}\n"
-    )
+    return plain([_line(job), next_steps(f"windlass logs {job.name} --follow", f"windlass why {job.name}")])
 
 
 def job_data(job: QueueJob, directory: Path) -> dict[str, object]:
@@ -125,5 +248,6 @@ def job_data(job: QueueJob, directory: Path) -> dict[str, object]:
         "running": job.running,
         "done": job.done,
         "failed": job.failed,
+        "cancelled": job.cancelled,
         "logs": str(directory / "logs" / job.name),
     }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from io import StringIO
+from pathlib import Path
 from typing import Final
 
 import click
@@ -76,15 +80,29 @@ def code(name: object) -> Text:
     return Text("" if name is None else str(name), style="cyan")
 
 
+def program_name() -> str:
+    """How to call this program where its output is read: ``windlass``, or the path by which it was called where the
+    shell does not find it by name."""
+    called = Path(sys.argv[0])
+    if called.name != "windlass":
+        return "windlass"
+    found = shutil.which("windlass")
+    if found is not None and Path(found).absolute() == called.absolute():
+        return "windlass"
+    with suppress(ValueError):
+        return str(called.absolute().relative_to(Path.cwd()))
+    return str(called.absolute())
+
+
 def next_steps(*commands: str) -> Text:
     """What is useful now: one to three commands, for the same configuration."""
-    config = _config_words()
-    first, *others = [f"{command}{config}" for command in commands]
+    config, program = config_words(), program_name()
+    first, *others = [f"{command.replace('windlass', program, 1)}{config}" for command in commands]
     lines = [f"\nnext: {first}", *(f"      {one}" for one in others)]
     return Text("\n".join(lines), style="dim")
 
 
-def _config_words() -> str:
+def config_words() -> str:
     """``-c FILE`` as it was given; one from the environment is there for the next command, too."""
     context = click.get_current_context(silent=True)
     if context is None or context.get_parameter_source("config_file") != ParameterSource.COMMANDLINE:
@@ -95,6 +113,13 @@ def _config_words() -> str:
 def money(amount: float) -> str:
     """Dollars of a document."""
     return format_money(round(amount * NANO))
+
+
+def run_command() -> str:
+    """The command that starts a controller for the configuration of this command."""
+    context = click.get_current_context(silent=True)
+    given = config_words()
+    return f"{program_name()} run" + (f" {context.params['config_file']}" if context is not None and given else "")
 
 
 # -- times ---------------------------------------------------------------------------------------------------------

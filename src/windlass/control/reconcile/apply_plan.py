@@ -15,7 +15,7 @@ from windlass.control.settings import Settings, SoldGroup
 from windlass.control.state.fleet import Bought, Fleet, Moved, SliceRecord, moved
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.plan import Launch, Plan
-from windlass.core.model.reasons import Reason
+from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
 
 from .action_limits import within_limits
@@ -156,7 +156,9 @@ class _Deciding:
         """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
         draining = [record for record in self.active() if record.state is State.DRAINING]
         for record in sorted(draining, key=lambda one: one.id):
-            if record.certified and not self.fleet.is_frozen(record.group):
+            # A freeze keeps the rules from releasing a slice, not the operator who ordered this one to drain.
+            ordered = record.leaving is not None and record.leaving.code == Code.MANUAL
+            if record.certified and (ordered or not self.fleet.is_frozen(record.group)):
                 why = f"acknowledged empty under fence {record.fence}"
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 
+from windlass._extras import install_command
 from windlass.pool.errors import BadPool, PoolError
 
 from .protocol import Engine
@@ -17,7 +18,7 @@ class MissingExtra(PoolError, ImportError):
 def need(module: str, extra: str) -> None:
     """``MissingExtra`` unless a module is installed."""
     if importlib.util.find_spec(module) is None:
-        raise MissingExtra(f"{module} is not installed, and this pool needs it: pip install windlass[{extra}]")
+        raise MissingExtra(f"{module} is not installed, and this pool needs it: {install_command(extra)}")
 
 
 def engine_of(given: str | Engine) -> Callable[[], Engine]:

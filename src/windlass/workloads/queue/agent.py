@@ -102,6 +102,8 @@ class Agent:
         """Claims whose end is not in the queue yet, with their exit code; None: they wait again."""
         self._kill_at: float | None = None
         """When what was asked to end is killed; None: nothing was asked to."""
+        self._cancelled: dict[int, float] = {}
+        """Processes of cancelled jobs, and when each is killed."""
         self._leaving = False
         self._dismissed = False
         self._next_beat = 0.0
@@ -160,6 +162,7 @@ class Agent:
         if self._queue.must_evict(self._place):
             self._end_tasks()
             return False
+        self._end_cancelled()
         if self._kill_at is not None:
             return False
         claims = self._queue.claim(self._place)
@@ -174,7 +177,7 @@ class Agent:
             waits.register(self._bell, select.POLLIN)
         # A dismissed agent beats no more: what is left to wait for is the end of its tasks.
         until = time.monotonic() + BEAT if self._dismissed else self._next_beat
-        until = min(until, self._kill_at or until)
+        until = min(until, self._kill_at or until, *self._cancelled.values())
         waits.poll(max(until - time.monotonic(), 0) * 1000)
         if self._bell is not None:
             self._bell.hush()
@@ -233,7 +236,7 @@ class Agent:
             code = process.wait()
             del self._running[pid]
             # Asked after the task was seen dead: whoever ends both of us tells us first.
-            asked = self._leaving or self._kill_at is not None
+            asked = self._leaving or self._kill_at is not None or self._cancelled.pop(pid, None) is not None
             self._ended[claim.number] = None if asked else code if code >= 0 else 128 - code
         if not self._running:
             self._kill_at = None
@@ -248,7 +251,23 @@ class Agent:
             self._kill_at = time.monotonic() + self._grace
             self._signal(signal.SIGTERM)
 
+    def _end_cancelled(self) -> None:
+        """SIGTERM for tasks whose job was cancelled; they are not counted as failed."""
+        if not self._running:
+            return
+        cancelled = set(self._queue.cancelled(self._place))
+        for pid, (claim, _) in self._running.items():
+            if claim.number in cancelled and pid not in self._cancelled:
+                self._cancelled[pid] = time.monotonic() + self._grace
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGTERM)
+
     def _kill_overdue(self) -> None:
+        for pid, kill_at in self._cancelled.items():
+            if time.monotonic() >= kill_at:
+                self._cancelled[pid] = time.monotonic() + BEAT
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._signal(signal.SIGKILL)
             self._kill_at = time.monotonic() + BEAT

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = "queue.db"
-VERSION: Final = 1
+VERSION: Final = 2
 MARK: Final = 0x57_4E_44_51
 """``WNDQ``: SQLite's application id of a queue."""
 PATIENCE: Final = 5.0
@@ -93,6 +93,28 @@ _NO_QUEUE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _CLOSED_TO_US: Final = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 
 
+CANCELLING: Final = (
+    # Cancelled tasks are counted in `failed` as well: the CHECK of the first version adds up four states.
+    "ALTER TABLE jobs ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN cancelled_at REAL",
+    """CREATE TRIGGER jobs_cancelled AFTER UPDATE OF waiting, cancelled_at ON jobs
+        WHEN NEW.cancelled_at IS NOT NULL AND NEW.waiting > 0
+        BEGIN
+            UPDATE jobs SET waiting = 0, failed = failed + NEW.waiting, cancelled = cancelled + NEW.waiting
+                WHERE number = NEW.number;
+            UPDATE tasks SET state = 'cancelled' WHERE job = NEW.number AND state = 'waiting';
+        END""",
+    """CREATE TRIGGER tasks_cancelled AFTER UPDATE OF state ON tasks
+        WHEN NEW.state = 'waiting' AND (SELECT cancelled_at FROM jobs WHERE number = NEW.job) IS NOT NULL
+        BEGIN
+            UPDATE tasks SET state = 'cancelled' WHERE job = NEW.job AND task = NEW.task;
+        END""",
+)
+"""What version 2 adds: a cancelled job has no waiting tasks, whatever puts them back."""
+MIGRATIONS: Final = {1: CANCELLING}
+"""By version: the statements that make the next version of it."""
+
+
 class QueueError(Exception):
     """The queue cannot do this; the message says what, where and what to do."""
 
@@ -158,8 +180,15 @@ class QueueFile:
         run("PRAGMA synchronous = NORMAL")
         if mark != MARK:
             with self._changing():
-                for statement in (*SCHEMA, f"PRAGMA application_id = {MARK}", f"PRAGMA user_version = {VERSION}"):
+                for statement in (*SCHEMA, f"PRAGMA application_id = {MARK}"):
                     run(statement)
+            version = 1
+        if version < VERSION:
+            with self._changing():
+                for old in range(version, VERSION):
+                    for statement in MIGRATIONS[old]:
+                        run(statement)
+                run(f"PRAGMA user_version = {VERSION}")
 
     @contextmanager
     def _changing(self) -> Iterator[Run]:

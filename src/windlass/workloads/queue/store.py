@@ -57,6 +57,7 @@ class QueueJob(NamedTuple):
     running: int
     done: int
     failed: int
+    cancelled: int = 0
 
 
 class Joined(NamedTuple):
@@ -92,7 +93,7 @@ class QueueView(NamedTuple):
     """The whole queue at one instant."""
 
     waiting: Sequence[tuple[str, Amounts, int, float]]
-    """Job, needs of each task, how many wait, since when."""
+    """QueueJob, needs of each task, how many wait, since when."""
     nodes: Sequence[NodeSeen]
     fences: Sequence[tuple[str, int, int]]
     """Slice, epoch, tasks that run there."""
@@ -150,7 +151,9 @@ class Queue(QueueFile):
             return self._jobs("ORDER BY number")
 
     def _jobs(self, which: str, values: Sequence[Any] = ()) -> list[QueueJob]:
-        columns = "name, command, needs, count, retries, submitted, waiting, running, done, failed"
+        columns = (
+            "name, command, needs, count, retries, submitted, waiting, running, done, failed - cancelled, cancelled"
+        )
         rows = self._connection.execute(f"SELECT {columns} FROM jobs {which}", values)
         return [
             QueueJob(name, tuple(json.loads(command)), _amounts(needs), *rest) for name, command, needs, *rest in rows
@@ -270,6 +273,18 @@ class Queue(QueueFile):
         with self._looking() as run:
             self._check(run, place)
             return bool(run("SELECT 1 FROM fences WHERE slice = ? AND evict", (place.slice_id,)).fetchone())
+
+    def cancelled(self, place: Joined) -> list[int]:
+        """Claims of this node whose job was cancelled: they must be ended."""
+        with self._looking() as run:
+            return [
+                claim
+                for (claim,) in run(
+                    "SELECT claim FROM tasks JOIN jobs ON number = job"
+                    " WHERE node = ? AND state = 'running' AND cancelled_at IS NOT NULL",
+                    (place.node,),
+                )
+            ]
 
     def claim(self, place: Joined) -> list[Claim]:
         """Tasks that this node must run now: as many as it has room for, of the oldest jobs; what is too large for it

@@ -1,4 +1,4 @@
-"""``windlass demo``: the main job on this machine, start to end, in less than a minute, with nothing left running."""
+"""``windlass demo``: a burst of tasks on this machine, from the first task to the bill, with nothing left running."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
 from windlass.cli.commands.run import shown, steady
+from windlass.cli.ui.pages import program_name
 from windlass.config import Config, read_config
 from windlass.config.build import Components, build_components
 from windlass.control.controller import Pass
 from windlass.control.record.costs import KINDS, charged
-from windlass.control.record.journal_tables import ControllerState, recovered
+from windlass.control.record.journal_tables import IS, ControllerState, recovered
 from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import plural
-from windlass.journal import open_journal
+from windlass.journal import Entry, open_journal
 from windlass.providers.local.files import LocalSlice
 from windlass.workloads.queue.store import Queue
 
 from .view import Scene, live, summary
 
 CONFIG = """\
-# The cluster of `windlass demo`: machines that are processes on this computer, with the price of real ones.
+# The cluster of `windlass demo`. Its machines are processes on this computer, with the price of real ones.
 cluster: {max_hourly_cost: 12}
 groups:
   worker:
@@ -41,23 +43,28 @@ groups:
     price: 3.0
     scale_down: {idle_timeout: 3s}
 providers:
-  here: {type: local, boot_delay: 1s}
+  here: {type: local, boot_delay: 1s, grace: 1s}
 workload: {type: queue}
 policy: {vanish_timeout: 1s}
 """
 JOB, TASKS, SECONDS = "burst", 24, 1.5
-PATIENCE = 55.0
-"""Seconds after which the demo gives up: it takes about fifteen."""
+PATIENCE = 300.0
+"""Seconds after which the demo gives up. It takes about fifteen, and longer on a computer that is busy."""
+STEPS = frozenset(
+    {State.REQUESTING, State.BOOTING, State.INITIALIZING, State.DRAINING, State.TERMINATING, State.TERMINATED}
+)
+"""States of a machine that are shown with ``-v`` only: steps on the way to an outcome."""
 
 
 @click.command("demo")
-@click.option("--directory", default=".windlass/demo", show_default=True, help="Where it works; made anew.")
-def command(directory: str) -> None:
-    """See it work, on this machine and in less than a minute: no account, no Docker, no network.
+@click.option("--directory", default=".windlass/demo", show_default=True, help="Where it works; emptied first.")
+@click.option("-v", "--verbose", is_flag=True, help="Every step of every machine, not only its outcome.")
+def command(directory: str, verbose: bool) -> None:
+    """See it work on this computer, in about 15 seconds: no account, no Docker, no network.
 
-    A burst of tasks arrives, machines are started for it, one is killed in the middle of its work, the work goes on,
-    and the machines are given back. At the end: what happened and why, the bill, and what to try next. Machines are
-    processes on this computer here; nothing is left running.
+    A burst of tasks arrives, machines are started for it, one of them is killed while it works, its tasks run again
+    elsewhere, and the machines are given back. At the end it shows what happened and why, the bill, and what to try
+    next. Its machines are processes on this computer. Ctrl-C ends it at once; nothing is left running either way.
     """
     home = Path(directory).absolute()
     if home.exists() and not (home / "windlass.yaml").exists() and any(home.iterdir()):
@@ -66,17 +73,19 @@ def command(directory: str) -> None:
     home.mkdir(parents=True)
     file = home / "windlass.yaml"
     file.write_text(CONFIG, encoding="utf-8")
-    sys.exit(asyncio.run(_Demo(file).run()))
+    sys.exit(asyncio.run(_Demo(file, verbose).run()))
 
 
 @dataclass
 class _Demo:
-    """One performance."""
+    """One run of the demo."""
 
     file: Path
+    verbose: bool = False
     scene: Scene = field(default_factory=Scene)
     killed: str = ""
     finished: bool = False
+    interrupted: bool = False
 
     def __post_init__(self) -> None:
         self.config: Config = read_config(self.file.read_bytes(), path=self.file)
@@ -97,37 +106,46 @@ class _Demo:
                 steady=steady,
                 passed=self._passed,
             )
+            playing = asyncio.create_task(self._play(service))
             for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, service.stop)
+                asyncio.get_running_loop().add_signal_handler(number, self._interrupt, playing)
             try:
                 with nullcontext() if self.plain else live(self.scene):
                     running = asyncio.create_task(service.run())
-                    self._tell(f"the controller runs; nothing is bought yet ({self.file})")
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(PATIENCE):
-                            await self._play(service)
+                    self._tell(f"the controller runs; nothing is bought yet ({_beside(self.file)})")
+                    await asyncio.wait({playing, running}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+                    playing.cancel()
                     service.stop()
                     await running
+                    with suppress(asyncio.CancelledError):
+                        await playing
             finally:
                 left = await self._clean_up(components, service)
             controller_state = recovered(journal)
-        return self._curtain(controller_state, left)
+        if self.interrupted:
+            click.echo("stopped; nothing is left running" if not left else f"stopped; {_left(left)}")
+            return 130 if not left else 1
+        return self._report(controller_state, len(left))
+
+    def _interrupt(self, playing: asyncio.Task[None]) -> None:
+        self.interrupted = True
+        playing.cancel()
 
     # -- the play -----------------------------------------------------------------------------------------------------
 
     async def _play(self, service: Service) -> None:
         sleeper = [sys.executable, "-c", f"import time; time.sleep({SECONDS})"]
         self.queue.submit(JOB, sleeper, (("cpu", 1000),), TASKS, 0)
-        self._tell(f"a burst arrives: {TASKS} tasks of {SECONDS:g} s, one cpu each")
+        self._tell(f"a job arrives: {JOB}, {TASKS} tasks of {SECONDS:g} s, one cpu each")
         await self._until(service, lambda: self._busy(service) >= 3)
         self._kill_one(service)
         await self._until(service, lambda: self.scene.done == TASKS)
-        self._tell("all tasks are done; the machines are idle now, and go after 3 s without work")
+        self._tell("all tasks are done; a machine without work is given back after 3 s")
         await self._until(service, lambda: not service.controller.controller_state.fleet.slices)
         self.finished = True
 
     async def _until(self, service: Service, happened: Callable[[], bool]) -> None:
-        """Look after every pass, and now and then."""
+        """Look often until it has happened."""
         self._look(service)
         while not happened():
             await asyncio.sleep(0.05)
@@ -144,7 +162,7 @@ class _Demo:
         return sum(record.state == State.READY and any(node.tasks for node in record.nodes) for record in slices)
 
     def _kill_one(self, service: Service) -> None:
-        """As if somebody pulled the plug: kill -9 for a machine that is at work."""
+        """Kill a machine that runs tasks with SIGKILL, as a power cut would."""
         records = sorted(service.controller.controller_state.fleet.slices.values(), key=lambda one: one.id)
         victim = next(one for one in records if any(node.tasks for node in one.nodes))
         self.killed = victim.id
@@ -152,21 +170,24 @@ class _Demo:
         command = LocalSlice.read(home).command
         tasks = sum(node.tasks for node in victim.nodes)
         if command is not None and command.signal(signal.SIGKILL):
-            self._tell(f"kill -9 for the machine {victim.id}, in the middle of {plural(tasks, 'task')}")
+            self._tell(f"machine {victim.id} is killed (kill -9) while it runs {plural(tasks, 'task')}")
 
-    async def _clean_up(self, components: Components, service: Service) -> int:
-        """End whatever is still there, however the play ended; how many machines that were."""
-        provider, left = components.providers["here"], await components.providers["here"].list()
-        for instance in left:
-            await provider.terminate(instance.slice_id, service.controller.leading.epoch)
+    async def _clean_up(self, components: Components, service: Service) -> list[str]:
+        """End every machine that is still there; those that could not be ended."""
+        provider = components.providers["here"]
+        epoch = service.controller.leading.epoch
+        there = await provider.list()
+        await asyncio.gather(*(provider.terminate(one.slice_id, epoch) for one in there), return_exceptions=True)
+        left = [one.slice_id for one in await provider.list()] if there else []
         await components.close()
         self.queue.close()
-        return len(left)
+        return left
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
     def _passed(self, done: Pass) -> None:
-        for line in lines(done.entries):
+        shown = done.entries if self.verbose else [one for one in done.entries if _is_outcome(one)]
+        for line in lines(shown):
             if line.kind != "settings":
                 self._show(line)
 
@@ -178,7 +199,7 @@ class _Demo:
         if self.plain:
             click.echo(f"{'> ' if line.kind == 'demo' else '  '}{shown(line)}")
 
-    def _curtain(self, controller_state: ControllerState, left: int) -> int:
+    def _report(self, controller_state: ControllerState, left: int) -> int:
         for text in summary(self._facts(controller_state, left)):
             click.echo(text)
         return 0 if self.finished and not left else 1
@@ -186,9 +207,10 @@ class _Demo:
     def _facts(self, controller_state: ControllerState, left: int) -> Iterator[tuple[str, str]]:
         starts = [line for line in self.scene.lines if line.kind == "launch"]
         bought = sum(len(line.subjects) for line in starts)
-        yield "", "What happened" if self.finished else "It did not come to its end within the time"
+        yield "", "What happened" if self.finished else f"The demo did not come to its end within {PATIENCE:g} s"
         yield "tasks", f"{self.scene.done} of {TASKS} done"
-        yield "machines", f"{bought} bought, 1 killed, {bought - 1 - left} given back, {left} left running"
+        killed = 1 if self.killed else 0
+        yield "machines", f"{bought} bought, {killed} killed, {bought - killed - left} given back, {left} left running"
         for line in starts:
             yield "why", f"{line.text} [{line.code}]"
         for line in self.scene.lines:
@@ -204,9 +226,22 @@ class _Demo:
         if account is not None:
             parts = ", ".join(f"{kind} ${account.dollars(kind):.4f}" for kind in KINDS if getattr(account, kind))
             yield "bill", f"${account.dollars():.4f}: {parts}"
-        yield "next", f"windlass events -c {_beside(self.file)}"
-        yield "", f"windlass why {self.killed or 'worker'} -c {_beside(self.file)}"
-        yield "", f"windlass run {_beside(self.file)}"
+        program = program_name()
+        yield "next", f"{program} events -c {_beside(self.file)}"
+        yield " ", f"{program} why {self.killed or 'worker'} -c {_beside(self.file)}"
+        yield " ", f"{program} init"
+
+
+def _is_outcome(entry: Entry) -> bool:
+    """Whether an entry is shown without ``-v``."""
+    if entry.kind != "slice":
+        return entry.kind not in ("waiting", "settings")
+    record: Any = entry.data.get(IS)
+    return bool(record) and State(record["state"]) not in STEPS
+
+
+def _left(ids: list[str]) -> str:
+    return f"{plural(len(ids), 'machine')} could not be ended: {', '.join(ids)}"
 
 
 def _beside(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a terminal shows while the demo plays: machines, tasks, money, and the last things that happened and why."""
+"""The live view of the demo: machines, tasks, money, and the last events with their reasons."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from windlass.control.record.costs import charged
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.events import EventLine
 from windlass.core.model.lifecycle import COSTLY, State
+from windlass.core.model.reasons import plural
 
 LINES = 12
 """The last lines of the story that are shown."""
@@ -44,9 +45,10 @@ class Scene:
         bar = "█" * (40 * self.done // total) + "▒" * (40 * self.running // total)
         yield Text.assemble(
             ("windlass demo  ", "bold"),
-            f"{bar:░<40} {self.done} done, {self.running} running, {self.waiting} waiting",
-            f"   ${cost:g}/h, ${bill:.4f} so far",
+            f"{bar:░<40} {self.done} of {total} tasks done, {self.running} running, {self.waiting} waiting",
         )
+        machines_there = sum(record.state in COSTLY for record in fleet.slices.values())
+        yield Text(f"{plural(machines_there, 'machine')}, ${cost:.2f}/h, ${bill:.4f} so far")
         machines = Table.grid(padding=(0, 2))
         for name in sorted(fleet.slices):
             record = fleet.slices[name]
@@ -73,13 +75,15 @@ def live(scene: Scene) -> Any:
 
 
 def summary(facts: Iterable[tuple[str, str]]) -> Iterable[str]:
-    """The facts as lines with their names at the left."""
+    """The facts as lines with their names at the left. A fact without a name is a heading; commands are never broken,
+    because they are copied."""
     width = min(120, shutil.get_terminal_size((120, 24)).columns)
     for name, text in facts:
-        if not name and not text.startswith("windlass"):
+        if not name:
             yield ""
             yield text
             continue
-        first, *more = [text] if text.startswith("windlass") else wrap(text, width - 12)  # a command is copied whole
+        command = name in ("next", " ")
+        first, *more = [text] if command else wrap(text, width - 12, break_long_words=False, break_on_hyphens=False)
         yield f"  {name:<9} {first}"
         yield from (f"{'':<12}{one}" for one in more)

@@ -1,0 +1,45 @@
+"""Jobs of the queue, opened for a command; a name that is not there is one line and exit status 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windlass.config import Config
+from windlass.workloads.queue.database import QueueError, QueueGone
+from windlass.workloads.queue.job_queries import JobQueries, JobState
+
+from .open_journal import stop, unknown_name
+
+
+def queue_directory(config: Config) -> str:
+    """Where the queue of a configuration is; ``QueueError`` if its workload is no queue."""
+    if config.workload.type != "queue":
+        raise QueueError(
+            f"workload.type is {config.workload.type}: there is no queue to submit to; "
+            "set `workload: {type: queue}` in the configuration, or give another one with --config"
+        )
+    return str(config.workload.settings["directory"])
+
+
+@contextmanager
+def opened_jobs(config: Config) -> Iterator[JobQueries]:
+    """The queue of a cluster, for a command that asks about a job."""
+    try:
+        queries = JobQueries(queue_directory(config))
+        try:
+            yield queries
+        finally:
+            queries.close()
+    except QueueGone as error:
+        stop(f"{error}. Submit a job: windlass submit -- COMMAND")
+    except QueueError as error:
+        stop(str(error))
+
+
+def known_job(queries: JobQueries, name: str) -> JobState:
+    """The job of a name; one that is not there is told with names that are near."""
+    job = queries.job(name)
+    if job is None:
+        stop(unknown_name(name, "job", queries.names()))
+    return job
