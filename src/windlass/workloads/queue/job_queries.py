@@ -56,7 +56,7 @@ class JobState(NamedTuple):
         return "cancelled" if self.cancelled else "done"
 
 
-class TaskRun(NamedTuple):
+class QueueTask(NamedTuple):
     """The last run of one task."""
 
     number: int
@@ -89,7 +89,7 @@ class JobQueries(QueueFile):
             ).fetchone()
         return None if row is None else JobState(*row)
 
-    def tasks(self, name: str, states: Collection[TaskState] = TASK_STATES, most: int = -1) -> list[TaskRun]:
+    def tasks(self, name: str, states: Collection[TaskState] = TASK_STATES, most: int = -1) -> list[QueueTask]:
         """Tasks that were started at least once, by index; ``most`` of them at the most (-1: all)."""
         marks = ", ".join("?" * len(states))
         with self._looking() as run:
@@ -98,7 +98,7 @@ class JobQueries(QueueFile):
                 f" WHERE job = (SELECT number FROM jobs WHERE name = ?) AND state IN ({marks}) ORDER BY task LIMIT ?",
                 (name, *states, most),
             ).fetchall()
-        return [TaskRun(*row) for row in rows]
+        return [QueueTask(*row) for row in rows]
 
     def cancel(self, name: str) -> JobState:
         """Start no task of the job any more and have those that run ended; the job as it is right after that."""
