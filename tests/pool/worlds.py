@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import platform
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -13,11 +14,10 @@ from windlass.journal import open_journal
 from windlass.pool.client.api import GangTask, Task, compute_of
 from windlass.pool.client.futures import Ranks, TaskFuture
 from windlass.pool.client.submission import Preparer
-from windlass.pool.engines.protocol import Call, CallOutcome, Listener
+from windlass.pool.engines.protocol import Call
 from windlass.pool.options import PoolShape, shaped
 from windlass.pool.runtime import PoolRuntime
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
-from windlass.pool.transport.serialization import pack_results, unpack_results
 from windlass.providers.protocol import ClusterIdentity, Host, Instance, LaunchOrder, Offering
 from windlass.sim.run.virtual_loop import virtually
 from windlass.testing.fake_engine import FakeEngine
@@ -79,30 +79,15 @@ class Machines:
 
 
 class TimedEngine(FakeEngine):
-    """Items take the virtual time of their call, also by their own word: by it the book learns how long tasks take."""
+    """Each item may take a time of its own, by its arguments."""
 
-    async def start(self, listener: Listener) -> None:
-        await super().start(_Timed(listener))
+    item_took: Callable[[Any], float] | None = None
 
-
-class _Timed:
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._began: dict[str, float] = {}
-
-    def began(self, call: str) -> None:
-        self._began[call] = asyncio.get_running_loop().time()
-        self._listener.began(call)
-
-    def ended(self, call: str, outcome: CallOutcome) -> None:
-        took = asyncio.get_running_loop().time() - self._began.pop(call, 0.0)
-        if outcome.ending == "done":
-            results = unpack_results(outcome.result)
-            outcome = replace(outcome, result=pack_results(replace(results, seconds=took)))
-        self._listener.ended(call, outcome)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._listener, name)
+    def _item_seconds(self, call: Call, item: int) -> float:
+        if self.item_took is None:
+            return super()._item_seconds(call, item)
+        ((argument,), _) = pickle.loads(call.blob)[2][item]
+        return self.item_took(argument)
 
 
 class World:

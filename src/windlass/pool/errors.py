@@ -11,6 +11,7 @@ from windlass.pool.transport.serialization import (
     ResultTooLarge,
     ResultUnreadable,
     ResultUnsendable,
+    TaskExit,
 )
 
 
@@ -20,6 +21,15 @@ class TaskError(Exception):
 
 class NodeLost(TaskError):
     """Its node went away under it, and its retries are used up."""
+
+
+class TaskCrashed(NodeLost):
+    """It ended the process that it ran in, again and again: by ``os._exit``, a segmentation fault or for want of
+    memory. Its node is not harmed."""
+
+
+class EngineLost(TaskError):
+    """The pool's engine died and could not be started again."""
 
 
 class TaskTimeout(TaskError, TimeoutError):
@@ -41,6 +51,7 @@ class TaskCancelled(TaskError):
 __all__ = [
     "BadPool",
     "CannotSend",
+    "EngineLost",
     "NoNodes",
     "NodeLost",
     "NothingFits",
@@ -54,7 +65,9 @@ __all__ = [
     "ResultUnsendable",
     "TaskBroken",
     "TaskCancelled",
+    "TaskCrashed",
     "TaskError",
+    "TaskExit",
     "TaskTimeout",
 ]
 

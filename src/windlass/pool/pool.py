@@ -47,6 +47,7 @@ from windlass.pool.report.status import PoolStatus, status_of, why
 from windlass.pool.scaling.workload import slots_of
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.scheduler.tasks import Ticket
+from windlass.pool.transport.data_store import DataStore
 from windlass.providers.protocol import Provider
 
 from .environment import Image, prepared_here
@@ -129,6 +130,7 @@ class ComputePool:
         self.name = name
         self._given_directory = None if directory is None else Path(directory)
         self._preparer = Preparer(self._shape)
+        self._store: DataStore | None = None
         self._thread: LoopThread | None = None
         self._hub: PoolRuntime | None = None
         self._directory = Path()
@@ -153,6 +155,7 @@ class ComputePool:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self.name}")
         try:
+            self._store = self._preparer.store = DataStore(self._directory / "data")
             environment = self._prepared_nodes()
             self._hub = self._thread.do(self._started(environment))
         except BaseException:
@@ -187,6 +190,7 @@ class ComputePool:
             told=self._console.told,
             holder=f"{self.name}-{os.getpid()}",
             last_words=self._last_words,
+            store=self._store,
         )
         try:
             await hub.start()
@@ -244,6 +248,8 @@ class ComputePool:
             time.sleep(0.02)
 
     def _remove_directory(self) -> None:
+        if self._store is not None:
+            self._store.close()
         if self._given_directory is None:
             shutil.rmtree(self._directory, ignore_errors=True)
 

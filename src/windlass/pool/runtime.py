@@ -31,6 +31,7 @@ from windlass.pool.scaling.workload import PoolWorkload
 from windlass.pool.scheduler.gangs import TaskGang
 from windlass.pool.scheduler.task_book import TaskBook
 from windlass.pool.scheduler.tasks import Said, ScheduledTask, Ticket
+from windlass.pool.transport.data_store import DataStore
 from windlass.providers.protocol import Provider, ProviderError
 
 from .errors import NoNodes, PoolClosed
@@ -63,10 +64,11 @@ class PoolRuntime:
         told: Callable[[str], None] = lambda _: None,
         holder: str = "pool",
         last_words: Callable[[str], str] = lambda _slice: "",
+        store: DataStore | None = None,
     ) -> None:
-        """``last_words`` gives what a slice that is lost said last, where somebody knows."""
+        """``last_words`` gives what a lost slice said last, where that is known. ``store``: for large values."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
-        self.now = now
+        self.now, self.store = now, store
         self.steering = PoolSteering(shape)
         self._passed, self._last_words = passed, last_words
         self._words = ""
@@ -79,6 +81,8 @@ class PoolRuntime:
             said=said,
             limit=shape.result_limit,
             over=self._over,
+            unhealthy_timeout=shape.settings.policy.unhealthy_timeout,
+            place=None if store is None else store.place,
         )
         self.service = Service(
             shape.settings,
@@ -97,7 +101,6 @@ class PoolRuntime:
         self._outstanding: set[ScheduledTask] = set()
         self.last_change = ""
         """What was last started, drained or lost, and why."""
-        self._shares: dict[str, int] = {}
 
     @property
     def task_book(self) -> TaskBook:
@@ -149,7 +152,7 @@ class PoolRuntime:
 
     def submit(self, prepared: Prepared, tickets: Sequence[Ticket]) -> list[ScheduledTask]:
         """Tasks that run once, in any order."""
-        self._share(prepared)
+        self._hold(prepared)
         now, each = self.now(), iter(tickets)
         with uncollected(len(tickets)):
             tasks = [
@@ -165,7 +168,7 @@ class PoolRuntime:
     def submit_gang(self, prepared: Prepared, tickets: Sequence[Ticket], *, spread: bool) -> list[ScheduledTask]:
         """One piece, run by as many members as there are tickets."""
         (piece,) = prepared.pieces
-        self._share(prepared, len(tickets))
+        self._hold(prepared, len(tickets))
         gang = TaskGang(f"{piece.kind.name}-gang-{next(self._gangs)}", spread, self.now())
         for rank, ticket in enumerate(tickets):
             member = self._task(piece, ticket)
@@ -179,7 +182,7 @@ class PoolRuntime:
         (piece,) = prepared.pieces
         nodes = sorted(self.task_book.open_nodes, key=lambda node: node.number)
         tasks = []
-        self._share(prepared, len(nodes))
+        self._hold(prepared, len(nodes))
         for rank, (node, ticket) in enumerate(zip(nodes, tickets(len(nodes)), strict=True)):
             task = self._task(piece, ticket)
             task.node, task.rank = node.id, rank
@@ -206,22 +209,19 @@ class PoolRuntime:
         return len(self._outstanding)
 
     def _over(self, tasks: Collection[ScheduledTask]) -> None:
-        """Tasks are over: what only they needed is shared no more."""
+        """Tasks are over: the large values that only they needed can go."""
         self._outstanding.difference_update(tasks)
-        for name in chain.from_iterable(map(attrgetter("shared"), tasks)):
-            self._shares[name] -= 1
-            if not self._shares[name]:
-                del self._shares[name]
-                self.engine.unshare(name)
+        if self.store is not None:
+            for name in chain.from_iterable(map(attrgetter("shared"), tasks)):
+                self.store.drop(name)
 
-    def _share(self, prepared: Prepared, times: int = 1) -> None:
-        """``times``: how often each of its tasks is run."""
-        for name, blob in prepared.shares.items():
-            if name not in self._shares:
-                self.engine.share(name, blob)
-        for piece in prepared.pieces:
-            for name in piece.shared:
-                self._shares[name] = self._shares.get(name, 0) + len(piece.arguments) * times
+    def _hold(self, prepared: Prepared, times: int = 1) -> None:
+        """Keep the large values of tasks until those are over. ``times``: how often each of its tasks is run."""
+        if self.store is not None:
+            for piece in prepared.pieces:
+                for name in piece.shared:
+                    self.store.hold(name, len(piece.arguments) * times)
+            prepared.release()
 
     # -- size ---------------------------------------------------------------------------------------------------------
 

@@ -1,29 +1,33 @@
-"""An engine without processes: calls run in the pool's own loop. For quick tests, and for virtual time.
+"""FakeEngine is an engine without processes: calls run in the pool's own loop. For quick tests, and virtual time.
 
 It keeps the whole contract of an engine, and adds hands for a test:
 
-    engine = FakeEngine(seconds=lambda call: 3.0)  # how long a call takes, by the clock of the loop; 0 if not given
+    engine = FakeEngine(seconds=lambda call: 3.0)  # how long each item of a call takes, by the loop's clock; 0 if none
     join = engine.join("n-1", slots=2)
     engine.arrive(join)          # the host runs what it was told to: the node joins (after ``join_seconds``)
-    engine.hold_joins = True     # nobody joins until ``release_joins()``
+    engine.hold_joins = True     # no node joins until ``release_joins()``
     engine.hold(call_id)         # this call begins, and does not end until ``release(call_id)``
     engine.lose("n-1")           # the host is gone, as after kill -9
+    engine.crash(call_id)        # the process of its slot dies under it
+    engine.silence("n-1")        # the host hangs; ``wake("n-1")`` ends that
 
-A call's function runs when the call begins, or when it is released if it is held; its end is told when its seconds are
-over. So a function that blocks blocks the loop.
+The function of an item runs when the item begins, or when its call is released; its end is reported when its seconds
+are over. So a function that blocks blocks the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import platform
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVarTuple
+from typing import Any, Final, TypeVarTuple
 
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.runner import Runner, Stream
+from windlass.pool.transport.serialization import pack_batch, pack_result
 from windlass.workloads.protocol import Join
 
 Ts = TypeVarTuple("Ts")
@@ -32,12 +36,24 @@ PROGRAM: Final = "windlass-fake-node"
 """The command of a join, which no host can run: ``arrive`` understands it."""
 
 
-@dataclass(slots=True)
-class _Slot:
-    runner: Runner
-    running: Call | None = None
+@dataclass(eq=False, slots=True)
+class _Running:
+    """A call that has a slot."""
+
+    call: Call
+    limit: int
+    """Items that it may run."""
+    told: int = 0
+    result: bytes = b""
+    """Of the item that runs."""
     timer: asyncio.Handle | None = None
-    """Until its end is told; None while it is held."""
+    """Until the end of its item is reported; None while it is held."""
+
+
+@dataclass(eq=False, slots=True)
+class _FakeSlot:
+    runner: Runner
+    running: _Running | None = None
     waiting: deque[Call] = field(default_factory=deque)
 
 
@@ -47,12 +63,14 @@ class _Telling:
 
     listener: Listener
     call: str
+    number: int
+    """Of the item that runs."""
 
     def said(self, item: int, stream: Stream, line: str) -> None:
-        asyncio.get_running_loop().call_soon(self.listener.said, self.call, item, stream, line)
+        asyncio.get_running_loop().call_soon(self.listener.said, self.call, self.number + item, stream, line)
 
     def yielded(self, item: int, blob: bytes) -> None:
-        asyncio.get_running_loop().call_soon(self.listener.yielded, self.call, item, blob)
+        asyncio.get_running_loop().call_soon(self.listener.yielded, self.call, self.number + item, blob)
 
 
 class FakeEngine:
@@ -72,11 +90,12 @@ class FakeEngine:
         self._seconds, self._join_seconds, self._python = seconds, join_seconds, python
         self._listener: Listener | None = None
         self._closed = False
-        self._nodes: dict[str, list[_Slot]] = {}
+        self._nodes: dict[str, list[_FakeSlot]] = {}
         self._arrivals: dict[str, int] = {}
         """Slots of every node that has arrived."""
-        self._shared: dict[str, bytes] = {}
         self._held: set[str] = set()
+        self._silent: dict[str, list[tuple[Callable[..., object], tuple[Any, ...]]]] = {}
+        """Nodes that hang, and what they will say when they wake up."""
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
@@ -85,15 +104,6 @@ class FakeEngine:
 
     def join(self, node: str, slots: int) -> Join:
         return Join((PROGRAM, node, str(slots)))
-
-    def share(self, name: str, blob: bytes) -> None:
-        self._shared[name] = blob
-
-    def unshare(self, name: str) -> None:
-        self._shared.pop(name, None)
-        for slots in self._nodes.values():
-            for slot in slots:
-                slot.runner.forget(name)
 
     def run(self, call: Call) -> None:
         if call.node not in self._nodes:
@@ -104,23 +114,30 @@ class FakeEngine:
 
     def revoke(self, call: str) -> None:
         found = self._find(call)
-        if found is not None:
+        if found is None:
+            return
+        running = found.running
+        if running is None or running.call.id != call:
             self._take_back(found, lambda waiting: waiting.id == call)
+        elif running.told + 1 < running.limit:
+            running.limit = running.told + 1
+            self._soon(self._say, running.call.node, self._told.shortened, call, running.limit)
 
     def kill(self, call: str) -> None:
         found = self._find(call)
         if found is None:
             return
-        if found.running is None or found.running.id != call:
+        if found.running is None or found.running.call.id != call:
             self._take_back(found, lambda waiting: waiting.id == call)
             return
-        killed = found.running
-        self._clear(found)
-        self._soon(self._tell_end, killed, CallOutcome("killed", began=True))
-        self._take_back(found, lambda _: True)
+        self._end_slot(found, CallOutcome("killed", began=True))
 
     def dismiss(self, node: str) -> None:
         self._soon(self._leave, node, "it was dismissed")
+
+    def abandon(self, node: str, why: str) -> None:
+        self._silent.pop(node, None)
+        self._leave(node, why)
 
     async def close(self) -> None:
         for node in list(self._nodes):
@@ -152,9 +169,39 @@ class FakeEngine:
     def release(self, call: str) -> None:
         self._held.discard(call)
         found = self._find(call)
-        if found is not None and found.running is not None and found.running.id == call:
-            running = found.running
-            self._soon(self._perform, found, running)
+        if found is not None and found.running is not None and found.running.call.id == call:
+            self._soon(self._perform, found, found.running)
+
+    def crash(self, call: str, why: str = "the process of its slot ended with code 1") -> None:
+        """The process of its slot dies, and is there again at once; the node stays."""
+        found = self._find(call)
+        if found is not None and found.running is not None and found.running.call.id == call:
+            self._end_slot(found, CallOutcome("crashed", detail=why, began=True))
+
+    def silence(self, node: str, seconds: float = 5.0) -> None:
+        """The host hangs: nothing is heard of it."""
+        self._silent[node] = []
+        self._soon(self._told.silent, node, seconds)
+
+    def wake(self, node: str) -> None:
+        """The host goes on, and says what it had to say."""
+        late = self._silent.pop(node, [])
+        if node in self._nodes:
+            self._told.heard(node)
+        for step, words in late:
+            self._say(node, step, *words)
+
+    def go_down(self, why: str = "its scheduler died") -> None:
+        self._told.engine_down(why)
+
+    def come_up(self) -> None:
+        self._told.engine_up()
+
+    def be_lost(self, why: str = "its scheduler died") -> None:
+        """The engine dies for good, and its nodes with it."""
+        self._told.engine_lost(why)
+        for node in list(self._nodes):
+            self._leave(node, why)
 
     def lose(self, node: str, why: str = "its host died") -> None:
         """The host is gone, with all that ran there; also one that has not joined yet."""
@@ -178,8 +225,15 @@ class FakeEngine:
         if node in self.joining and not self._closed:
             self.joining.remove(node)
             slots = self._arrivals[node]
-            self._nodes[node] = [_Slot(Runner(self._shared.__getitem__)) for _ in range(slots)]
+            self._nodes[node] = [_FakeSlot(Runner()) for _ in range(slots)]
             self._told.joined(NodeFacts(node, slots, self._python, "127.0.0.1"))
+
+    def _say(self, node: str, step: Callable[[*Ts], object], *words: *Ts) -> None:
+        """Tell the listener something about a node, unless it hangs or is gone."""
+        if node in self._silent:
+            self._silent[node].append((step, words))
+        elif node in self._nodes:
+            step(*words)
 
     def _turn(self, node: str, number: int) -> None:
         slots = self._nodes.get(node)
@@ -187,56 +241,90 @@ class FakeEngine:
             return
         slot = slots[number]
         if slot.running is None and slot.waiting:
-            call = slot.running = slot.waiting.popleft()
-            self._told.began(call.id)
+            call = slot.waiting.popleft()
+            running = slot.running = _Running(call, call.items)
+            self._say(node, self._told.began, call.id)
             if call.id not in self._held:
-                self._perform(slot, call)
+                self._perform(slot, running)
 
-    def _perform(self, slot: _Slot, call: Call) -> None:
-        if slot.running is not call or slot.timer is not None:
+    def _perform(self, slot: _FakeSlot, running: _Running) -> None:
+        """Run the next item, and report its end later."""
+        if slot.running is not running or running.timer is not None:
             return
-        try:
-            result = slot.runner.execute(call.blob, _Telling(self._told, call.id), call.environment)
-        except Exception as error:  # noqa: BLE001  # a blob that is none
-            outcome = CallOutcome("broken", detail=f"the call could not be run: {error}", began=True)
-        else:
-            outcome = CallOutcome("done", result, began=True)
-        loop = asyncio.get_running_loop()
-        slot.timer = loop.call_later(self._seconds(call), self._finish, slot, call, outcome)
+        call = running.call
 
-    def _finish(self, slot: _Slot, call: Call, outcome: CallOutcome) -> None:
-        self._clear(slot)
-        self._tell_end(call, outcome)
+        def ended(_item: int, told: object) -> bool:
+            running.result = pack_result(told)
+            return False
+
+        try:
+            limit, function, items, place, name = pickle.loads(call.blob)
+            blob = pack_batch(function, [items[running.told]], limit=limit, place=place, call=f"{name}_{running.told}")
+            slot.runner.execute(blob, _Telling(self._told, call.id, running.told), call.environment, ended)
+        except Exception as error:  # noqa: BLE001  # a blob that is none
+            slot.running = None
+            outcome = CallOutcome("broken", detail=f"the call could not be run: {error}", began=True)
+            self._soon(self._say, call.node, self._tell_end, call, outcome)
+            self._soon(self._turn, call.node, call.slot)
+            return
+        loop = asyncio.get_running_loop()
+        running.timer = loop.call_later(self._item_seconds(call, running.told), self._finish, slot, running)
+
+    def _item_seconds(self, call: Call, item: int) -> float:
+        """Override for items that take different times."""
+        del item
+        return self._seconds(call)
+
+    def _finish(self, slot: _FakeSlot, running: _Running) -> None:
+        """Its item has ended."""
+        call, running.timer = running.call, None
+        took = self._item_seconds(call, running.told)
+        running.told += 1
+        if running.told < running.limit:
+            self._say(call.node, self._told.progressed, call.id, (running.result,), took)
+            self._perform(slot, running)
+            return
+        slot.running = None
+        outcome = CallOutcome("done", (running.result,), took, began=True)
+        self._say(call.node, self._tell_end, call, outcome)
         self._turn(call.node, call.slot)
 
-    def _clear(self, slot: _Slot) -> None:
-        if slot.timer is not None:
-            slot.timer.cancel()
-        slot.running = slot.timer = None
+    def _end_slot(self, slot: _FakeSlot, outcome: CallOutcome) -> None:
+        """The process of a slot is gone, and another one is there."""
+        running = self._clear(slot)
+        if running is not None:
+            self._soon(self._say, running.call.node, self._tell_end, running.call, outcome)
+        self._take_back(slot, lambda _: True)
 
-    def _find(self, call: str) -> _Slot | None:
+    def _clear(self, slot: _FakeSlot) -> _Running | None:
+        running, slot.running = slot.running, None
+        if running is not None and running.timer is not None:
+            running.timer.cancel()
+        return running
+
+    def _find(self, call: str) -> _FakeSlot | None:
         for slots in self._nodes.values():
             for slot in slots:
-                if any(one.id == call for one in (slot.running, *slot.waiting) if one is not None):
+                there = [one.id for one in slot.waiting]
+                if call in there or (slot.running is not None and slot.running.call.id == call):
                     return slot
         return None
 
-    def _take_back(self, slot: _Slot, which: Callable[[Call], bool]) -> None:
+    def _take_back(self, slot: _FakeSlot, which: Callable[[Call], bool]) -> None:
         taken = [call for call in slot.waiting if which(call)]
         slot.waiting = deque(call for call in slot.waiting if not which(call))
         for call in taken:
-            self._soon(self._tell_end, call, CallOutcome("revoked"))
+            self._soon(self._say, call.node, self._tell_end, call, CallOutcome("revoked"))
 
     def _leave(self, node: str, why: str) -> None:
         slots = self._nodes.pop(node, None)
         if slots is None:
             return
         for slot in slots:
-            running, waiting = slot.running, list(slot.waiting)
-            self._clear(slot)
+            running = self._clear(slot)
             if running is not None:
-                self._tell_end(running, CallOutcome("lost", detail=why, began=True))
-            for call in waiting:
+                self._tell_end(running.call, CallOutcome("lost", detail=why, began=True))
+            for call in slot.waiting:
                 self._tell_end(call, CallOutcome("lost", detail=why))
         self._told.left(node, why)
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from distributed.core import connect
 
+from windlass.pool.engines.dask import engine as dask_engine
 from windlass.pool.engines.dask.engine import DaskEngine
 from windlass.pool.engines.dask.messages import NODE, DaskNodeOrder, security_of
 from windlass.pool.engines.protocol import Call, EngineError
 from windlass.pool.transport.serialization import (
-    Shared,
     pack_arguments,
     pack_batch,
     pack_function,
-    pack_value,
+    result_of,
     unpack_results,
 )
 from windlass.pool.transport.tls import make_credentials
@@ -65,8 +65,10 @@ class Pool:
         return self.heard.outcomes(call)[0]
 
     async def value(self, node, function, *args, slot=0):
-        outcome = await self.ended(self.run(node, function, *args, slot=slot))
-        return unpack_results(outcome.result)[0].value()
+        call = self.run(node, function, *args, slot=slot)
+        outcome = await self.ended(call)
+        assert outcome.ending == "done", outcome.detail
+        return result_of(unpack_results(self.heard.results(call))[0]).value()
 
 
 @asynccontextmanager
@@ -160,26 +162,84 @@ def _gone(pid):
     return look
 
 
-def test_when_the_scheduler_dies_every_node_is_lost_and_no_process_stays(caplog):
+async def scheduler_of(one):
+    (scheduler,) = [pid for pid, command in await one.stage.leftovers() if "dask.scheduler" in command]
+    return scheduler
+
+
+def test_a_scheduler_that_dies_is_started_again_and_calls_go_on(tmp_path):
+    go = tmp_path / "go"
+
+    def until_go(value):
+        while not go.exists():
+            time.sleep(0.01)
+        return value
+
+    async def test():
+        async with pool() as one:
+            await one.node("n", slots=2)
+            running = [one.run("n", until_go, "first", slot=0), one.run("n", until_go, "second", slot=1)]
+            for call in running:
+                await one.began(call)
+            os.kill(await scheduler_of(one), signal.SIGKILL)
+            await one.heard.until(lambda: ("engine", "up") in one.heard.words, PATIENCE)
+            behind = one.run("n", len, "third", slot=0)
+            go.touch()
+            assert [(await one.ended(call)).ending for call in (*running, behind)] == ["done"] * 3
+            assert [words[0] for words in one.heard.of("n")] == ["joined"]
+            await one.node("late")
+            assert await one.value("late", lambda: 1) == 1
+
+    run(test())
+
+
+def test_what_ends_while_there_is_no_scheduler_is_reported_once_when_there_is_one_again(tmp_path):
+    go = tmp_path / "go"
+
+    def until_go(value):
+        while not go.exists():
+            time.sleep(0.01)
+        return value
+
+    async def test():
+        async with pool() as one:
+            await one.node("n")
+            call = one.run("n", until_go, "done")
+            await one.began(call)
+            for _ in range(2):
+                os.kill(await scheduler_of(one), signal.SIGKILL)
+                go.touch()
+                count = len(one.heard.of("up"))
+                await one.heard.until(lambda count=count: len(one.heard.of("up")) > count, PATIENCE)
+            assert (await one.ended(call)).ending == "done"
+            assert await one.value("n", lambda: 1) == 1
+            assert len(one.heard.outcomes(call)) == 1
+
+    run(test())
+
+
+def test_a_scheduler_that_cannot_be_started_again_loses_the_engine(monkeypatch):
     async def test():
         async with pool() as one:
             await one.node("n")
             call = one.run("n", time.sleep, 3600)
             await one.began(call)
-            (scheduler,) = [pid for pid, command in await one.stage.leftovers() if "dask_scheduler" in command]
-            os.kill(scheduler, signal.SIGKILL)
+            pid = await scheduler_of(one)
+            monkeypatch.setattr(dask_engine, "_RESTARTS", 0)
+            os.kill(pid, signal.SIGKILL)
             await one.heard.until(lambda: one.heard.of("n")[-1][0] == "left", PATIENCE)
             assert [outcome.ending for outcome in one.heard.outcomes(call)] == ["lost"]
+            assert one.heard.of("lost")[0][:2] == ("engine", "lost")
             assert (await one.ended(one.run("n", time.sleep, 0))).ending == "lost"
-            await eventually(one.stage.leftovers, lambda left: not left, within=PATIENCE)
 
     run(test())
-    assert "scheduler's process ended" in caplog.text
 
 
 async def intrude(scheduler, security):
     comm = await connect(scheduler, timeout=5, **security.get_connection_args("worker"))
-    await comm.write({"op": "windlass_line", "node": "evil", "slots": 1, "python": "3", "address": ""})
+    await comm.write(
+        {"op": "windlass_node", "reply": False, "node": "evil", "slots": 1, "python": "3", "address": "", "lives": {}}
+    )
     await comm.read()
 
 
@@ -213,9 +273,8 @@ def test_a_task_does_not_see_the_keys_of_its_node_and_has_luck_of_its_own():
 def test_without_encryption_it_carries_all_the_same():
     async def test():
         async with pool(encrypted=False) as one:
-            one.engine.share("words", pack_value("plain words"))
             await one.node("n")
-            assert await one.value("n", str.upper, Shared("words")) == "PLAIN WORDS"
+            assert await one.value("n", str.upper, "plain words") == "PLAIN WORDS"
 
     run(test())
 

@@ -1,16 +1,17 @@
-"""From a user's tasks to those of the book: pickled, checked, and with large arguments taken out to travel once.
+"""Preparer turns a user's tasks into tasks of the book: pickled, checked, with large arguments in the data store.
 
-On the user's own thread. What is wrong with a task is told here, before anything is sent: a function that cannot be
-pickled, a need that no group has.
+It works on the user's own thread. What is wrong with a task is raised here, before anything is sent: a function that
+cannot be pickled, a need that no group has.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import count, groupby
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -23,12 +24,19 @@ from windlass.core.planner import plan
 from windlass.pool.errors import BadPool, NothingFits
 from windlass.pool.options import PoolShape, needs_of
 from windlass.pool.scheduler.tasks import SLOTS, Kind
-from windlass.pool.transport.serialization import Arguments, Shared, pack_arguments, pack_function, pack_value
+from windlass.pool.transport.data_store import LARGE, DataStore, Packed
+from windlass.pool.transport.serialization import (
+    Arguments,
+    Shared,
+    are_plain,
+    names_used,
+    pack_arguments,
+    pack_function,
+    pack_shared,
+)
 
 from .api import Compute, GangTask, Options, Task
 
-LARGE: Final = 1 << 20
-"""Bytes: an argument that is larger, and that several tasks of one gather have, is sent to each node once."""
 _SMALL: Final = frozenset({int, float, bool, type(None)})
 """Types whose values are never large; most arguments are of one of them."""
 KINDS_KEPT: Final = 1000
@@ -52,15 +60,31 @@ class Prepared:
     """Tasks that are submitted together, and what they share."""
 
     pieces: list[Piece] = field(default_factory=list)
-    shares: dict[str, bytes] = field(default_factory=dict)
-    """By name; shared until the last of them is over."""
+    store: DataStore | None = None
+    held: list[str] = field(default_factory=list)
+    """Names of large values that are kept until the tasks hold them themselves."""
+
+    def hold(self, value: Packed, name: str | None = None) -> Shared:
+        """Put a large value into the store."""
+        assert self.store is not None
+        kept = self.store.put(value, name)
+        self.held.append(kept)
+        return Shared(kept, self.store.path(kept))
+
+    def release(self) -> None:
+        """The tasks hold what they need, or will never be sent."""
+        if self.store is not None:
+            for name in self.held:
+                self.store.drop(name)
+        self.held = []
 
 
 class Preparer:
     """Prepares tasks for one pool, and remembers the kinds that it has seen."""
 
-    def __init__(self, shape: PoolShape) -> None:
-        self._numbers = count(1)
+    def __init__(self, shape: PoolShape, store: DataStore | None = None) -> None:
+        """``store``: for large arguments; without one they travel with each task."""
+        self.store = store
         self.reshape(shape)
 
     def reshape(self, shape: PoolShape) -> None:
@@ -69,41 +93,47 @@ class Preparer:
 
     def prepare(self, tasks: Sequence[Task | GangTask]) -> Prepared:
         """All of them, or the first thing that is wrong with one of them. A gang is prepared by itself."""
-        with uncollected(len(tasks)):
-            return self._prepared(tasks)
+        prepared = Prepared(store=self.store)
+        try:
+            with uncollected(len(tasks)):
+                self._prepare(tasks, prepared)
+        except BaseException:
+            prepared.release()
+            raise
+        return prepared
 
-    def _prepared(self, tasks: Sequence[Task | GangTask]) -> Prepared:
-        prepared = Prepared()
+    def _prepare(self, tasks: Sequence[Task | GangTask], prepared: Prepared) -> None:
         kinds: dict[Compute[..., Any], tuple[Kind, tuple[str, ...]]] = {}
-        repeated = _repeated(tasks)
-        names: dict[int, str] = {}
+        large: dict[int, Shared] = {}
         made: Compute[..., Any]
         for made, some in groupby(tasks, attrgetter("compute")):
             alike = list(some)
             if made not in kinds:
                 kinds[made] = self._kind(alike[0], prepared)
             kind, shared = kinds[made]
-            if repeated:
-                for task in alike:
-                    args, kwargs, also = self._lightened(task, repeated, names, prepared)
-                    prepared.pieces.append(Piece(kind, [pack_arguments(args, kwargs)], (*shared, *also)))
-            else:
-                packed = [pack_arguments(task.args, task.kwargs) for task in alike]
-                prepared.pieces.append(Piece(kind, packed, shared))
-        return prepared
+            light: list[Arguments] = []
+            for task in alike:
+                arguments, names = self._arguments(task, large, prepared)
+                if names:
+                    prepared.pieces += [Piece(kind, light, shared), Piece(kind, [arguments], (*shared, *names))]
+                    light = []
+                else:
+                    light.append(arguments)
+            prepared.pieces.append(Piece(kind, light, shared))
 
     def _kind(self, task: Task | GangTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
         """What the task has in common with others of its function, and under which name that is shared, if it is."""
         made = task.compute
         blob = pack_function(made.function)
         digest = hashlib.sha256(blob).hexdigest()[:24]
-        long = len(blob) > LONG_FUNCTION
+        long = len(blob) > LONG_FUNCTION and self.store is not None
+        function: bytes | Shared = blob
         if long:
-            prepared.shares[f"f-{digest}"] = blob
+            function = replace(prepared.hold(Packed(blob), f"f-{digest}"), keep=True)
         key = digest, made.name, _hashable(made.options_), isinstance(task, GangTask)
         kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._new_kind(made, Shared(f"f-{digest}", keep=True) if long else blob)
+        if kind is None or (isinstance(kind.function, Shared) and kind.function != function):
+            kind = self._new_kind(made, function)
             self.check(kind, task)
             self._kinds[key] = kind
             if len(self._kinds) > KINDS_KEPT:
@@ -159,35 +189,34 @@ class Preparer:
         missing_kinds, _, name, has = min(scores, key=lambda one: one[:3])
         return f". The nearest group is {name}, which has {format_needs(has)} on a node" if missing_kinds else ""
 
-    def _lightened(
-        self, task: Task | GangTask, repeated: frozenset[int], names: dict[int, str], prepared: Prepared
-    ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]:
-        """The arguments with large ones taken out."""
-        used: list[str] = []
+    def _arguments(
+        self, task: Task | GangTask, large: dict[int, Shared], prepared: Prepared
+    ) -> tuple[Arguments, Sequence[str]]:
+        """The arguments of a task, with large ones in the store, and the names under which those are there. ``large``:
+        those of tasks that are prepared together, by identity, so that each is looked at once."""
+        if self.store is None or (not task.kwargs and are_plain(task.args)):
+            return pack_arguments(task.args, task.kwargs), []
+        names: list[str] = []
 
         def light(value: Any) -> Any:
-            if id(value) not in repeated:
+            if type(value) in _SMALL or _size(value) < LARGE:
                 return value
-            name = names.get(id(value))
-            if name is None:
-                name = names[id(value)] = f"a-{next(self._numbers)}"
-                prepared.shares[name] = pack_value(value)
-            used.append(name)
-            return Shared(name)
+            shared = large.get(id(value))
+            if shared is None:
+                shared = large[id(value)] = prepared.hold(pack_shared(value))
+            return shared
 
-        args = tuple(light(one) for one in task.args)
-        kwargs = {key: light(one) for key, one in task.kwargs.items()}
-        return args, kwargs, tuple(used)
-
-
-def _repeated(tasks: Iterable[Task | GangTask]) -> frozenset[int]:
-    """Large objects that stand in the arguments of more than one task, by identity."""
-    seen: dict[int, int] = {}
-    for task in tasks:
-        for value in (*task.args, *task.kwargs.values()) if task.kwargs else task.args:
-            if type(value) not in _SMALL and _size(value) >= LARGE:
-                seen[id(value)] = seen.get(id(value), 0) + (task.size if isinstance(task, GangTask) else 1)
-    return frozenset(name for name, times in seen.items() if times > 1)
+        token = names_used.set(names)
+        try:
+            args = tuple(light(one) for one in task.args)
+            arguments = pack_arguments(args, {key: light(one) for key, one in task.kwargs.items()})
+        finally:
+            names_used.reset(token)
+        if isinstance(arguments, bytes) and len(arguments) >= LARGE:  # something large is inside of them
+            shared = prepared.hold(Packed(arguments))
+            names.append(shared.name)
+            arguments = pickle.dumps(shared, protocol=pickle.HIGHEST_PROTOCOL)
+        return arguments, names
 
 
 def _size(value: Any) -> int:

@@ -1,15 +1,16 @@
 """The contract of an engine: it carries calls to the slots of nodes and brings back what came of them.
 
-A node is one host of the pool with one or more slots; a slot is one process that runs one call at a time. An engine
-never chooses and never repeats: the book says which call goes to which slot, and a call whose slot is lost is reported
-as lost, once, and is never started again by the engine. All methods are called on the pool's event loop; what an engine
-has to tell it tells its listener, on that loop too, in order for each call: began, said and yielded, ended. Exactly one
-``ended`` comes for every call that was given to ``run``.
+A node is one host of the pool with one or more slots; a slot is one process that runs one call at a time. A call is a
+batch of items, which run one after the other. An engine never chooses and never repeats: the task book says which call
+goes to which slot, and a call whose slot is lost is reported as lost, once, and is never started again by the engine.
+All methods are called on the pool's event loop; an engine calls its listener on that loop too, in order for each call:
+began, then said, yielded, progressed and shortened, then ended. Exactly one ``ended`` comes for every call that was
+given to ``run``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -44,14 +45,15 @@ class Call:
     """What `runner` understands; an engine does not look inside."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Set for the time of the call, such as the rank in a gang."""
-    shared: tuple[str, ...] = ()
-    """Names of blobs given to ``share`` that the call needs: they come to each node once."""
+    items: int = 1
+    """Items in the blob."""
 
 
-Ending = Literal["done", "lost", "revoked", "killed", "broken"]
-"""``done``: it ran and there is a result (which may be an exception of the user's own). ``lost``: its slot or node went
-away. ``revoked``: taken back before it began. ``killed``: ended because ``kill`` asked for it. ``broken``: it could not
-be run or its result could not be brought back; the detail says why, for people."""
+Ending = Literal["done", "lost", "revoked", "killed", "crashed", "broken"]
+"""``done``: every item that it kept ran and has a result (which may be an exception of the user's own). ``lost``: its
+node went away. ``revoked``: taken back before it began. ``killed``: ended because ``kill`` asked for it. ``crashed``:
+the process of its slot died while it ran; the node stays. ``broken``: it could not be run or its result could not be
+brought back; the detail says why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +61,44 @@ class CallOutcome:
     """What came of a call."""
 
     ending: Ending
-    result: bytes = b""
-    """What `runner` gave back, when it is ``done``."""
+    results: Sequence[bytes] = ()
+    """What `runner` gave for each item that ended after the last ``progressed``, in order."""
+    seconds: float = 0.0
+    """What those items took."""
     detail: str = ""
     began: bool = False
-    """Whether it may have begun: a call that has not is nobody's failure."""
+    """Whether the first item without a result may have begun. Items after it have not: they are not what failed."""
 
 
 class Listener(Protocol):
-    """Whoever wants to know: the book."""
+    """Hears what happens: the task book."""
 
     def joined(self, facts: NodeFacts) -> None:
         """All slots of a node are there."""
         ...
 
     def left(self, node: str, why: str) -> None:
-        """The node is gone, or so broken that none of its calls will end. Told after the ``ended`` of its calls. A node
-        of which one slot died is gone: its other slots are ended by the engine."""
+        """The node is gone, or so broken that none of its calls will end. Comes after the ``ended`` of its calls."""
+        ...
+
+    def silent(self, node: str, seconds: float) -> None:
+        """The node has not been heard of for so long, and may hang. It is silent until ``heard`` or ``left``."""
+        ...
+
+    def heard(self, node: str) -> None:
+        """A node that was silent is heard of again."""
         ...
 
     def began(self, call: str) -> None:
-        """It runs now."""
+        """Its first item runs now."""
+        ...
+
+    def progressed(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+        """The next items have ended, with these results, and took so long; the one after them runs now."""
+        ...
+
+    def shortened(self, call: str, items: int) -> None:
+        """The call keeps only so many items, its first ones. The others were taken back and will not begin."""
         ...
 
     def said(self, call: str, item: int, stream: Stream, line: str) -> None:
@@ -92,6 +111,18 @@ class Listener(Protocol):
 
     def ended(self, call: str, outcome: CallOutcome) -> None:
         """It is over."""
+        ...
+
+    def engine_down(self, why: str) -> None:
+        """The engine cannot reach its nodes for the moment. Calls go on there; no new node can join."""
+        ...
+
+    def engine_up(self) -> None:
+        """The engine works again."""
+        ...
+
+    def engine_lost(self, why: str) -> None:
+        """The engine will not come back: no call will end with a result any more. Comes before their ``ended``."""
         ...
 
 
@@ -108,15 +139,6 @@ class Engine(Protocol):
         keys to the pool: a provider keeps it from other users of its machines."""
         ...
 
-    def share(self, name: str, blob: bytes) -> None:
-        """Have a blob ready that several calls need; it travels to each node that needs it, once. A name stands for the
-        same bytes for as long as the engine lives."""
-        ...
-
-    def unshare(self, name: str) -> None:
-        """No call needs it any more."""
-        ...
-
     def run(self, call: Call) -> None:
         """Carry a call to its slot. Returns at once. A slot that is busy runs it next, in the order of the calls.
 
@@ -125,7 +147,8 @@ class Engine(Protocol):
         ...
 
     def revoke(self, call: str) -> None:
-        """Take it back if it has not begun; if it has, nothing happens. Its ``ended`` tells."""
+        """Take back its items that have not begun. If none has, it is ``revoked``; if some have, it is ``shortened``;
+        if all have, nothing happens."""
         ...
 
     def kill(self, call: str) -> None:
@@ -136,6 +159,11 @@ class Engine(Protocol):
 
     def dismiss(self, node: str) -> None:
         """The node is not wanted any more: it leaves, its processes end. Calls still there are ``lost``."""
+        ...
+
+    def abandon(self, node: str, why: str) -> None:
+        """Give a node up that does not answer: its calls are ``lost`` and it has ``left`` at once. Whatever it says
+        later is ignored, and it is told to leave if it comes back."""
         ...
 
     async def close(self) -> None:

@@ -121,8 +121,7 @@ def status_of(hub: PoolRuntime) -> PoolStatus:
     accounts = charged(controller_state.account, controller_state.fleet, controller_state.stay, now)
     return PoolStatus(
         nodes=tuple(nodes),
-        waiting=len(hub.task_book.waiting)
-        + sum(len(c.tasks) for n in hub.task_book.nodes.values() for c in n.behind()),
+        waiting=hub.task_book.queued,
         running=sum(node.tasks() for node in hub.task_book.nodes.values()),
         done=hub.task_book.done,
         slots=sum(len(node.slots) for node in hub.task_book.open_nodes),
@@ -133,6 +132,7 @@ def status_of(hub: PoolRuntime) -> PoolStatus:
         troubles=tuple(
             [f"{name}: {text}" for name, text in sorted(controller_state.observed.trouble.items())]
             + list(hub.task_book.refused.values())
+            + ([f"engine: {hub.task_book.engine_trouble}"] if hub.task_book.engine_trouble else [])
         ),
     )
 
@@ -208,8 +208,8 @@ def _why_node(hub: PoolRuntime, picture: Picture, name: str, life: SliceHistory)
 
 
 def _why_task(hub: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
-    running = [task for node in hub.task_book.nodes.values() for call in node.running() for task in call.tasks]
-    mine = [task for task in running if hub.task_book.waiting.name_of(task.kind) == name]
+    running = [call.running for node in hub.task_book.nodes.values() for call in node.running()]
+    mine = [task for task in running if task is not None and hub.task_book.waiting.name_of(task.kind) == name]
     waiting = 0 if demand is None else demand.count
     yield f"{name}: {waiting} waiting, {len(mine)} running"
     if demand is not None:

@@ -14,6 +14,7 @@ from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.scheduler.task_book import PYTHON, TaskBook
 from windlass.pool.scheduler.tasks import SLOTS, Over, Said
+from windlass.pool.transport.data_store import StorePlace
 from windlass.pool.transport.serialization import LIMIT
 from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
 
@@ -32,6 +33,8 @@ class PoolWorkload:
         python: str = PYTHON,
         limit: int = LIMIT,
         over: Over = lambda _tasks: None,
+        unhealthy_timeout: float = 30.0,
+        place: StorePlace | None = None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
         bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are told."""
@@ -49,6 +52,8 @@ class PoolWorkload:
             python=python,
             limit=limit,
             over=over,
+            unhealthy_timeout=unhealthy_timeout,
+            place=place,
         )
 
     async def start(self) -> None:

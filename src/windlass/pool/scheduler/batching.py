@@ -1,8 +1,9 @@
-"""How many short tasks travel together, learned from what the last ones took.
+"""Pace decides how many short tasks travel together, by what the last ones took.
 
 A batch costs a few milliseconds on the way, whatever is in it; so tasks that take less are sent together, as many as
 run for about half a second. What is not known is tried one by one, and a batch is never more than eight times the one
-before it.
+before it. A guess that turns out wrong does no lasting harm: tasks of a batch that have not begun are taken back as
+soon as another slot is free for them.
 """
 
 from __future__ import annotations
@@ -26,29 +27,38 @@ ROUNDS: Final = 2
 """Batches that each slot should at least get of what waits, so that all end at about the same time."""
 
 
+WORTH: Final = 0.05
+"""Seconds of work that a slot must have queued before some of it is taken back for a slot that is free."""
+
+
 @dataclass(slots=True)
 class Pace:
     """What is known of the tasks of one kind."""
 
     mean: float | None = None
     largest: int = 1
-    """Tasks in the largest batch that has come back."""
+    """Tasks in the largest number of results that has come back at once."""
 
     def learn(self, seconds: float, tasks: int) -> None:
-        """A batch of so many has come back, and took so long."""
+        """So many tasks have ended, and took so long."""
         mean = seconds / tasks
         self.mean = mean if self.mean is None else (1 - WEIGHT) * self.mean + WEIGHT * mean
         self.largest = max(self.largest, tasks)
 
-    def size(self, waiting: int, slots: int, free: int) -> int:
+    def estimate(self, running: float = 0.0) -> float | None:
+        """Seconds that the next task takes, when one of its kind has run for ``running`` and has not ended."""
+        return running or None if self.mean is None else max(self.mean, running, 1e-9)
+
+    def size(self, waiting: int, slots: int, free: int, running: float = 0.0) -> int:
         """Tasks for the next batch, when so many wait for so many slots, of which so many are free now."""
-        if self.mean is None:
+        mean = self.estimate(running)
+        if self.mean is None or mean is None:
             return 1
-        mean = max(self.mean, 1e-9)
         share = -(-waiting // max(1, free))
         fair = share if share * mean <= LEAST else -(-waiting // (ROUNDS * max(1, slots)))
         return max(1, min(int(AIM / mean), STEP * self.largest, fair))
 
-    def is_short(self, size: int) -> bool:
+    def is_short(self, size: int, running: float = 0.0) -> bool:
         """Whether a batch of this size is known to be short."""
-        return self.mean is not None and self.mean * size <= SHORT
+        mean = self.estimate(running)
+        return self.mean is not None and mean is not None and mean * size <= SHORT

@@ -23,7 +23,7 @@ class Slot:
 
 
 def accepts(group: Group, kind: Kind) -> bool:
-    """Whether an empty node of a group could run a task: the very checks by which the planner buys it."""
+    """Whether an empty node of a group could run a task, by the checks with which the planner buys it."""
     labels = group.node_labels()
     return (
         fits_empty(group.resources, kind.needs)
@@ -43,6 +43,8 @@ class PoolNode:
         self.joined_at = now
         self.leaving = False
         """Whether a call was lost with it: it is as good as gone."""
+        self.silent_since: float | None = None
+        """Since when nothing was heard of it, if it may hang."""
         self.done = 0
         """Tasks that came to an end here."""
         self.pinned: list[ScheduledTask] = []
@@ -73,17 +75,24 @@ class PoolNode:
         """The calls that have a slot, begun or about to."""
         return [slot.calls[0] for slot in self.slots if slot.calls]
 
-    def behind(self) -> list[TaskPlacement]:
-        """The calls that wait behind another."""
-        return [call for slot in self.slots for call in slot.calls[1:]]
+    def queued(self) -> Iterator[ScheduledTask]:
+        """Tasks that are here and have not begun: they wait behind others on a slot."""
+        return (task for slot in self.slots for call in slot.calls for task in call.queued)
 
     def tasks(self) -> int:
-        return sum(len(call.tasks) for call in self.running())
+        """Tasks that run here."""
+        return len(self.running())
 
     def used(self) -> Amounts:
         return self.room.used()
 
     def shown(self) -> WorkNode:
         return WorkNode(
-            self.id, self.slice_id, self.used(), self.tasks(), self.idle_since, self.group.node_labels(), healthy=True
+            self.id,
+            self.slice_id,
+            self.used(),
+            self.tasks(),
+            self.idle_since,
+            self.group.node_labels(),
+            healthy=self.silent_since is None,
         )

@@ -1,8 +1,9 @@
-"""Placing: which waiting task goes to which slot, and which tasks travel together.
+"""Placer decides which waiting task goes to which slot, and which tasks travel together.
 
 In the order in which they came: tasks that name their node, gangs, then all others, each on the first node that accepts
 it and has room. A gang that the nodes which are there could hold, if they were empty, holds them against tasks that
-came later. Where every slot is taken, one short batch may wait behind another.
+came later. Where every slot is taken, one short batch may wait behind another. Where a slot is free and nothing waits
+for it, tasks that have not begun elsewhere are taken back for it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from windlass.core.capacity.node_room import TakenRoom
 
-from .batching import BYTES, Pace
+from .batching import BYTES, WORTH, Pace
 from .gangs import environments, fits_when_empty, places_for
 from .nodes import PoolNode, Slot
 from .tasks import Kind, ScheduledTask, TaskPlacement
@@ -25,7 +26,7 @@ class Send(Protocol):
 
     def __call__(
         self,
-        tasks: tuple[ScheduledTask, ...],
+        tasks: list[ScheduledTask],
         node: PoolNode,
         slot: Slot,
         taken: TakenRoom | None,
@@ -41,8 +42,17 @@ def _has_for(line: Sequence[ScheduledTask], node: PoolNode) -> bool:
 class Placer:
     """Places what waits, and knows how long tasks of a kind take."""
 
-    def __init__(self, waiting: WaitingTasks, send: Send, revoke: Callable[[TaskPlacement], None]) -> None:
+    def __init__(
+        self,
+        waiting: WaitingTasks,
+        send: Send,
+        revoke: Callable[[TaskPlacement], None],
+        now: Callable[[], float],
+        look_again: Callable[[float], None],
+    ) -> None:
+        """``look_again``: called with the seconds after which placing may find more to do although nothing happens."""
         self.waiting, self._send, self._revoke = waiting, send, revoke
+        self._now, self._look_again = now, look_again
         self._paces: WeakKeyDictionary[Kind, Pace] = WeakKeyDictionary()
 
     def place(self, nodes: list[PoolNode]) -> None:
@@ -50,14 +60,26 @@ class Placer:
         for node in nodes:
             self._place_pinned(node)
         held = self._place_gangs(nodes)
-        self._place_singles(nodes, held)
-        self._fill_behind(nodes, held)
+        running = self._longest(nodes)
+        self._place_singles(nodes, held, running)
+        self._fill_behind(nodes, held, running)
+        self._fetch_back(nodes, held)
+
+    def _longest(self, nodes: list[PoolNode]) -> dict[Kind, float]:
+        """For each kind, how long the task has run that runs longest now: the next may take as long."""
+        now, found = self._now(), dict[Kind, float]()
+        for node in nodes:
+            for slot in node.slots:
+                if slot.calls and slot.calls[0].moved_at is not None:
+                    kind = slot.calls[0].kind
+                    found[kind] = max(found.get(kind, 0.0), now - slot.calls[0].moved_at)
+        return found
 
     def _place_pinned(self, node: PoolNode) -> None:
         for slot in node.free_slots():
             if not node.pinned or (taken := node.room.take(node.pinned[0].kind.needs)) is None:
                 return
-            self._send((node.pinned.pop(0),), node, slot, taken)
+            self._send([node.pinned.pop(0)], node, slot, taken)
 
     def _place_gangs(self, nodes: list[PoolNode]) -> Mapping[str, int]:
         """Nodes that are held for a gang, with its number: what came later does not go there."""
@@ -69,13 +91,13 @@ class Placer:
                 self.waiting.remove_gang(gang)
                 told = environments(gang, places)
                 for member, (node, slot, taken), environment in zip(gang.members, places, told, strict=True):
-                    call = self._send((member,), node, slot, taken, environment)
+                    call = self._send([member], node, slot, taken, environment)
                     gang.calls[call.id] = call
             elif fits_when_empty(gang, able):
                 held.update({node.id: gang.number for node in able if node.accepts(gang.kind)})
         return held
 
-    def _place_singles(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
+    def _place_singles(self, nodes: list[PoolNode], held: Mapping[str, int], running: Mapping[Kind, float]) -> None:
         free = [node for node in nodes if any(node.free_slots())]
         slots = sum(len(node.slots) for node in nodes)
         left = sum(1 for node in free for _ in node.free_slots())
@@ -88,25 +110,23 @@ class Placer:
                 for slot in list(node.free_slots()):
                     if not line or node.id in line[0].lost_on or (taken := node.room.take(kind.needs)) is None:
                         break
-                    self._send(self._batch(kind, slots, left), node, slot, taken)
+                    self._send(self._batch(kind, slots, left, running), node, slot, taken)
                     left -= 1
                 if not any(node.free_slots()):
                     free.remove(node)
                 if not line:
                     break
 
-    def _fill_behind(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
-        """One short batch behind each short call, so that no slot waits for its next; where a slot is free and nothing
-        else waits, what is behind another is fetched back for it."""
+    def _fill_behind(self, nodes: list[PoolNode], held: Mapping[str, int], running: Mapping[Kind, float]) -> None:
+        """Put one short batch behind each short call, so that no slot waits for its next."""
         slots = sum(len(node.slots) for node in nodes)
         if any(any(node.free_slots()) for node in nodes):
-            if not len(self.waiting):
-                self._fetch_back(nodes)
             return
         left = sum(len(slot.calls) == 1 for node in nodes for slot in node.slots)
         for kind, line in self.waiting.lines():
-            pace = self.pace(kind)
-            if not kind.batched or line[0].alone or not pace.is_short(pace.size(len(line), slots, slots)):
+            pace, longest = self.pace(kind), running.get(kind, 0.0)
+            size = pace.size(len(line), slots, slots, longest)
+            if not kind.batched or line[0].alone or not pace.is_short(size, longest):
                 continue
             for node in nodes:
                 if node.id in held:
@@ -115,25 +135,47 @@ class Placer:
                     if not _has_for(line, node):
                         break
                     first = slot.calls[0]
-                    if len(slot.calls) == 1 and first.kind.needs == kind.needs and self._is_short(first):
-                        self._send(self._batch(kind, slots, left), node, slot, None)
+                    if len(slot.calls) == 1 and first.kind.needs == kind.needs and self._is_short(first, running):
+                        self._send(self._batch(kind, slots, left, running), node, slot, None)
                         left -= 1
 
-    def _is_short(self, call: TaskPlacement) -> bool:
+    def _is_short(self, call: TaskPlacement, running: Mapping[Kind, float]) -> bool:
         kind = call.kind
         alone = not kind.batched or call.tasks[0].gang is not None or call.ending
-        return not alone and self.pace(kind).is_short(len(call.tasks))
+        return not alone and self.pace(kind).is_short(len(call.left), running.get(kind, 0.0))
 
-    def _fetch_back(self, nodes: list[PoolNode]) -> None:
-        free = sum(1 for node in nodes for _ in node.free_slots())
-        late = [call for node in nodes for call in node.behind() if not call.ending]
-        for call in late[:free]:
+    def _fetch_back(self, nodes: list[PoolNode], held: Mapping[str, int]) -> None:
+        """Take back tasks that wait behind others on a slot, where another slot is free for them and nothing else waits
+        for it. Only where that saves time: what is done in a moment is left where it is, and looked at again."""
+        free = [node for node in nodes if node.id not in held and any(node.free_slots())]
+        slots = sum(1 for node in free for _ in node.free_slots())
+        if not slots:
+            return
+        now, worth, later = self._now(), list[tuple[float, TaskPlacement]](), False
+        for node in nodes:
+            for slot in node.slots:
+                for call in slot.calls:
+                    queued = len(call.queued)
+                    if not queued or call.ending or self.waiting.count(call.kind):
+                        continue
+                    if not any(one.accepts(call.kind) for one in free):
+                        continue
+                    ran = 0.0 if slot.calls[0].moved_at is None else now - slot.calls[0].moved_at
+                    wait = max(ran, queued * (self.pace(call.kind).estimate(ran) or 0.0))
+                    if wait >= WORTH:
+                        worth.append((wait, call))
+                    else:
+                        later = True
+        worth.sort(key=lambda one: -one[0])
+        for _, call in worth[:slots]:
             self._revoke(call)
+        if later:
+            self._look_again(WORTH)
 
-    def _batch(self, kind: Kind, slots: int, free: int) -> tuple[ScheduledTask, ...]:
+    def _batch(self, kind: Kind, slots: int, free: int, running: Mapping[Kind, float]) -> list[ScheduledTask]:
         waiting = self.waiting.count(kind)
-        size = self.pace(kind).size(waiting, slots, free) if kind.batched else 1
-        return tuple(self.waiting.take_batch(kind, size, BYTES))
+        size = self.pace(kind).size(waiting, slots, free, running.get(kind, 0.0)) if kind.batched else 1
+        return self.waiting.take_batch(kind, size, BYTES)
 
     def pace(self, kind: Kind) -> Pace:
         pace = self._paces.get(kind)

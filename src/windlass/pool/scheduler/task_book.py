@@ -1,26 +1,37 @@
-"""The task book: every task, every node and slot, and what is placed where.
+"""The task book knows every task, every node and slot, and what is placed where.
 
-The book itself chooses: a task goes to a free slot of a node with room for it (`rooms`), in the order in which tasks
-came, on the node with the lowest number, so that the others can become empty and go. Short tasks travel in batches
-(`pace`), and one batch may wait behind another on a slot. So what runs where is known exactly, and a fence is exact: on
-a cordoned node nothing is placed, what has not begun there is taken back, and what the engine still has is counted.
+The book itself chooses: a task goes to a free slot of a node with room for it, in the order in which tasks came, on the
+node with the lowest number, so that the others can become empty and go. Short tasks travel in batches (`batching`), and
+one batch may wait behind another on a slot; a task that has not begun counts as waiting wherever it is, and is taken
+back when another slot is free for it. So what runs where is known exactly, and a drain fence is exact: on a cordoned
+node nothing is placed, what has not begun there is taken back, and what the engine still has is counted.
 
-All of it happens on the pool's event loop: submissions, what the engine tells (it is a `Listener`), and the fences.
-Nothing here waits.
+All of it happens on the pool's event loop: submissions, what the engine reports (the book is its `Listener`), and the
+fences. Nothing here waits.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from windlass._gc_pause import uncollected
 from windlass.core.capacity.node_room import TakenRoom
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Call, CallOutcome, Engine, NodeFacts
-from windlass.pool.errors import NodeLost, QueueTimeout, TaskBroken, TaskCancelled, TaskError, TaskTimeout
-from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, unpack_results
+from windlass.pool.errors import (
+    EngineLost,
+    NodeLost,
+    QueueTimeout,
+    TaskBroken,
+    TaskCancelled,
+    TaskCrashed,
+    TaskError,
+    TaskTimeout,
+)
+from windlass.pool.transport.data_store import StorePlace
+from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, result_of, unpack_results
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
 from .drain_fences import Fence
@@ -55,12 +66,15 @@ class TaskBook:
         python: str = PYTHON,
         limit: int = LIMIT,
         over: Over = lambda _tasks: None,
+        unhealthy_timeout: float = 30.0,
+        place: StorePlace | None = None,
     ) -> None:
         """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
-        ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over."""
+        ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over. ``unhealthy_timeout``:
+        seconds without a sign of life after which a node is given up. ``place``: where large results go."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
-        self._over = over
+        self._over, self._unhealthy_timeout, self._place = over, unhealthy_timeout, place
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
@@ -70,30 +84,45 @@ class TaskBook:
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
-        self._placer = Placer(self.waiting, self._send, self._revoke)
-        self._joined = self._called = 0
-        self._closed = False
+        self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again)
+        self._called = 0
+        self._closed = self._looking = False
+        self.engine_trouble = ""
+        """Why the engine cannot reach its nodes, while that is so."""
+        self.engine_is_lost = False
 
     # -- what is asked of it ------------------------------------------------------------------------------------------
 
     def submit(self, tasks: Sequence[ScheduledTask]) -> None:
         """New tasks, all to be run once and in any order."""
+        if self._refused_all(tasks):
+            return
         self.waiting.extend(tasks)
         self._expire_later(tasks)
         self._move_on()
 
     def submit_gang(self, gang: TaskGang) -> None:
         """Tasks that start together."""
+        if self._refused_all(gang.members):
+            return
         self.waiting.add_gang(gang)
         self._expire_later(gang.members)
         self._move_on()
 
     def submit_pinned(self, tasks: Sequence[ScheduledTask]) -> None:
         """Tasks that each name their node, which must be there."""
+        if self._refused_all(tasks):
+            return
         for task in tasks:
             assert task.node is not None
             self.nodes[task.node].pinned.append(task)
         self._move_on()
+
+    def _refused_all(self, tasks: Sequence[ScheduledTask]) -> bool:
+        if self.engine_is_lost:
+            for task in tasks:
+                self._fail(task, EngineLost(self.engine_trouble))
+        return self.engine_is_lost
 
     def cancel(self, tasks: Iterable[ScheduledTask], error: Callable[[ScheduledTask], TaskError] = _cancelled) -> int:
         """End tasks wherever they are; how many there were to end. Running ones are killed with their slot's process;
@@ -111,10 +140,18 @@ class TaskBook:
         for gang in gangs:
             self._doom_gang(gang)
         for call in list(self._calls.values()):
-            if call.tasks[0].gang is None and not doomed.isdisjoint(call.tasks):
-                self._kill(call)
+            if call.tasks[0].gang is None and not doomed.isdisjoint(call.left):
+                self._end_doomed(call)
         self._move_on()
         return len(doomed)
+
+    def _end_doomed(self, call: TaskPlacement) -> None:
+        """Some of its tasks are to end: the one that runs is killed, the others are taken back."""
+        running = call.running
+        if running is not None and running.doomed is not None:
+            self._kill(call)
+        else:
+            self._revoke(call)
 
     def close(self) -> None:
         """Place nothing any more."""
@@ -128,7 +165,7 @@ class TaskBook:
         if fence.up:
             for node in self._nodes_of(slice_id):
                 for call in node.calls():
-                    if call.began_at is None:
+                    if call.began_at is None or call.queued:
                         self._revoke(call)
         self._move_on()
 
@@ -161,16 +198,25 @@ class TaskBook:
 
     def view(self) -> WorkloadView:
         """All of it at this instant."""
-        behind = [task for node in self.nodes.values() for call in node.behind() for task in call.tasks]
+        behind = list(self.queued_on_slots())
         shown = [node.shown() for node in self.nodes.values() if node.slice_id not in self._forgotten]
         words = [
             Acknowledgement(
-                name, fence.cordon, sum(len(call.tasks) for node in self._nodes_of(name) for call in node.calls())
+                name, fence.cordon, sum(len(call.left) for node in self._nodes_of(name) for call in node.calls())
             )
             for name, fence in self._fences.items()
             if fence.up
         ]
         return WorkloadView(self.waiting.demands(behind), (), tuple(shown), tuple(words))
+
+    def queued_on_slots(self) -> Iterator[ScheduledTask]:
+        """Tasks that were given to a slot and have not begun."""
+        return (task for node in self.nodes.values() for task in node.queued())
+
+    @property
+    def queued(self) -> int:
+        """Tasks that have not begun."""
+        return len(self.waiting) + sum(1 for _ in self.queued_on_slots())
 
     @property
     def open_nodes(self) -> list[PoolNode]:
@@ -179,7 +225,8 @@ class TaskBook:
         return sorted(found, key=lambda node: (node.accelerated, node.number))
 
     def _takes_work(self, node: PoolNode) -> bool:
-        return not (node.leaving or node.slice_id in self._forgotten or self._is_cordoned(node.slice_id))
+        out = node.leaving or node.silent_since is not None or node.slice_id in self._forgotten
+        return not (out or self._is_cordoned(node.slice_id))
 
     # -- what the engine tells ----------------------------------------------------------------------------------------
 
@@ -192,9 +239,13 @@ class TaskBook:
                 self.refused[facts.node] = refusal
             self.engine.dismiss(facts.node)
         else:
-            self.nodes[facts.node] = PoolNode(self._joined, slice_id, group, facts, self._now())
-            self._joined += 1
+            self.nodes[facts.node] = PoolNode(self._free_number(), slice_id, group, facts, self._now())
         self._move_on()
+
+    def _free_number(self) -> int:
+        """The lowest number that no node has: a replacement takes that of the node it replaces."""
+        taken = {node.number for node in self.nodes.values()}
+        return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _refusal(self, facts: NodeFacts, group: Group | None) -> str:
         minor = ".".join(facts.python.split(".")[:2])
@@ -211,15 +262,79 @@ class TaskBook:
             self._fail(task, NodeLost(f"{task.label} was to run on {node} alone, and it left: {why}"))
         self._move_on()
 
+    def silent(self, node: str, seconds: float) -> None:
+        quiet = self.nodes.get(node)
+        if quiet is None:
+            return
+        since = quiet.silent_since = self._now() - seconds
+        for call in quiet.calls():
+            if call.queued:
+                self._revoke(call)  # if it is only slow
+        self._later(max(0.0, self._unhealthy_timeout - seconds), lambda: self._give_up(quiet, since))
+        self._move_on()
+
+    def _give_up(self, node: PoolNode, since: float) -> None:
+        if node.silent_since == since and self.nodes.get(node.id) is node:
+            why = f"it gave no sign of life for {self._now() - since:.0f} s"
+            self.engine.abandon(node.id, why)
+
+    def heard(self, node: str) -> None:
+        if node in self.nodes:
+            self.nodes[node].silent_since = None
+            self._move_on()
+
+    def engine_down(self, why: str) -> None:
+        self.engine_trouble = f"{why}; it is being started again"
+        self._changed()
+
+    def engine_up(self) -> None:
+        self.engine_trouble = ""
+        self._move_on()
+
+    def engine_lost(self, why: str) -> None:
+        self.engine_trouble, self.engine_is_lost = why, True
+        placed = [task for call in self._calls.values() for task in call.left]
+        pinned = [task for node in self.nodes.values() for task in node.pinned]
+        self.cancel([*self.waiting.tasks(), *placed, *pinned], lambda _: EngineLost(why))
+
     def began(self, call: str) -> None:
         placed = self._calls[call]
-        placed.began_at = self._now()
-        for task in placed.tasks:
-            if not task.begun:
-                task.begun = True
-                task.ticket.began()
+        placed.began_at = placed.moved_at = self._now()
+        self._begin(placed.tasks[0])
         if placed.kind.timeout is not None:
             self._later(placed.kind.timeout, lambda: self._overrun(placed))
+
+    def _begin(self, task: ScheduledTask) -> None:
+        if not task.begun:
+            task.begun = True
+            task.ticket.began()
+
+    def progressed(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+        placed = self._calls[call]
+        if placed.tasks[0].gang is not None:
+            placed.early += tuple(results)
+            return
+        waiting = len(self.waiting)
+        self._deliver(placed, results, seconds)
+        if placed.finished < len(placed.tasks):
+            self._begin(placed.tasks[placed.finished])
+        if len(self.waiting) > waiting:
+            self._move_on()
+        else:
+            self._changed()
+
+    def shortened(self, call: str, items: int) -> None:
+        placed = self._calls[call]
+        back, placed.tasks = placed.tasks[items:], placed.tasks[:items]
+        placed.ending = False
+        for task in reversed(back):
+            if task.doomed is not None:
+                self._fail(task, task.doomed)
+            else:
+                self._wait_again(task)
+        if any(task.doomed is not None for task in placed.left):
+            self._end_doomed(placed)
+        self._move_on()
 
     def said(self, call: str, item: int, stream: Literal["stdout", "stderr"], line: str) -> None:
         self._said(self._calls[call].tasks[item], stream, line)
@@ -232,15 +347,13 @@ class TaskBook:
         self._leave_slot(placed)
         if outcome.ending == "lost" and placed.node in self.nodes:
             self.nodes[placed.node].leaving = True  # its ``left`` follows: nothing goes there meanwhile
-        gang: TaskGang | None = placed.tasks[0].gang
+        gang: TaskGang | None = placed.tasks[0].gang if placed.tasks else None
         if gang is not None:
             self._gang_member_ended(gang, placed, outcome)
-        elif outcome.ending == "done":
-            with uncollected(len(placed.tasks)):
-                self._done(placed, outcome)
         else:
-            for task in reversed(placed.tasks):
-                self._undone(task, placed, outcome)
+            self._deliver(placed, outcome.results, outcome.seconds)
+            for number, task in reversed(list(enumerate(placed.left))):
+                self._undone(task, placed, outcome, began=outcome.began and number == 0)
         self._move_on()
 
     def _leave_slot(self, placed: TaskPlacement) -> None:
@@ -251,62 +364,81 @@ class TaskBook:
         slot.calls.remove(placed)
         if placed.taken is None:
             return  # it waited behind another
+        taken, placed.taken = placed.taken, None
         following = slot.calls[0] if slot.calls else None
         if following is not None:
-            following.taken = placed.taken
+            following.taken = taken
         else:
-            node.room.give(placed.taken)
+            node.room.give(taken)
         if not node.running():
             node.idle_since = self._now()
 
     # -- what becomes of tasks ----------------------------------------------------------------------------------------
 
-    def _done(self, placed: TaskPlacement, outcome: CallOutcome) -> None:
-        results = unpack_results(outcome.result)
-        self._placer.pace(placed.kind).learn(results.seconds, len(results))
-        self._count_done(placed, len(results))
-        over: list[tuple[ScheduledTask, Told]] = []
-        for task, told in zip(placed.tasks, results.told, strict=True):
-            if task.doomed is not None:
-                self._fail(task, task.doomed)
-            elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
-                task.used += 1
-                self._wait_again(task)
-            else:
-                task.state = "over"
-                over.append((task, told))
-        self._over([task for task, _ in over])
-        for task, told in over:
-            task.ticket.ended(told)
+    def _deliver(self, placed: TaskPlacement, results: Sequence[bytes], seconds: float) -> None:
+        """The next items of a call have ended."""
+        if not results:
+            return
+        with uncollected(len(results)):
+            tasks = placed.left[: len(results)]
+            placed.finished += len(tasks)
+            placed.moved_at = self._now()
+            self._placer.pace(placed.kind).learn(seconds, len(tasks))
+            self._count_done(placed, len(tasks))
+            over: list[tuple[ScheduledTask, Told]] = []
+            for task, told in zip(tasks, unpack_results(results), strict=False):
+                if task.doomed is not None:
+                    self._fail(task, task.doomed)
+                elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
+                    task.used += 1
+                    self._wait_again(task)
+                else:
+                    task.state = "over"
+                    over.append((task, told))
+            self._over([task for task, _ in over])
+            for task, told in over:
+                task.ticket.ended(told)
 
     def _count_done(self, placed: TaskPlacement, count: int) -> None:
         self.done += count
         if placed.node in self.nodes:
             self.nodes[placed.node].done += count
 
-    def _undone(self, task: ScheduledTask, placed: TaskPlacement, outcome: CallOutcome) -> None:
-        """A run that gave no result: again, or that was it."""
+    def _undone(self, task: ScheduledTask, placed: TaskPlacement, outcome: CallOutcome, *, began: bool) -> None:
+        """A task without a result: run it again, or fail it."""
         if task.doomed is not None:
             self._fail(task, task.doomed)
-        elif outcome.ending == "broken" and len(placed.tasks) == 1:
+        elif outcome.ending == "broken" and (began or len(placed.left) == 1):
             self._fail(task, TaskBroken(f"{task.label} on {placed.node}: {outcome.detail}"))
-        elif outcome.ending == "broken":
+        elif outcome.ending == "broken" and not outcome.began:
             task.alone = True
             self._wait_again(task)
-        elif outcome.ending == "lost" and outcome.began:
+        elif outcome.ending == "crashed" and began:
+            self._count_failure(
+                task,
+                TaskCrashed,
+                lambda times: (
+                    f"{task.label} ended its process {times}, the last time on {placed.node}: {outcome.detail}"
+                ),
+            )
+        elif outcome.ending == "lost" and began:
             task.lost_on |= {placed.node}
-            task.alone = True
-            task.used += 1
-            if task.used > task.kind.budget:
-                self._fail(
-                    task,
-                    NodeLost(
-                        f"{task.label} was started {task.used} times and lost its node each time, the last time "
-                        f"{placed.node}: {outcome.detail}"
-                    ),
-                )
-            else:
-                self._wait_again(task)
+            self._count_failure(
+                task,
+                NodeLost,
+                lambda times: (
+                    f"{task.label} was started {times} and lost its node each time, the last time "
+                    f"{placed.node}: {outcome.detail}"
+                ),
+            )
+        else:
+            self._wait_again(task)
+
+    def _count_failure(self, task: ScheduledTask, error: type[TaskError], text: Callable[[str], str]) -> None:
+        """A run that the task did not survive counts against its retries."""
+        task.used += 1
+        if task.used > task.kind.budget:
+            self._fail(task, error(text("once" if task.used == 1 else f"{task.used} times")))
         else:
             self._wait_again(task)
 
@@ -329,8 +461,8 @@ class TaskBook:
         member = placed.tasks[0]
         del gang.calls[placed.id]
         if outcome.ending == "done":
-            (result,) = unpack_results(outcome.result)
-            gang.results[member.rank] = result
+            (told,) = unpack_results((*placed.early, *outcome.results))
+            result = gang.results[member.rank] = result_of(told)
             self._count_done(placed, 1)
             trouble = "" if result.good else f"rank {member.rank} on {placed.node} failed"
         else:
@@ -375,7 +507,7 @@ class TaskBook:
         if call.id in self._calls:
             limit = call.kind.timeout
             self.cancel(
-                call.tasks, lambda task: TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s")
+                call.left, lambda task: TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s")
             )
 
     def _expire_later(self, tasks: Sequence[ScheduledTask]) -> None:
@@ -394,6 +526,16 @@ class TaskBook:
 
     # -- placing ------------------------------------------------------------------------------------------------------
 
+    def _look_again(self, seconds: float) -> None:
+        if not self._looking:
+            self._looking = True
+            self._later(seconds, self._looked)
+
+    def _looked(self) -> None:
+        self._looking = False
+        if not self._closed:
+            self._placer.place(self.open_nodes)
+
     def _move_on(self) -> None:
         if not self._closed:
             self._placer.place(self.open_nodes)
@@ -401,7 +543,7 @@ class TaskBook:
 
     def _send(
         self,
-        tasks: tuple[ScheduledTask, ...],
+        tasks: list[ScheduledTask],
         node: PoolNode,
         slot: Slot,
         taken: TakenRoom | None,
@@ -409,7 +551,7 @@ class TaskBook:
     ) -> TaskPlacement:
         self._called += 1
         kind = tasks[0].kind
-        placed = TaskPlacement(f"c{self._called}", node.id, slot.number, tasks, taken=taken)
+        placed = TaskPlacement(f"c{self._called}", node.id, slot.number, tasks, kind, taken=taken)
         for task in tasks:
             task.state = "placed"
         slot.calls.append(placed)
@@ -423,7 +565,7 @@ class TaskBook:
             **(taken.environment() if taken is not None else {}),
             **(environment or {}),
         }
-        shared = {name: None for task in tasks for name in task.shared}
-        blob = pack_batch(kind.function, [task.arguments for task in tasks], limit=self._limit)
-        self.engine.run(Call(placed.id, node.id, slot.number, blob, told, tuple(shared)))
+        arguments = [task.arguments for task in tasks]
+        blob = pack_batch(kind.function, arguments, limit=self._limit, place=self._place, call=placed.id)
+        self.engine.run(Call(placed.id, node.id, slot.number, blob, told, len(tasks)))
         return placed

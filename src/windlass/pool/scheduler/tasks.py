@@ -73,7 +73,7 @@ class ScheduledTask:
     """Of its retries."""
     lost_on: frozenset[str] = frozenset()
     alone: bool = False
-    """It went down with others: from now on it runs by itself."""
+    """It was in a batch that could not be run: from now on it runs by itself."""
     begun: bool = False
     doomed: TaskError | None = None
     """It is to end with this, whatever comes of its run."""
@@ -111,13 +111,32 @@ class TaskPlacement:
     id: str
     node: str
     slot: int
-    tasks: tuple[ScheduledTask, ...]
+    tasks: list[ScheduledTask]
+    """Its items; those that were taken back are not there any more."""
+    kind: Kind
+    finished: int = 0
+    """Items that have ended."""
     began_at: float | None = None
+    moved_at: float | None = None
+    """When it began, or its last item ended."""
     taken: TakenRoom | None = None
     """Its room on the node; None: it waits there behind another call, whose room it will have."""
     ending: bool = False
     """Whether the engine was asked to take it back or to end it."""
+    early: tuple[bytes, ...] = ()
+    """Of a member of a gang: its result, if that came before its end."""
 
     @property
-    def kind(self) -> Kind:
-        return self.tasks[0].kind
+    def running(self) -> ScheduledTask | None:
+        """The task that has the slot, begun or about to."""
+        return self.tasks[self.finished] if self.taken is not None and self.finished < len(self.tasks) else None
+
+    @property
+    def queued(self) -> list[ScheduledTask]:
+        """Tasks that have not begun and wait for others on the slot."""
+        return self.tasks[self.finished + (self.taken is not None) :]
+
+    @property
+    def left(self) -> list[ScheduledTask]:
+        """Tasks that have not ended."""
+        return self.tasks[self.finished :]

@@ -107,7 +107,7 @@ class WaitingTasks:
         return sorted(self._names.values())
 
     def demands(self, behind: Iterable[ScheduledTask]) -> tuple[Demand, ...]:
-        """What waits in the words of the planner; ``behind``: tasks that wait on a slot behind others."""
+        """What waits in the words of the planner; ``behind``: tasks that have not begun, behind others on a slot."""
         found: dict[str, tuple[Kind, int, float]] = {}
         lines = ((kind, len(line), line[0].since) for kind, line in self._kinds.items())
         for kind, count, since in (*lines, *((task.kind, 1, task.since) for task in behind)):

@@ -1,8 +1,9 @@
-"""What happens on a slot: the items of a batch are run one after the other, and what came of each is told.
+"""Runner runs the items of a batch on a slot, one after the other.
 
-``Runner.execute`` is all of it. An item that raises spoils no other. While an item runs, its lines on stdout and stderr
-and the values of a generator go to the ``Sink`` at once, with the number of the item; the rest is in the result.
-`packing` has the pool's side. Nothing here knows which engine carries it.
+``Runner.execute`` is all of it. An item that raises affects no other. While an item runs, its lines on stdout and
+stderr and the values of a generator go to the ``Sink`` at once, with the number of the item; when it has ended its
+result is passed on before the next one begins. `serialization` has the pool's side. Nothing here knows which engine
+carries it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import inspect
 import io
 import os
 import pickle
-import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from functools import lru_cache
@@ -21,17 +22,18 @@ from typing import Any, Final, Literal, Protocol
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
+from .data_store import LARGE, Packed, StorePlace, create, load, packed, result_name
 from .serialization import (
     LONGEST,
     Arguments,
     ItemResult,
     Kind,
     RemoteError,
-    Results,
     Shared,
+    StoredValue,
     Told,
     is_plain,
-    pack_results,
+    pack_result,
     rebuilt,
     shared_here,
 )
@@ -66,33 +68,33 @@ class Capture(Protocol):
         ...
 
 
+Ended = Callable[[int, Told], bool]
+"""Given the number of an item that has ended and its result; False: the items after it were taken back."""
+
+
 class Runner:
     """Runs batches on one slot, and keeps there what is needed again."""
 
-    def __init__(self, fetch: Callable[[str], bytes | memoryview], capture: Capture | None = None) -> None:
-        """``fetch`` gives the bytes of what is shared under a name. Without a ``capture``, what Python itself prints is
-        caught, and what other programs and libraries print is not."""
-        self._fetch = fetch
-        self._capture = capture or PythonOutput()
+    def __init__(self, capture: Capture | None = None, fetch: Callable[[str, str], str] = lambda _, path: path) -> None:
+        """Without a ``capture``, what Python itself prints is caught, and what other programs and libraries print is
+        not. ``fetch`` gives the path here of a shared value, by its name and its path on the pool's machine."""
+        self._capture, self._fetch = capture or PythonOutput(), fetch
         self._function_of: Callable[[bytes], Callable[..., Any]] = lru_cache(KEPT_FUNCTIONS)(self._unpickled)
-        self._kept: dict[str, Any] = {}
+        self._kept: OrderedDict[str, Any] = OrderedDict()
 
-    def execute(self, blob: bytes, sink: Sink, environment: Mapping[str, str]) -> bytes:
-        """Run a batch; the blob for ``packing.unpack_results``. ``environment`` is set for the time of the call."""
-        began = time.perf_counter()
-        limit, function, items = pickle.loads(blob)
-        told: list[Told] = []
+    def execute(self, blob: bytes, sink: Sink, environment: Mapping[str, str], ended: Ended) -> None:
+        """Run a batch; ``ended`` is given each result. ``environment`` is set for the time of the call."""
+        limit, function, items, place, call = pickle.loads(blob)
         with _environment(environment), self._capture.batch(sink) as turn:
+            turn(0)
             for number, arguments in enumerate(items):
-                turn(number)
-                told.append(self._run(function, arguments, limit, number, sink))
-        return pack_results(Results(time.perf_counter() - began, told))
+                output = _Output(limit, number, place, call)
+                told = self._run(function, arguments, output, sink)
+                turn(number + 1)  # all its lines come before its result
+                if not ended(number, told):
+                    return
 
-    def forget(self, name: str) -> None:
-        """Nobody needs what is shared under this name any more."""
-        self._kept.pop(name, None)
-
-    def _run(self, function: bytes | Shared, arguments: Arguments, limit: int, number: int, sink: Sink) -> Told:
+    def _run(self, function: bytes | Shared, arguments: Arguments, output: _Output, sink: Sink) -> Told:
         try:
             called = self._function_of(function) if isinstance(function, bytes) else self._shared_function(function)
             args, kwargs = self._unpickled(arguments) if isinstance(arguments, bytes) else arguments
@@ -103,16 +105,16 @@ class Runner:
             return _failed(error)
         try:
             value = called(*args, **kwargs)
-            if is_plain(value) and limit >= LONGEST:
+            if is_plain(value) and output.limit >= LONGEST:
                 return value
             if inspect.isgenerator(value):
-                return _streamed(value, limit, number, sink)
-            return _packed(value, limit, "result", "value")
-        except BaseException as error:  # noqa: BLE001  # sys.exit in a task is told like any other exception
+                return _streamed(value, output, sink)
+            return output.result(value, "result", "value")
+        except BaseException as error:  # noqa: BLE001  # sys.exit in a task is reported like any other exception
             return _failed(error)
 
     def _shared_function(self, function: Shared) -> Callable[..., Any]:
-        shared: Callable[..., Any] = self._shared(function.name, function.keep)
+        shared: Callable[..., Any] = self._shared(function.name, function.path, function.keep)
         return shared
 
     def _unpickled(self, blob: bytes) -> Any:
@@ -122,46 +124,79 @@ class Runner:
         finally:
             shared_here.reset(token)
 
-    def _shared(self, name: str, keep: bool) -> Any:
+    def _shared(self, name: str, path: str, keep: bool) -> Any:
         if not keep:
-            return pickle.loads(self._fetch(name))
+            return self._loaded(name, path)
         if name not in self._kept:
-            self._kept[name] = pickle.loads(self._fetch(name))
+            self._kept[name] = self._loaded(name, path)
+            if len(self._kept) > KEPT_FUNCTIONS:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(name)
         return self._kept[name]
 
+    def _loaded(self, name: str, path: str) -> Any:
+        """Arguments of a task may hold other shared values: they are found the same way."""
+        token = shared_here.set(self._shared)
+        try:
+            return load(self._fetch(name, path))
+        finally:
+            shared_here.reset(token)
 
-def _streamed(generator: Generator[Any, Any, Any], limit: int, number: int, sink: Sink) -> ItemResult:
+
+class _Output:
+    """Packs what one item gives back."""
+
+    def __init__(self, limit: int, item: int, place: StorePlace | None, call: str) -> None:
+        self.limit, self.item = limit, item
+        self._place = place if place is not None and os.path.isdir(place.memory) else None  # noqa: PTH112  # quick
+        self._call, self._number = call, 0
+
+    def result(self, value: Any, what: str, kind: Kind) -> ItemResult:
+        try:
+            blob = _packed_quickly(value)
+        except Exception as error:  # noqa: BLE001  # whatever a class of the user's does when it is pickled
+            words = str(error) or type(error).__name__
+            text = (
+                f"the {what}, of type {type(value).__qualname__}, cannot be sent back: {words}. "
+                "Return plain data, or what it takes to make the object again."
+            )
+            return ItemResult("unsendable", text=text)
+        if blob.size > self.limit:
+            text = (
+                f"the {what}, of type {type(value).__qualname__}, is {blob.size:,} bytes long and the limit is "
+                f"{self.limit:,}. Write it to a file or a bucket and return its name."
+            )
+            return ItemResult("too-large", text=text)
+        if self._place is not None and blob.size >= LARGE:
+            self._number += 1
+            return ItemResult(
+                kind, StoredValue(create(self._place, result_name(self._call, self.item, self._number), blob))
+            )
+        return ItemResult(kind, blob.whole())
+
+
+def _streamed(generator: Generator[Any, Any, Any], output: _Output, sink: Sink) -> ItemResult:
     values = 0
     while True:
         try:
             value = next(generator)
         except StopIteration as end:
-            return _packed(end.value, limit, "return value of the generator", "streamed")._replace(values=values)
-        packed = _packed(value, limit, f"value number {values + 1} of the generator", "value")
+            return output.result(end.value, "return value of the generator", "streamed")._replace(values=values)
+        packed = output.result(value, f"value number {values + 1} of the generator", "value")
         if not packed.good:
             generator.close()
             return packed
-        sink.yielded(number, packed.content)
+        content = packed.content
+        sink.yielded(output.item, pack_result(content) if isinstance(content, StoredValue) else content)
         values += 1
 
 
-def _packed(value: Any, limit: int, what: str, kind: Kind) -> ItemResult:
+def _packed_quickly(value: Any) -> Packed:
+    """Quickly if that can be, or else with classes and functions of the user's own program in it."""
     try:
-        blob = _dumped(value)
-    except Exception as error:  # noqa: BLE001  # whatever a class of the user's does when it is pickled
-        words = str(error) or type(error).__name__
-        text = (
-            f"the {what}, of type {type(value).__qualname__}, cannot be sent back: {words}. "
-            "Return plain data, or what it takes to make the object again."
-        )
-        return ItemResult("unsendable", text=text)
-    if len(blob) > limit:
-        text = (
-            f"the {what}, of type {type(value).__qualname__}, is {len(blob):,} bytes long and the limit is {limit:,}. "
-            "Write it to a file or a bucket and return its name."
-        )
-        return ItemResult("too-large", text=text)
-    return ItemResult(kind, blob)
+        return packed(value, by_value=False)
+    except Exception:  # noqa: BLE001  # each class fails in its own way; the second try tells
+        return packed(value)
 
 
 def _dumped(value: Any) -> bytes:
@@ -175,7 +210,12 @@ def _dumped(value: Any) -> bytes:
 
 def _failed(error: BaseException) -> ItemResult:
     text = "".join(traceback.format_exception(type(error), error, _below(error.__traceback__)))
-    for way in (lambda: error, lambda: _Parts(error), lambda: RemoteError(f"{type(error).__qualname__}: {error}")):
+    for way in (
+        lambda: error,
+        lambda: _Parts(error, error.args, error.__dict__),
+        lambda: _Parts(error, *_picklable_parts(error)),
+        lambda: RemoteError(f"{type(error).__qualname__}: {error}"),
+    ):
         try:
             blob = _dumped(way())
             pickle.loads(blob)  # many an exception can be pickled and not unpickled: better seen here
@@ -188,11 +228,24 @@ def _failed(error: BaseException) -> ItemResult:
 class _Parts:
     """An exception by its parts, for one whose ``__init__`` does not take what ``args`` holds."""
 
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
+    def __init__(self, error: BaseException, args: tuple[Any, ...], state: Mapping[str, Any]) -> None:
+        self._kind, self._args, self._state = type(error), args, dict(state)
 
     def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
-        return rebuilt, (type(self._error), self._error.args, self._error.__dict__)
+        return rebuilt, (self._kind, self._args, self._state)
+
+
+def _picklable_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What can be pickled of an exception; the rest as text."""
+
+    def or_text(value: Any) -> Any:
+        try:
+            pickle.loads(_dumped(value))
+        except Exception:  # noqa: BLE001  # each class fails in its own way
+            return repr(value)
+        return value
+
+    return tuple(map(or_text, error.args)), {name: or_text(value) for name, value in error.__dict__.items()}
 
 
 def _below(trace: TracebackType | None) -> TracebackType | None:

@@ -1,42 +1,42 @@
-"""What travels between the pool and a slot: batches of items one way, their results the other.
+"""Serialization packs batches of items for a slot, and the results of items for the pool.
 
-The pool's side, in the order in which the book uses it:
+The pool's side, in the order in which the task book uses it:
 
     function = pack_function(trial)             # once for each function, however many tasks
     arguments = pack_arguments((0.1,), {})      # once for each task; CannotSend says what cannot be pickled
     blob = pack_batch(function, [arguments])    # of tasks of one function; each is an item of the batch
-    call = Call(id, node, slot, blob, shared=needed)
+    call = Call(id, node, slot, blob)
     ...                                         # the engine carries it, `runner.execute` runs it on the slot
-    results = unpack_results(outcome.result)
-    results.seconds                             # what all took there, to learn the size of a batch
-    for result in results:                      # one for each item, in the order of the batch
-        result.value()                          # the value; or raises: the user's own exception with the remote
+    for told in unpack_results(results):        # of each item that has ended, in the order of the batch
+        result_of(told).value()                 # the value; or raises: the user's own exception with the remote
                                                 # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
     unpack_value(blob)                          # what came by ``yielded``
 
-Nothing of the user's is unpickled on the way, nor by ``unpack_results``: only ``value`` does, so a class that is
-missing here spoils its own item and no other. Plain values (`plain`) need no pickle of their own.
+Only ``value`` unpickles what belongs to the user, so a class that is missing here affects its own item and no other.
+Plain values (`is_plain`) need no pickle of their own.
 
-What many calls need travels once for each node. Give its bytes to the engine under a name, ``engine.share(name,
-pack_value(data))``, put ``Shared(name)`` where the object would stand, at any depth of the arguments or in the place of
-the function, and name it in ``Call.shared``. On the slot each item gets a fresh copy, as if it had been sent with the
-item; with ``keep`` all items on a slot get the same object, which is right for functions and for what nobody changes.
+A large value is a file of the `data_store`: ``Shared`` stands for it in the arguments, at any depth, and is the value
+itself when it is unpickled on a slot. Each item gets a copy of its own, made when it changes something; with ``keep``
+all items on a slot get the same object, which is right for functions.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from mmap import mmap
 from sys import getsizeof
 from typing import Any, Final, Literal, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
+from .data_store import Packed, StorePlace, load, mapped, packed, unpack
+
 LIMIT: Final = 1 << 30
-"""Bytes of the largest result of one item, unless the batch says otherwise. Larger ones belong into a file or a bucket:
-every result passes through the pool's own process."""
+"""Bytes of the largest result of one item, unless the batch says otherwise. Larger ones belong into a file or a
+bucket."""
 
 
 class CannotSend(Exception):
@@ -70,28 +70,39 @@ class RemoteError(Exception):
     """Stands for an exception that cannot be pickled itself: its type and its words as text."""
 
 
+class TaskExit(Exception):
+    """A task raised what would end this program here: SystemExit, KeyboardInterrupt or another BaseException."""
+
+
 # -- from the pool to the slot -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Stands for an object whose bytes are shared under a name. Unpickled on a slot it is that object."""
+    """Stands for a value of the `data_store`. Unpickled on a slot it is that value."""
 
     name: str
+    path: str
+    """Of its file, on the machine of the pool."""
     keep: bool = False
     """Whether all items on a slot get the same object; otherwise each gets a copy of its own."""
 
-    def __reduce__(self) -> tuple[Callable[[str, bool], Any], tuple[str, bool]]:
-        return _resolved, (self.name, self.keep)
+    def __reduce__(self) -> tuple[Callable[[str, str, bool], Any], tuple[str, str, bool]]:
+        names = names_used.get(None)
+        if names is not None:
+            names.append(self.name)
+        return _resolved, (self.name, self.path, self.keep)
 
 
-shared_here: ContextVar[Callable[[str, bool], Any]] = ContextVar("windlass_shared_here")
+names_used: ContextVar[list[str]] = ContextVar("windlass_names_used")
+"""Collects the names of the shared values in what is pickled while it is set."""
+shared_here: ContextVar[Callable[[str, str, bool], Any]] = ContextVar("windlass_shared_here")
 """How a slot finds what is shared; set by the runner while it unpacks."""
 
 
-def _resolved(name: str, keep: bool) -> Any:
+def _resolved(name: str, path: str, keep: bool) -> Any:
     find = shared_here.get(None)
-    return Shared(name, keep) if find is None else find(name, keep)
+    return Shared(name, path, keep) if find is None else find(name, path, keep)
 
 
 Arguments = bytes | tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -124,25 +135,39 @@ def length_of(arguments: Arguments) -> int:
     return len(arguments) if isinstance(arguments, bytes) else LONGEST
 
 
-def pack_value(value: Any) -> bytes:
-    """Any object, to be shared."""
-    return _packed(value, "the value of type", type(value).__name__)
+def pack_shared(value: Any) -> Packed:
+    """Any object, for the `data_store`."""
+    try:
+        return packed(value)
+    except Exception as error:  # whatever a class of the user's does when it is pickled
+        raise _cannot_send("the value of type", type(value).__name__, error) from error
 
 
-def pack_batch(function: bytes | Shared, items: Sequence[Arguments], *, limit: int = LIMIT) -> bytes:
+def pack_batch(
+    function: bytes | Shared,
+    items: Sequence[Arguments],
+    *,
+    limit: int = LIMIT,
+    place: StorePlace | None = None,
+    call: str = "",
+) -> bytes:
     """What a call carries: a function, and the arguments of each of its runs. ``limit``: the largest result of an item,
-    in bytes."""
-    return pickle.dumps((limit, function, items), protocol=pickle.HIGHEST_PROTOCOL)
+    in bytes. ``place``: where large results go, named after the ``call``."""
+    return pickle.dumps((limit, function, items, place, call), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _packed(thing: Any, what: str, name: str) -> bytes:
     try:
         return _dumped(thing)
     except Exception as error:  # whatever a class of the user's does when it is pickled
-        raise CannotSend(
-            f"{what} {name} cannot be sent to a node: {_words(error)}. Open files, locks, connections and generators "
-            "stay where they are: make them inside the function, or pass what it takes to make them."
-        ) from error
+        raise _cannot_send(what, name, error) from error
+
+
+def _cannot_send(what: str, name: str, error: Exception) -> CannotSend:
+    return CannotSend(
+        f"{what} {name} cannot be sent to a node: {_words(error)}. Open files, locks, connections and generators "
+        "stay where they are: make them inside the function, or pass what it takes to make them."
+    )
 
 
 def _dumped(thing: Any) -> bytes:
@@ -171,7 +196,8 @@ class ItemResult(NamedTuple):
 
     kind: Kind
     content: Any = b""
-    """A plain value itself. Otherwise pickled: the value, what a generator returned at its end, or the exception."""
+    """A plain value itself. Otherwise pickled: the value, what a generator returned at its end, or the exception. A
+    large value is a file: a `StoredValue`, or the file in memory once it has been claimed."""
     text: str = ""
     """The traceback on the node for an ``error``; for the other failures the sentence that tells it."""
     values: int = 0
@@ -201,6 +227,8 @@ class ItemResult(NamedTuple):
                     found: BaseException = unpack_value(self.content)
                 except ResultUnreadable as unreadable:
                     found = unreadable
+                if not isinstance(found, Exception):
+                    found = TaskExit(f"the task raised {type(found).__name__}: {found}".rstrip(": "))
                 found.__cause__ = RemoteTraceback(self.text)
                 return found
         return None
@@ -210,36 +238,34 @@ Told = Any
 """What is told of one item: the value as it is if that is plain, or else an `ItemResult`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What came of all items of a batch, in its order."""
+class StoredValue(NamedTuple):
+    """A large value on its way from a slot: the path of its file."""
 
-    seconds: float
-    """What all of them took on the slot, unpacking and packing included."""
-    told: Sequence[Told]
+    path: str
 
-    def __len__(self) -> int:
-        return len(self.told)
 
-    def __getitem__(self, number: int) -> ItemResult:
-        return result_of(self.told[number])
-
-    def __iter__(self) -> Iterator[ItemResult]:
-        return map(result_of, self.told)
+def claimed(told: Told) -> Told:
+    """Take over the file of a large result, so that it goes when the result is not needed any more."""
+    if isinstance(told, ItemResult) and isinstance(told.content, StoredValue):
+        try:
+            return told._replace(content=mapped(told.content.path, remove=True))
+        except OSError as error:
+            return ItemResult("unsendable", text=f"the file of a large result is gone: {error}")
+    return told
 
 
 def result_of(told: Told) -> ItemResult:
     return told if isinstance(told, ItemResult) else ItemResult("plain", told)
 
 
-def pack_results(results: Results) -> bytes:
-    """All results of a batch; on the slot."""
-    return pickle.dumps((results.seconds, results.told), protocol=pickle.HIGHEST_PROTOCOL)
+def pack_result(told: Told) -> bytes:
+    """The result of one item; on the slot."""
+    return pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def unpack_results(blob: bytes) -> Results:
-    """Of all items of a batch. Nothing of the user's is unpickled yet."""
-    return Results(*pickle.loads(blob))
+def unpack_results(results: Iterable[bytes]) -> list[Told]:
+    """Results of items. Nothing of the user's is unpickled yet."""
+    return [claimed(pickle.loads(one)) for one in results]
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:
@@ -250,10 +276,13 @@ def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str
     return error
 
 
-def unpack_value(blob: bytes) -> Any:
+def unpack_value(blob: bytes | mmap) -> Any:
     """A value that came from a slot."""
     try:
-        return pickle.loads(blob)
+        if isinstance(blob, mmap):
+            return unpack(blob)
+        value = pickle.loads(blob)
+        return load(value.path, remove=True) if isinstance(value, StoredValue) else value
     except Exception as error:  # whatever a class of the user's does when it is unpickled
         raise ResultUnreadable(
             f"a result came back that cannot be unpickled here: {_words(error)}. A module that the node has and this "

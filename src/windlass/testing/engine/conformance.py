@@ -14,11 +14,15 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 
 from windlass.pool.engines.protocol import Call, Engine, NodeFacts
+from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function, result_of, unpack_results
 from windlass.testing.eventually import eventually
 
 from .expected import EngineAnswers
@@ -26,6 +30,11 @@ from .fixture import MARK, end_marked, marked, trace
 from .run_case import Play, batch_of
 from .suite import opened
 from .without_pytest import READY
+
+
+def _be_killed() -> None:
+    """As by the kernel when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class EngineConformance(EngineAnswers):
@@ -237,15 +246,116 @@ class EngineConformance(EngineAnswers):
 
         self._run(test)
 
-    def test_a_slot_that_dies_takes_its_node_along_and_says_how(self) -> None:
+    def test_a_slot_that_dies_comes_back_and_its_neighbours_are_not_touched(self) -> None:
         async def test(play: Play) -> None:
             node = await play.node(slots=2)
             beside = play.hold(node, 1)
             await play.until_began(beside)
-            call = play.run(node, os._exit, 5)
+            for function, argument in ((os._exit, 5), (os.abort, None), (_be_killed, None)):
+                call = play.run(node, function, *(() if argument is None else (argument,)))
+                outcome = await play.outcome(call)
+                assert (outcome.ending, outcome.began) == ("crashed", True)
+                assert "slot 0" in outcome.detail
+                assert await play.value(node, lambda: "back") == "back"
+            assert play.heard.outcomes(beside) == []
+            play.stage.let_go(beside)
+            assert (await play.outcome(beside)).ending == "done"
+
+        if self.processes:
+            self._run(test)
+
+    def test_a_crash_in_a_batch_keeps_the_results_before_it_and_begins_none_after_it(self) -> None:
+        async def test(play: Play) -> None:
+            directory = str(play.stage.directory)
+            call = play.name()
+
+            def step(number: int) -> int:
+                trace(directory, f"{call}.{number}")
+                if number == 2:
+                    time.sleep(0.2)  # so that what came before is on its way
+                    os._exit(1)
+                return number
+
+            items = [pack_arguments((number,)) for number in range(5)]
+            batch = pack_batch(pack_function(step), items)
+            node = await play.node()
+            play.give(Call(call, node.node, 0, batch, {}, 5))
+            outcome = await play.outcome(call)
+            assert (outcome.ending, outcome.began) == ("crashed", True)
+            assert [result_of(told).value() for told in unpack_results(play.heard.results(call))] == [0, 1]
+            assert [play.starts(f"{call}.{number}") for number in range(5)] == [1, 1, 1, 0, 0]
+
+        if self.processes:
+            self._run(test)
+
+    # -- batches ----------------------------------------------------------------------------------------------------
+
+    def test_the_results_of_a_batch_come_one_by_one_while_it_runs(self) -> None:
+        async def test(play: Play) -> None:
+            call = self._batch_that_waits(play, await play.node(), 4, waits=2)
+            await play.until(lambda: len(play.heard.results(call)) == 2)
+            assert play.heard.outcomes(call) == []
+            play.stage.let_go(call)
+            assert [result.value() for result in await play.results(call)] == [0, 1, 2, 3]
+
+        if self.processes:
+            self._run(test)
+
+    def test_items_that_have_not_begun_are_taken_back_and_never_start(self) -> None:
+        async def test(play: Play) -> None:
+            call = self._batch_that_waits(play, await play.node(), 50, waits=1)
+            await play.until(lambda: len(play.heard.results(call)) == 1)
+            play.engine.revoke(call)
+            await play.until(lambda: any(words[0] == "shortened" for words in play.heard.of(call)))
+            assert [words[2] for words in play.heard.of(call) if words[0] == "shortened"] == [2]
+            play.stage.let_go(call)
+            assert [result.value() for result in await play.results(call)] == [0, 1]
+            assert [play.starts(f"{call}.{number}") for number in range(4)] == [1, 1, 0, 0]
+
+        if self.processes:
+            self._run(test)
+
+    def _batch_that_waits(self, play: Play, node: NodeFacts, items: int, *, waits: int) -> str:
+        """A call whose item number ``waits`` runs until it is let go."""
+        directory, call = str(play.stage.directory), play.name()
+
+        def step(number: int) -> int:
+            trace(directory, f"{call}.{number}")
+            while number == waits and not Path(directory, f"{call}.go").exists():
+                time.sleep(0.01)
+            return number
+
+        batch = pack_batch(pack_function(step), [pack_arguments((number,)) for number in range(items)])
+        return play.give(Call(call, node.node, 0, batch, {}, items))
+
+    # -- hanging ----------------------------------------------------------------------------------------------------
+
+    def test_a_host_that_hangs_falls_silent_and_is_heard_again_when_it_goes_on(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            play.stage.stop_host(node.node)
+            await play.until(lambda: play.heard.of(node.node)[-1][0] == "silent")
+            play.stage.resume_host(node.node)
+            await play.until(lambda: play.heard.of(node.node)[-1][0] == "heard")
+            assert await play.value(node, lambda: 1) == 1
+
+        if self.processes:
+            self._run(test)
+
+    def test_a_node_that_was_abandoned_has_left_and_its_late_results_are_not_taken(self) -> None:
+        async def test(play: Play) -> None:
+            node = await play.node()
+            call = play.hold(node)
+            await play.until_began(call)
+            play.stage.stop_host(node.node)
+            play.engine.abandon(node.node, "it hangs")
             await play.until_left(node)
-            assert {play.heard.outcomes(one)[0].ending for one in (call, beside)} == {"lost"}
-            assert "slot 0" in play.heard.of(node.node)[-1][2]
+            assert [outcome.ending for outcome in play.heard.outcomes(call)] == ["lost"]
+            play.stage.let_go(call)
+            play.stage.resume_host(node.node)
+            await play.until_dead(call)
+            assert len(play.heard.outcomes(call)) == 1
+            assert play.heard.of(node.node)[-1][0] == "left"
 
         if self.processes:
             self._run(test)

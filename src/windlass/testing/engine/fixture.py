@@ -40,6 +40,27 @@ class Heard:
     def left(self, node: str, why: str) -> None:
         self._hear("left", node, why)
 
+    def silent(self, node: str, seconds: float) -> None:
+        self._hear("silent", node, seconds)
+
+    def heard(self, node: str) -> None:
+        self._hear("heard", node)
+
+    def progressed(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+        self._hear("progressed", call, list(results), seconds)
+
+    def shortened(self, call: str, items: int) -> None:
+        self._hear("shortened", call, items)
+
+    def engine_down(self, why: str) -> None:
+        self._hear("engine", "down", why)
+
+    def engine_up(self) -> None:
+        self._hear("engine", "up")
+
+    def engine_lost(self, why: str) -> None:
+        self._hear("engine", "lost", why)
+
     def began(self, call: str) -> None:
         self._hear("began", call)
 
@@ -59,6 +80,16 @@ class Heard:
     def of(self, name: str) -> list[tuple[Any, ...]]:
         """All that was heard of one call or node."""
         return [words for words in self.words if words[1] == name]
+
+    def results(self, call: str) -> list[bytes]:
+        """The results of the items of a call that have ended so far."""
+        found: list[bytes] = []
+        for words in self.of(call):
+            if words[0] == "progressed":
+                found += words[2]
+            elif words[0] == "ended":
+                found += words[2].results
+        return found
 
     def outcomes(self, call: str) -> list[CallOutcome]:
         return [words[2] for words in self.of(call) if words[0] == "ended"]
@@ -87,6 +118,14 @@ class EngineStage(Protocol):
 
     async def kill_host(self, node: str) -> None:
         """The host dies, as by kill -9."""
+        ...
+
+    def stop_host(self, node: str) -> None:
+        """The host hangs, as by SIGSTOP of all its processes."""
+        ...
+
+    def resume_host(self, node: str) -> None:
+        """The host goes on."""
         ...
 
     def held(self, call: str) -> bytes:
@@ -155,6 +194,25 @@ class ProcessStage:
 
     async def kill_host(self, node: str) -> None:
         self._hosts[node].kill()
+
+    def stop_host(self, node: str) -> None:
+        for pid in self._family(node):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def resume_host(self, node: str) -> None:
+        for pid in self._family(node):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _family(self, node: str) -> list[int]:
+        """The processes of a host, those that started others first."""
+        found = [self._hosts[node].pid]
+        for pid in found:
+            with suppress(OSError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    found += [int(child) for child in (task / "children").read_text().split()]
+        return found
 
     def held(self, call: str) -> bytes:
         return pack_batch(pack_function(_until_let_go), [pack_arguments((str(self.directory), call))])

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.pool.engines.protocol import Call, CallOutcome, NodeFacts
-from windlass.pool.transport.serialization import Results, pack_arguments, pack_batch, pack_function, unpack_results
+from windlass.pool.transport.serialization import (
+    ItemResult,
+    pack_arguments,
+    pack_batch,
+    pack_function,
+    result_of,
+    unpack_results,
+)
 from windlass.testing.eventually import eventually
 
 from .fixture import EngineStage, Heard, living, starts
@@ -59,9 +66,9 @@ class Play:
         *,
         slot: int = 0,
         environment: Mapping[str, str] | None = None,
-        shared: tuple[str, ...] = (),
+        items: int = 1,
     ) -> str:
-        return self.give(Call(self.name(), node.node, slot, batch, environment or {}, shared))
+        return self.give(Call(self.name(), node.node, slot, batch, environment or {}, items))
 
     def run(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         return self.call(node, batch_of(function, *args, **kwargs))
@@ -84,10 +91,10 @@ class Play:
         await self.until(lambda: self.heard.outcomes(call))
         return self.heard.outcomes(call)[0]
 
-    async def results(self, call: str) -> Results:
+    async def results(self, call: str) -> list[ItemResult]:
         outcome = await self.outcome(call)
         assert outcome.ending == "done", outcome.detail
-        return unpack_results(outcome.result)
+        return [result_of(told) for told in unpack_results(self.heard.results(call))]
 
     async def value(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return (await self.results(self.run(node, function, *args, **kwargs)))[0].value()

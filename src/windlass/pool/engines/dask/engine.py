@@ -1,18 +1,15 @@
-"""The Dask engine: the pool's side of it.
+"""The Dask engine, on the pool's side: it carries calls to slots over Dask's encrypted connections.
 
-Dask carries, and decides nothing. A slot is a Dask worker with one thread; a call is a Dask task that may run on that
-one worker only, is never retried and never stolen. What becomes of it comes back by events. Where Dask would do more
-than it is told, it is kept from it:
+Dask carries, and decides nothing: a scheduler process passes messages on, and the pool's task book says which call goes
+to which slot. `messages` has the picture of the processes. What can die, and what happens then:
 
-- A task of a worker that went away would be started again, or wait for ever for a worker that never comes. Here its
-  call is lost, the task is released, and the slot itself refuses a call of another life than its own.
-- Cancelling a task does not say whether it had begun, and does not stop it. Here the slot itself says whether a call
-  could still be taken back, and a call that runs is killed by the node, with the process of its slot.
-- Retiring a worker would start its running task elsewhere. Here no worker is ever retired: the book stops placing calls
-  on a node, and dismisses it when it is empty.
+- A slot: the node starts it again; the call that ran there has crashed, and the node stays.
+- A node: its connection breaks, its calls are lost.
+- A node that hangs: its heartbeats stop, and the listener hears of the silence; it decides when to abandon the node.
+- The scheduler: it is started again at the same address, nodes connect again, and calls go on. If that does not succeed
+  the engine is lost.
 
-`dask_words` has the picture of who talks to whom. All connections are encrypted, and both sides show a certificate that
-was made for this pool.
+All connections are encrypted, and both sides show a certificate that was made for this pool.
 """
 
 from __future__ import annotations
@@ -21,71 +18,74 @@ import asyncio
 import json
 import logging
 import os
-import socket
+import secrets
 import sys
 import tempfile
-import warnings
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+import time
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any, Final
 
-from distributed import Client, Future
+from distributed.comm import Comm
+from distributed.core import connect
 
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.process_session import program
-from windlass.pool.transport.shared_memory import memory_file
+from windlass.pool.transport.slot_page import LONGEST_ID, entries
 from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.workloads.protocol import Join
 
-from .messages import GATHERING, MOST, NODE, SCHEDULER, TOPIC, DaskNodeOrder, parts_of, security_of, worker_name
-from .scheduler import KEY
-from .slot import LONGEST_ID, carry
+from .messages import BEAT, MOST, NODE, SCHEDULER, DaskNodeOrder, OrderedWriter, security_of
 
 log = logging.getLogger(__name__)
 
 _STARTING: Final = 60.0
 """Seconds within which the scheduler's process must listen."""
-_AGAIN: Final = 0.05
-"""Seconds after which the first event is sent again: it may have been there before those who listen."""
 _LEAVING: Final = 6.0
-"""Seconds for nodes to leave: they give their processes two, and their line two."""
-_HALF_DEAD: Final = 10.0
-"""Seconds within which a node of which a slot died must be gone."""
-_LARGE: Final = 1 << 20
-"""Bytes from which on Dask might warn of a large graph, which is none."""
+"""Seconds for nodes to leave: they give their processes two, and their link two."""
+_SILENT: Final = 5.0
+"""Seconds without a heartbeat, which comes every second, after which a node counts as silent."""
+_REJOINING: Final = 20.0
+"""Seconds within which nodes must be back after the scheduler was started again."""
+_RESTARTS: Final = 5
+_RESTART_WINDOW: Final = 60.0
+"""The scheduler is started again so many times in so many seconds; one that dies more often will not live."""
+_UNACKNOWLEDGED: Final = 500
+"""Events of a node after which it is told that they have arrived, without waiting for the next second."""
 
 
 @dataclass(slots=True)
 class _Carried:
-    """A call on its way."""
+    """A call that has not ended."""
 
     call: Call
-    future: Future | None = None
-    """The task; None while the slot is not there."""
     began: bool = False
+    finished: int = 0
+    """Items whose results have been told."""
+    seconds: float = 0.0
+    """What those took."""
+    ordered: str = ""
+    """``revoke`` or ``kill``, if that was asked for."""
 
 
 @dataclass(slots=True)
-class _Slot:
-    life: int = 0
-    address: str = ""
-    """Of its worker; empty while it is not there."""
+class _EngineNode:
+    facts: NodeFacts
     calls: dict[str, _Carried] = field(default_factory=dict)
-    """In the order in which they run."""
-    killing: str = ""
-    """The call that is being killed, with the process."""
-
-
-@dataclass(slots=True)
-class _Node:
-    slots: dict[int, _Slot] = field(default_factory=dict)
-    facts: NodeFacts | None = None
-    joined: bool = False
+    connected: bool = True
+    event: int = 0
+    """Number of the last event that was heard."""
+    acknowledged: int = 0
+    silence: float = 0.0
+    silent: bool = False
+    why: str = ""
+    """What the node itself said about its end."""
 
 
 class DaskEngine:
-    """Carries calls by Dask."""
+    """Carries calls over Dask's connections."""
 
     def __init__(
         self,
@@ -95,27 +95,31 @@ class DaskEngine:
         contact: str | None = None,
         python: str = sys.executable,
         encrypted: bool = True,
+        unhealthy_timeout: float = 30.0,
     ) -> None:
         """``host``, ``port``: where the scheduler listens; 0: any free port. Nodes on other machines need an address
         that they can reach. ``contact``: how nodes get there, such as ``10.0.0.7`` or ``10.0.0.7:8786``, if that is
         not where it listens. ``python``: the interpreter on the nodes. Without ``encrypted`` anybody who reaches the
-        port can run code as you: for a loopback of your own at most."""
+        port can run code as you: for a loopback of your own at most. ``unhealthy_timeout``: seconds after which a node
+        ends a slot of its own that is stopped."""
         self._host, self._port, self._contact, self._python = host, port, contact, python
-        self._encrypted = encrypted
+        self._encrypted, self._unhealthy_timeout = encrypted, unhealthy_timeout
+        self._credentials: Credentials | None = None
         self._node_credentials: Credentials | None = None
+        self._secret = secrets.token_hex(16)
         self._listener: Listener | None = None
         self._scheduler = ""
         self._process: asyncio.subprocess.Process | None = None
         self._errors: IO[bytes] | None = None
-        self._client: Client | None = None
-        self._to_hub: socket.socket | None = None
-        self._nodes: dict[str, _Node] = {}
-        self._places: dict[str, _Slot] = {}
-        """The slot of every call that has not ended."""
-        self._dismissed: set[str] = set()
-        self._number = 0
-        self._closing = False
-        self._connected = asyncio.Event()
+        self._comm: Comm | None = None
+        self._writer: OrderedWriter | None = None
+        self._nodes: dict[str, _EngineNode] = {}
+        self._places: dict[str, _EngineNode] = {}
+        """The node of every call that has not ended."""
+        self._unwanted: set[str] = set()
+        """Nodes that were dismissed, abandoned or lost: one that comes back is sent away."""
+        self._deaths: deque[float] = deque()
+        self._closing = self._lost = False
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Future[Any]] = set()
 
@@ -123,60 +127,50 @@ class DaskEngine:
 
     async def start(self, listener: Listener) -> None:
         self._listener = listener
-        mine = None
         if self._encrypted:
-            mine, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
-        self._to_hub, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._credentials, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the engine
+        try:
+            await self._launch()
+        except BaseException:
+            await self.close()
+            raise
+        self._do(self._watch_nodes())
+
+    async def _launch(self) -> None:
+        """Start a scheduler and connect to it."""
         told = {
             "pool": os.getpid(),
             "host": self._host,
             "port": self._port,
-            "shared": theirs.fileno(),
-            "credentials": mine and asdict(mine),
+            "secret": self._secret,
+            "credentials": self._credentials and asdict(self._credentials),
         }
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the engine
-        self._process = await asyncio.create_subprocess_exec(
+        process = self._process = await asyncio.create_subprocess_exec(
             *program(sys.executable, "windlass.pool.engines.dask.scheduler"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, SCHEDULER: json.dumps(told)},
-            pass_fds=(theirs.fileno(),),
             start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
         )
-        theirs.close()
         try:
             async with asyncio.timeout(_STARTING):
-                assert self._process.stdout is not None
-                self._scheduler = (await self._process.stdout.readline()).decode().strip()
+                assert process.stdout is not None
+                self._scheduler = (await process.stdout.readline()).decode().strip()
                 if not self._scheduler:
                     raise EngineError(f"the Dask scheduler did not start: {self._last_words()}")
-                await self._connect(mine)
+                self._port = int(self._scheduler.rpartition(":")[2])
+                arguments = security_of(self._credentials).get_connection_args("client")
+                self._comm = await connect(self._scheduler, timeout=_STARTING, **arguments)
+                await self._comm.write({"op": "windlass_pool", "reply": False, "secret": self._secret})
+                first = await self._comm.read()
         except OSError as error:  # TimeoutError is one
             words = f"{type(error).__name__} {error} {self._last_words()}"
-            await self.close()
             raise EngineError(f"the Dask scheduler cannot be reached: {words}") from error
-        except BaseException:
-            await self.close()
-            raise
-        self._do(self._watch(self._process))
-
-    async def _connect(self, credentials: Credentials | None) -> None:
-        """Come back when the first event has come: from then on none is missed."""
-        self._client = await Client(
-            self._scheduler,
-            asynchronous=True,
-            security=security_of(credentials),
-            set_as_default=False,
-            name="windlass",
-        )
-        self._client.scheduler_comm.interval = GATHERING
-        self._client.subscribe_topic(TOPIC, lambda event: self._hear(*event[1]))
-        while not self._connected.is_set():
-            await self._client.log_event(TOPIC, ["hello"])
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN):
-                    await self._connected.wait()
+        self._writer = OrderedWriter(self._comm)
+        self._do(self._hear_all(self._comm, first))
+        self._do(self._watch_scheduler(process))
 
     def _last_words(self) -> str:
         if self._errors is None or self._errors.closed:
@@ -184,30 +178,62 @@ class DaskEngine:
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", "replace").strip()[-2000:]
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+    async def _watch_scheduler(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
-        if not self._closing:
-            why = f"the Dask scheduler's process ended with code {code}"
-            log.error("%s: %s", why, self._last_words())
-            self._closing = True
-            for node in list(self._nodes):
-                self._lost(node, why)
+        if self._closing or process is not self._process:
+            return
+        why = f"the Dask scheduler's process ended with code {code}"
+        log.warning("%s and is started again: %s", why, self._last_words())
+        if self._writer is not None:
+            self._writer.stop()
+        self._writer = None
+        for node in self._nodes.values():
+            node.connected = False
+        self._told.engine_down(why)
+        while True:
+            now = time.monotonic()
+            self._deaths.append(now)
+            while now - self._deaths[0] > _RESTART_WINDOW:
+                self._deaths.popleft()
+            if len(self._deaths) > _RESTARTS:
+                self._lose_engine(f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s. {self._last_words()}")
+                return
+            try:
+                await self._launch()
+            except EngineError as error:
+                log.warning("the Dask scheduler could not be started again: %s", error)
+                await asyncio.sleep(1.0)
+                continue
+            break
+        self._told.engine_up()
+        await asyncio.sleep(_REJOINING)
+        if self._process.returncode is None:
+            for name in [name for name, node in self._nodes.items() if not node.connected]:
+                self._lose(name, "it did not come back after the scheduler was started again")
+
+    def _lose_engine(self, why: str) -> None:
+        log.error("the engine is lost: %s", why)
+        self._lost = True
+        self._told.engine_lost(why)
+        for node in list(self._nodes):
+            self._lose(node, why)
 
     async def close(self) -> None:
         self._closing = True
-        if self._client is not None and self._process is not None and self._process.returncode is None:
+        if self._writer is not None and self._process is not None and self._process.returncode is None:
             for node in self._nodes:
                 self._order(node, {"leave": True})
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LEAVING):
-                    while self._nodes:
+                    while any(node.connected and not node.silent for node in self._nodes.values()):
                         self._changed.clear()
                         await self._changed.wait()
         for node in list(self._nodes):
-            self._lost(node, "the engine was closed")
-        if self._client is not None:
-            with suppress(Exception):  # whatever Dask thinks of it
-                await self._client.close(timeout=2)
+            self._lose(node, "the engine was closed")
+        if self._writer is not None:
+            self._writer.stop()
+        if self._comm is not None:
+            self._comm.abort()
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.terminate()
@@ -219,56 +245,44 @@ class DaskEngine:
                 await self._process.wait()
         for task in list(self._tasks):
             task.cancel()
-        for thing in (self._to_hub, self._errors):
-            if thing is not None:
-                thing.close()
+        if self._errors is not None:
+            self._errors.close()
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def join(self, node: str, slots: int) -> Join:
-        order = DaskNodeOrder(node, slots, self._contact_address(), tuple(sys.path), self._node_credentials)
+        order = DaskNodeOrder(
+            node, slots, self._contact_address(), tuple(sys.path), self._node_credentials, self._unhealthy_timeout
+        )
         return Join(program(self._python, "windlass.pool.engines.dask.node"), {NODE: order.text()})
 
-    def share(self, name: str, blob: bytes) -> None:
-        handle = memory_file((blob,))
-        try:
-            self._share(name, handle)
-        finally:
-            os.close(handle)
-
-    def unshare(self, name: str) -> None:
-        self._share(name)
-
     def run(self, call: Call) -> None:
-        too_long = len(call.blob) > MOST or len(call.id.encode()) > LONGEST_ID
         node = self._nodes.get(call.node)
-        if node is None or not node.joined or self._closing:
+        if node is None or self._closing or self._lost:
             self._soon(call.id, CallOutcome("lost", detail=f"there is no node {call.node}"))
-        elif too_long:
+        elif len(call.blob) > MOST or len(call.id.encode()) > LONGEST_ID:
             size = f"{len(call.blob):,} bytes with its arguments; {MOST:,} can be carried"
             self._soon(
                 call.id, CallOutcome("broken", detail=f"the call is {size}. Share what is large, or read it there")
             )
         else:
-            slot = node.slots[call.slot]
-            carried = slot.calls[call.id] = _Carried(call)
-            self._places[call.id] = slot
-            if slot.address:
-                self._submit(slot, carried)
+            carried = node.calls[call.id] = _Carried(call)
+            self._places[call.id] = node
+            self._send_call(carried)
 
     def revoke(self, call: str) -> None:
-        slot = self._places.get(call)
-        if slot is not None and not slot.calls[call].began:
-            self._do(self._revoked(slot, call))
+        self._order_call(call, "revoke")
 
     def kill(self, call: str) -> None:
-        slot = self._places.get(call)
-        if slot is not None:
-            self._do(self._killed(slot, call))
+        self._order_call(call, "kill")
 
     def dismiss(self, node: str) -> None:
-        self._dismissed.add(node)
+        self._unwanted.add(node)
         self._order(node, {"leave": True})
+
+    def abandon(self, node: str, why: str) -> None:
+        self._order(node, {"leave": True})
+        self._lose(node, why)
 
     # -- how it goes ------------------------------------------------------------------------------------------------
 
@@ -283,171 +297,169 @@ class DaskEngine:
             raise EngineError("the engine has not been started; call start() first")
         if self._contact is None:
             return self._scheduler
-        scheme, port = self._scheduler.partition("://")[0], self._scheduler.rpartition(":")[2]
-        return f"{scheme}://{self._contact}" + ("" if ":" in self._contact else f":{port}")
+        scheme = self._scheduler.partition("://")[0]
+        return f"{scheme}://{self._contact}" + ("" if ":" in self._contact else f":{self._port}")
 
-    def _share(self, name: str, *handles: int) -> None:
-        if self._to_hub is None:
-            raise EngineError("the engine has not been started; call start() first")
-        socket.send_fds(self._to_hub, [name.encode()], handles)
-
-    def _submit(self, slot: _Slot, carried: _Carried) -> None:
-        assert self._client is not None
+    def _send_call(self, carried: _Carried) -> None:
         call = carried.call
-        self._number += 1
-        life = worker_name(call.node, call.slot, slot.life)
-        with _without_warning() if len(call.blob) > _LARGE else nullcontext():
-            carried.future = self._client.submit(
-                carry,
-                life,
-                call.id,
-                call.blob,
-                dict(call.environment),
-                key=KEY + call.id,
-                workers=[slot.address],
-                allow_other_workers=False,
-                retries=0,
-                pure=False,
-                priority=-self._number,
-            )
+        order = {"run": call.id, "slot": call.slot, "items": call.items, "blob": call.blob}
+        self._order(call.node, {**order, "environment": dict(call.environment)})
 
-    async def _revoked(self, slot: _Slot, call: str) -> bool:
-        """Whether it could be taken back."""
-        assert self._client is not None
-        taken = not slot.address or await self._client.scheduler.windlass_revoke(address=slot.address, call=call)
-        if taken and call in slot.calls:
-            self._end(call, CallOutcome("revoked"))
-        return bool(taken)
-
-    async def _killed(self, slot: _Slot, call: str) -> None:
-        carried = slot.calls[call]
-        if not carried.began and await self._revoked(slot, call):
-            return
-        if call in slot.calls and not slot.killing:
-            slot.killing = call
-            self._order(carried.call.node, {"kill": call, "slot": carried.call.slot, "life": slot.life})
+    def _order_call(self, call: str, what: str) -> None:
+        node = self._places.get(call)
+        if node is not None:
+            node.calls[call].ordered = what
+            self._order(node.facts.node, {what: call})
 
     def _order(self, node: str, order: dict[str, Any]) -> None:
-        assert self._client is not None
-        self._do(self._client.scheduler.windlass_order(node=node, order=order))
+        """Send an order to a node. Without a scheduler it is lost: calls and what was asked of them are sent again when
+        the node is back."""
+        if self._writer is not None:
+            self._writer.send((node, order))
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> None:
-        async def quietly() -> None:
-            with suppress(OSError):  # the scheduler is gone: the end of its process tells
-                await what
-
-        task = asyncio.ensure_future(quietly())
+        task = asyncio.ensure_future(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _soon(self, call: str, outcome: CallOutcome) -> None:
         asyncio.get_running_loop().call_soon(self._told.ended, call, outcome)
 
+    async def _watch_nodes(self) -> None:
+        """Count the seconds without a heartbeat. A pause of this program itself counts for little."""
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(BEAT)
+            passed, before = min(time.monotonic() - before, 2 * BEAT), time.monotonic()
+            for name, node in list(self._nodes.items()):
+                if self._writer is None or not node.connected:
+                    continue
+                node.silence += passed
+                if node.silence >= _SILENT and not node.silent:
+                    node.silent = True
+                    self._told.silent(name, node.silence)
+                self._acknowledge(name, node)
+
+    def _acknowledge(self, name: str, node: _EngineNode) -> None:
+        if node.event > node.acknowledged:
+            node.acknowledged = node.event
+            self._order(name, {"ack": node.event})
+
     # -- what is heard ----------------------------------------------------------------------------------------------
+
+    async def _hear_all(self, comm: Comm, messages: list[Any]) -> None:
+        with suppress(OSError):  # CommClosedError is one: the end of the scheduler's process tells
+            while True:
+                for words in messages:
+                    try:
+                        self._hear(*words)
+                    except Exception:  # a listener that fails must not stop all others
+                        log.exception("a message of the Dask engine was not understood")
+                messages = await comm.read()
 
     def _hear(self, kind: str, *words: Any) -> None:
         match kind:
-            case "hello":
-                self._connected.set()
-            case "call":
-                self._hear_call(*words)
-            case "up":
-                self._up(*words)
-            case "down":
-                self._down(*words)
-            case "line":
-                node, slots, python, address = words
-                self._node(node).facts = NodeFacts(node, slots, python, address)
-                self._perhaps_joined(node)
-            case "line-gone":
-                node, why = words
-                self._lost(node, why or "its host is gone, or was told to go")
+            case "node":
+                self._here(*words)
+            case "events":
+                self._hear_node(*words)
+            case "node-gone":
+                (name,) = words
+                known = self._nodes.get(name)
+                self._lose(name, (known and known.why) or "its host is gone, or was told to go")
 
-    def _hear_call(self, call: str, what: str, *words: Any) -> None:
-        slot = self._places.get(call)
-        if slot is None:
-            return  # it has ended for the pool: lost with its node, while this was on its way
-        match what:
-            case "began":
-                slot.calls[call].began = True
-                self._told.began(call)
-            case "said":
-                self._told.said(call, *words)
-            case "yielded":
-                self._told.yielded(call, *words)
-            case "done":
-                self._end(call, CallOutcome("done", words[0], began=True))
-            case "broken":
-                self._end(call, CallOutcome("broken", detail=words[0], began=slot.calls[call].began))
-
-    def _node(self, node: str) -> _Node:
-        if node in self._dismissed or self._closing:
-            self._order(node, {"leave": True})
-        return self._nodes.setdefault(node, _Node())
-
-    def _perhaps_joined(self, name: str) -> None:
-        node = self._nodes[name]
-        up = [slot for slot in node.slots.values() if slot.address]
-        if node.facts is not None and not node.joined and len(up) == node.facts.slots and name not in self._dismissed:
-            node.joined = True
+    def _here(self, name: str, slots: int, python: str, address: str, _lives: object) -> None:
+        """A node has connected, or connected again."""
+        node = self._nodes.get(name)
+        if node is None and (name in self._unwanted or self._closing or self._lost):
+            self._order(name, {"leave": True})
+            return
+        new = node is None
+        if node is None:
+            node = self._nodes[name] = _EngineNode(NodeFacts(name, slots, python, address))
+        node.connected, node.silence = True, 0.0
+        self._order(name, {"resume": node.event})
+        if name in self._unwanted:
+            self._order(name, {"leave": True})
+        for carried in node.calls.values():
+            self._send_call(carried)
+            if carried.ordered:
+                self._order(name, {carried.ordered: carried.call.id})
+        if new:
             self._told.joined(node.facts)
 
-    def _up(self, name: str, address: str) -> None:
-        node, number, life = parts_of(name)
-        slot = self._node(node).slots.setdefault(number, _Slot())
-        slot.life, slot.address = life, address
-        for carried in slot.calls.values():
-            self._submit(slot, carried)
-        self._perhaps_joined(node)
+    def _hear_node(self, name: str, events: list[tuple[int, tuple[Any, ...]]]) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            return  # it was abandoned: its calls have run elsewhere
+        node.silence = 0.0
+        if node.silent:
+            node.silent = False
+            self._told.heard(name)
+        for number, words in events:
+            if number > node.event:
+                node.event = number
+                self._hear_event(node, *words)
+        if node.event - node.acknowledged > _UNACKNOWLEDGED:
+            self._acknowledge(name, node)
 
-    def _down(self, name: str, address: str) -> None:
-        node, number, _ = parts_of(name)
-        known = self._nodes.get(node)
-        if known is None or number not in known.slots or known.slots[number].address != address:
+    def _hear_event(self, node: _EngineNode, kind: str, *words: Any) -> None:
+        if kind == "why":
+            node.why = node.why or words[0]
             return
-        slot = known.slots[number]
-        slot.address = ""
-        if slot.killing:
-            for call in list(slot.calls):
-                carried = slot.calls[call]
-                self._end(call, CallOutcome("killed" if call == slot.killing else "revoked", began=carried.began))
-            slot.killing = ""
-        else:
-            # The node ends by itself, and its line with it. Only then is it certain that nothing runs there any more.
-            asyncio.get_running_loop().call_later(_HALF_DEAD, self._half_dead, node, known)
+        call, *rest = words
+        carried = node.calls.get(call)
+        if carried is None:
+            return  # it has ended for the pool
+        match kind:
+            case "began":
+                carried.began = True
+                self._told.began(call)
+            case "said":
+                self._told.said(call, *rest)
+            case "yielded":
+                self._told.yielded(call, *rest)
+            case "results":
+                results, seconds = _new(carried, *rest)
+                if results:
+                    self._told.progressed(call, results, seconds)
+            case "kept":
+                self._told.shortened(call, rest[0])
+            case "revoked":
+                self._end(call, CallOutcome("revoked"))
+            case "over":
+                *finished, broken = rest
+                results, seconds = _new(carried, *finished)
+                if broken:
+                    self._end(call, CallOutcome("broken", results, seconds, broken, began=True))
+                else:
+                    self._end(call, CallOutcome("done", results, seconds, began=True))
+            case "died":
+                *finished, items, how, killed = rest
+                results, seconds = _new(carried, *finished)
+                if carried.finished >= items:
+                    self._end(call, CallOutcome("done", results, seconds, began=True))
+                else:
+                    self._end(call, CallOutcome("killed" if killed else "crashed", results, seconds, how, began=True))
 
-    def _half_dead(self, node: str, known: _Node) -> None:
-        if self._nodes.get(node) is known:
-            self._order(node, {"leave": True})
-            self._lost(node, "one of its slots died, and it did not leave")
-
-    def _lost(self, name: str, why: str) -> None:
+    def _lose(self, name: str, why: str) -> None:
         node = self._nodes.pop(name, None)
         if node is None:
             return
-        for slot in node.slots.values():
-            for call, carried in list(slot.calls.items()):
-                self._end(call, CallOutcome("lost", detail=why, began=carried.began))
-        if node.joined:
-            self._told.left(name, why)
-        elif not self._closing and name not in self._dismissed:
-            log.warning("node %s went before it had joined: %s", name, why)
-        self._dismissed.discard(name)
+        self._unwanted.add(name)
+        for call, carried in list(node.calls.items()):
+            self._end(call, CallOutcome("lost", detail=why, began=carried.began))
+        self._told.left(name, why)
         self._changed.set()
 
     def _end(self, call: str, outcome: CallOutcome) -> None:
-        slot = self._places.pop(call)
-        carried = slot.calls.pop(call)
-        if slot.killing == call and outcome.ending != "killed":
-            slot.killing = ""
-        if carried.future is not None:
-            carried.future.release()
+        del self._places.pop(call).calls[call]
         self._told.ended(call, outcome)
 
 
-@contextmanager
-def _without_warning() -> Iterator[None]:
-    """A call with a large argument is no graph that its user could make smaller."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sending large graph")
-        yield
+def _new(carried: _Carried, seconds: float, results: bytes) -> tuple[list[bytes], float]:
+    """Results as they came, and what they took."""
+    found = entries(results)
+    took, carried.seconds = max(0.0, seconds - carried.seconds), max(seconds, carried.seconds)
+    carried.finished += len(found)
+    return found, took

@@ -1,36 +1,38 @@
 """What the four kinds of process of the Dask engine say to each other, and how they are set up alike.
 
-    pool ── client ──► scheduler ◄── worker ── slot     calls go out as tasks pinned to one worker,
-                           ▲                            what becomes of them comes back as events
-                           └──────── line ◄── node      orders to the node, and the sign that it lives
+    pool ◄────► scheduler ◄────► node link ◄────► slot
+                                     ▲
+                                 supervisor
 
-Everything that comes back to the pool comes by one topic of the scheduler, so it comes in order.
+Calls and orders go from left to right, what becomes of them from right to left, each in order. The scheduler only
+passes messages on and remembers nothing of them, so it can be started again: the pool sends calls again that have not
+ended, the node link sends events again that were not acknowledged, and both ignore what they know already.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import dask
+from distributed.comm import Comm
 from distributed.security import Security
 
 from windlass.pool.transport.tls import Credentials
 
-TOPIC: Final = "windlass"
+BEAT: Final = 1.0
+"""Seconds between two heartbeats of a node."""
 NODE: Final = "WINDLASS_DASK_NODE"
 """In the environment of a node: which node it is, and how it gets to the scheduler, as JSON."""
 SCHEDULER: Final = "WINDLASS_DASK_SCHEDULER"
 """In the environment of the scheduler: where to listen, and for whom, as JSON."""
 MOST: Final = 1 << 30
 """Bytes of the largest message: a call with its arguments, or its results. The wire itself ends at twice as much."""
-
-GATHERING: Final = 0.001
-"""Seconds in which messages that follow each other are gathered into one. Dask's own 2 to 10 ms, three times on the way
-of a call, would be a tenth of a short one."""
 
 _SETTINGS: Final[Mapping[str, Any]] = {
     # Whether a node lives is told by its line. Heartbeats stop while C code holds the interpreter.
@@ -83,6 +85,8 @@ class DaskNodeOrder:
     path: tuple[str, ...]
     """Where the pool's program finds its modules; a node on the same machine finds them there too."""
     credentials: Credentials | None
+    unhealthy_timeout: float = 30.0
+    """Seconds for which a slot may be stopped."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -95,11 +99,37 @@ class DaskNodeOrder:
         return cls(**data)
 
 
-def worker_name(node: str, slot: int, life: int) -> str:
-    """The Dask worker of a slot. A slot whose process was killed for a call has a next life, with another name."""
-    return f"{node}/{slot}/{life}"
+class OrderedWriter:
+    """Writes messages to a connection in order; those that come while one is written go together as the next."""
 
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._messages: list[Any] = []
+        self._more = asyncio.Event()
+        self._task = asyncio.ensure_future(self._write())
 
-def parts_of(name: str) -> tuple[str, int, int]:
-    node, slot, life = name.rsplit("/", 2)
-    return node, int(slot), int(life)
+    def send(self, message: Any) -> None:
+        self._messages.append(message)
+        self._more.set()
+
+    async def _write(self) -> None:
+        with suppress(OSError):  # CommClosedError is one: the reader of the connection notices it too
+            while True:
+                await self._more.wait()
+                self._more.clear()
+                messages, self._messages = self._messages, []
+                if messages:
+                    await self._comm.write(messages)
+
+    def stop(self) -> None:
+        """Write nothing any more."""
+        self._task.cancel()
+
+    async def close(self) -> None:
+        """Write what is left, and close the connection."""
+        self.stop()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(2):
+                if self._messages:
+                    await self._comm.write(self._messages)
+        self._comm.abort()

@@ -1,15 +1,16 @@
-"""The program that a host runs to become a node of the pool: a supervisor over one process for each slot.
+"""The program that a host runs to become a node of the pool: a supervisor over the node link and one process a slot.
 
     WINDLASS_DASK_NODE='{"node": ..., ...}' python -m windlass.pool.engines.dask.node
 
-It loads Dask once and then forks: the line to the scheduler (`dask_line`), and a worker for each slot (`dask_slot`), so
-that a node of many slots starts in the time of one, and a slot that was killed is back in a moment. It has no threads
-and no event loop of its own, so it may fork at any time.
+It forks the node link (`node_link`), which talks to the scheduler, and one process for each slot (`slot`), so that a
+slot that ended is back within milliseconds. It has no threads and no event loop of its own, so it may fork at any time.
 
-- Ordered to kill a call, it kills the process group of its slot, if that call is what runs there, and starts the slot
-  again.
-- A slot that dies by itself takes the node with it: the pool hears why.
-- Told to leave (SIGTERM, or by the line), or without its line, it ends all processes and itself.
+- Ordered to kill a call, it kills the process group of its slot, if that call runs there, and starts the slot again.
+- A slot that dies is started again; the pool hears which call it ran and how it ended. A slot that dies again and again
+  before it has run anything takes the node with it.
+- A slot that is stopped (SIGSTOP) for longer than the limit is killed and started again.
+- It gives a heartbeat every second, so that the pool notices a node that hangs.
+- Told to leave (SIGTERM, or by the link), or without its link, it ends all processes and itself.
 - Killed, it takes all of them with it, by the parent-death signal of the kernel.
 
 Needs Linux.
@@ -30,19 +31,23 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from . import messages
+from windlass.pool.transport.slot_page import SlotPage
+
+from . import messages as dask_messages
 from . import slot as slot_module
-from .messages import NODE, DaskNodeOrder
+from .messages import BEAT, NODE, DaskNodeOrder
 from .node_link import NodeLink
-from .slot import Gate
 
 GRACE: Final = 2.0
 """Seconds between SIGTERM and SIGKILL when the node leaves."""
 _PR_SET_PDEATHSIG: Final = 1
-_TURN: Final = 5.0
-"""Seconds that a slot may need to begin or to end a call; one that needs longer holds the gate for good."""
+_LOCK: Final = 5.0
+"""Seconds that a slot may hold its page; one that needs longer does not run any more."""
+_STILLBORN: Final = 3
+"""Processes of one slot in a row that may end before they have run a call."""
 
 
 @dataclass(slots=True)
@@ -51,7 +56,10 @@ class SlotProcess:
 
     pid: int
     life: int
-    gate: Gate
+    page: SlotPage
+    stopped_since: float | None = None
+    stillborn: int = 0
+    """Processes of this slot in a row that ended without having run a call."""
 
 
 class DaskNode:
@@ -60,9 +68,9 @@ class DaskNode:
     def __init__(self, order: DaskNodeOrder) -> None:
         self._order = order
         self._slots: dict[int, SlotProcess] = {}
-        self._to_line, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._line = self._forked(lambda: asyncio.run(NodeLink(order, line).hold()), self._to_line)
-        line.close()
+        self._to_link, link = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._link = self._forked(lambda: asyncio.run(NodeLink(order, link).hold()), self._to_link)
+        link.close()
         self._awake = _signals_that_wake()
         self._leaving = False
 
@@ -72,13 +80,18 @@ class DaskNode:
             self._start(slot, 1)
         waits = select.poll()
         waits.register(self._awake, select.POLLIN)
-        waits.register(self._to_line, select.POLLIN)
+        waits.register(self._to_link, select.POLLIN)
+        due = time.monotonic()
         while not self._leaving:
-            waits.poll()
+            waits.poll(max(0, 1000 * (due - time.monotonic())))
             with suppress(BlockingIOError):
                 os.read(self._awake, 4096)
             self._hear()
             self._reap()
+            if time.monotonic() >= due:
+                due = time.monotonic() + BEAT
+                self._end_stopped()
+                self._tell({"beat": True})
         self._end()
 
     def leave(self) -> None:
@@ -88,13 +101,13 @@ class DaskNode:
 
     def _hear(self) -> None:
         try:
-            text = self._to_line.recv(1 << 16, socket.MSG_DONTWAIT)
+            text = self._to_link.recv(1 << 16, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
             text = b""
         if not text:
-            self._leaving = True  # the line is gone
+            self._leaving = True  # the link is gone
             return
         order = json.loads(text)
         if "kill" in order:
@@ -103,37 +116,63 @@ class DaskNode:
             self._leaving = True
 
     def _kill(self, slot: int, life: int, call: str) -> None:
-        """If that very call runs there: while the gate is held it can neither end nor can another begin."""
-        process = self._slots[slot]
-        if process.life != life:
+        """If that call runs there: while the page is locked it can neither end nor can another begin."""
+        process = self._slots.get(slot)
+        if process is None or process.life != life:
             return
-        if not process.gate.take(_TURN) or process.gate.call == call:
-            _signal(process.pid, signal.SIGKILL)
-            os.waitpid(process.pid, 0)
-            process.gate.close()
-            self._start(slot, life + 1)
+        if not process.page.lock(_LOCK) or process.page.call == call:
+            self._replace(slot, "was ended because the call was to be killed", killed=call)
         else:
-            process.gate.give_back()
+            process.page.unlock()
+
+    def _end_stopped(self) -> None:
+        now = time.monotonic()
+        for slot, process in list(self._slots.items()):
+            if not _is_stopped(process.pid):
+                process.stopped_since = None
+            elif process.stopped_since is None:
+                process.stopped_since = now
+            elif now - process.stopped_since >= self._order.unhealthy_timeout:
+                self._replace(slot, f"was stopped for {now - process.stopped_since:.0f} s and then ended")
+
+    def _replace(self, slot: int, how: str, killed: str = "") -> None:
+        process = self._slots[slot]
+        _signal(process.pid, signal.SIGKILL)
+        os.waitpid(process.pid, 0)
+        self._restart(slot, how, killed)
 
     # -- processes --------------------------------------------------------------------------------------------------
 
-    def _start(self, slot: int, life: int) -> None:
-        gate = Gate()
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _start(self, slot: int, life: int, stillborn: int = 0) -> None:
+        page = SlotPage.new()
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
         def run() -> None:
             os.setpgid(0, 0)
-            slot_module.after_fork(self._order.path)
-            asyncio.run(slot_module.live(self._order, slot, life, gate, here))
+            slot_module.live(self._order.path, page, here)
 
-        pid = self._forked(run, self._to_line, there)
+        pid = self._forked(run, self._to_link, there)
         with suppress(OSError):
-            os.setpgid(pid, pid)  # by whoever comes first: a kill must find the group
-        self._slots[slot] = SlotProcess(pid, life, gate)
+            os.setpgid(pid, pid)  # whichever of the two comes first: a kill must find the group
+        self._slots[slot] = SlotProcess(pid, life, page, stillborn=stillborn)
+        words = json.dumps({"slot": slot, "life": life}).encode()
         with suppress(OSError):
-            socket.send_fds(self._to_line, [b"+"], [there.fileno()])
+            socket.send_fds(self._to_link, [words], [there.fileno(), *page.handles])
         here.close()
         there.close()
+
+    def _restart(self, slot: int, how: str, killed: str = "") -> None:
+        """A slot's process has ended: say so, and start another one."""
+        ended = self._slots.pop(slot)
+        idle = not ended.page.used
+        self._tell({"gone": slot, "life": ended.life, "how": how, "killed": killed})
+        ended.page.close()
+        stillborn = ended.stillborn + 1 if idle else 0
+        if stillborn >= _STILLBORN:
+            self._tell({"why": f"slot {slot} cannot start: its process {how}, {stillborn} times in a row"})
+            self._leaving = True
+        else:
+            self._start(slot, ended.life + 1, stillborn)
 
     def _forked(self, run: Callable[[], None], *close: socket.socket) -> int:
         parent = os.getpid()
@@ -165,18 +204,18 @@ class DaskNode:
                 pid, status = found
                 slot = next((slot for slot, process in self._slots.items() if process.pid == pid), None)
                 if slot is not None:
-                    del self._slots[slot]
-                    self._tell(f"the process of its slot {slot} {_how(status)}")
-                    self._leaving = True
-                elif pid == self._line:
+                    _signal(pid, signal.SIGKILL)  # what its call had started
+                    self._restart(slot, _how(status))
+                elif pid == self._link:
                     self._leaving = True
 
-    def _tell(self, why: str) -> None:
+    def _tell(self, words: dict[str, object]) -> None:
         with suppress(OSError):
-            self._to_line.send(json.dumps({"why": why}).encode())
+            flags = socket.MSG_DONTWAIT if "beat" in words else 0  # a heartbeat may be lost, nothing else
+            self._to_link.send(json.dumps(words).encode(), flags)
 
     def _end(self) -> None:
-        """End the slots first: the pool counts their calls as lost when the line is gone, so nothing may run then."""
+        """End the slots first: the pool counts their calls as lost when the link is gone, so nothing may run then."""
         left = {process.pid for process in self._slots.values()}
         for pid in left:
             _signal(pid, signal.SIGTERM)
@@ -189,12 +228,12 @@ class DaskNode:
             self._doze()
         for process in self._slots.values():
             _signal(process.pid, signal.SIGKILL)  # what a call had started, and what did not listen
-        self._to_line.close()  # the line says what is left to say, and goes
+        self._to_link.close()  # the link sends what is left to send, and ends
         until = time.monotonic() + GRACE
-        while not _gone(self._line):
+        while not _gone(self._link):
             if time.monotonic() > until:
                 with suppress(OSError):
-                    os.kill(self._line, signal.SIGKILL)
+                    os.kill(self._link, signal.SIGKILL)
             self._doze()
 
     def _doze(self) -> None:
@@ -202,6 +241,13 @@ class DaskNode:
         select.select([self._awake], [], [], 0.05)
         with suppress(BlockingIOError):
             os.read(self._awake, 4096)
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return text[text.rindex(")") + 2] in "Tt"
+    return False
 
 
 def _signal(group: int, number: int) -> None:
@@ -238,7 +284,7 @@ def main() -> int:
     if text is None:
         sys.stderr.write(f"windlass: {NODE} is not set; a node is started by what a pool's engine gives as its join\n")
         return 2
-    messages.set_up()
+    dask_messages.set_up()
     gc.freeze()  # what is loaded is shared with all processes to come
     node = DaskNode(DaskNodeOrder.of(text))
     for number in (signal.SIGTERM, signal.SIGINT):

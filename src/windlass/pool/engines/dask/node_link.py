@@ -1,8 +1,9 @@
-"""The line of a node to the scheduler: a process of its own, so that orders get through whatever the slots do.
+"""NodeLink connects a node to the scheduler: a process of its own, so that orders get through whatever the slots do.
 
-It says which node this is, passes on what the scheduler orders (kill a call, leave), and fetches what is shared, once
-for all slots. The connection itself is the sign of life: when it is gone the line ends, and with it the node; and for
-the scheduler the node is gone. TCP's own probes notice a machine that went silent within half a minute.
+It hands calls to the slots, one at a time each, reads the results of finished items out of their pages, takes items
+back that have not begun, and passes on heartbeats of the supervisor. Every event has a number and is kept until the
+pool has acknowledged it. When the connection breaks it connects again for a while, because the scheduler may have been
+started again; slots go on meanwhile. After that the link ends, and with it the node.
 """
 
 from __future__ import annotations
@@ -11,122 +12,306 @@ import asyncio
 import json
 import platform
 import socket
+import time
+from collections import OrderedDict, deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distributed.comm import Comm
 from distributed.comm.addressing import get_address_host
-from distributed.core import connect, rpc
+from distributed.core import connect
 
-from windlass.pool.transport.shared_memory import memory_file
+from windlass.pool.transport.framing import FrameBuffer, frame_of
+from windlass.pool.transport.slot_page import PREFIX, SETTLING, SlotPage
 
-from .messages import DaskNodeOrder, security_of
-from .slot import FORGET
+from .messages import DaskNodeOrder, OrderedWriter, security_of
 
-_CHUNK: Final = 64 << 20
-_PATIENCE: Final = 60.0
-"""Seconds within which the scheduler must answer."""
+CONNECTING: Final = 60.0
+"""Seconds within which the first connection must be there."""
+RECONNECTING: Final = 20.0
+"""Seconds within which a broken connection must be there again."""
+_PAUSE: Final = 0.2
+_FIRST_LOOK: Final = 0.004
+_LAST_LOOK: Final = 0.05
+"""Seconds between two looks for results of a batch, at its beginning and later."""
+_KNOWN: Final = 10_000
+"""Calls that are remembered, so that one that is sent again is not run again."""
+
+
+@dataclass(slots=True)
+class _LinkCall:
+    id: str
+    items: int
+    blob: bytes
+    environment: dict[str, str]
+    revoked: bool = False
+    """Whether it is to be taken back as soon as it has begun."""
+
+
+@dataclass(eq=False, slots=True)
+class _LinkSlot:
+    number: int
+    life: int
+    process: socket.socket
+    page: SlotPage
+    frames: FrameBuffer = field(default_factory=FrameBuffer)
+    running: _LinkCall | None = None
+    waiting: deque[_LinkCall] = field(default_factory=deque)
 
 
 class NodeLink:
-    """Between the node, its slots and the scheduler."""
+    """Between the slots of a node, its supervisor and the scheduler."""
 
-    def __init__(self, order: DaskNodeOrder, node: socket.socket) -> None:
-        self._order, self._node = order, node
+    def __init__(self, order: DaskNodeOrder, supervisor: socket.socket) -> None:
+        self._order, self._supervisor = order, supervisor
         self._arguments = security_of(order.credentials).get_connection_args("worker")
-        self._shared: dict[str, asyncio.Future[int]] = {}
-        self._slots: set[socket.socket] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots: dict[int, _LinkSlot] = {}
+        self._early: dict[int, list[_LinkCall]] = {}
+        """Calls for slots whose process is not there yet."""
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._number = 0
+        self._events: deque[tuple[int, tuple[Any, ...]]] = deque()
+        """Events that were not acknowledged."""
+        self._writer: OrderedWriter | None = None
+        self._whole = asyncio.Event()
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     async def hold(self) -> None:
-        """Until the scheduler is gone, or the node is."""
-        comm = await connect(self._order.scheduler, timeout=_PATIENCE, **self._arguments)
-        address = get_address_host(comm.local_address)
-        hello = {"node": self._order.node, "slots": self._order.slots, "python": platform.python_version()}
-        await comm.write({"op": "windlass_line", "reply": False, "address": address, **hello})
-        ways = [asyncio.create_task(way) for way in (self._from_scheduler(comm), self._from_node(comm))]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await comm.close()
+        """Until the scheduler is gone for good, or the node is."""
+        node = asyncio.create_task(self._from_supervisor())
+        scheduler = asyncio.create_task(self._connected())
+        await asyncio.wait([node, scheduler], return_when=asyncio.FIRST_COMPLETED)
+        scheduler.cancel()
+        if self._writer is not None:
+            await self._writer.close()
 
-    async def _from_scheduler(self, comm: Comm) -> None:
-        with suppress(OSError):  # CommClosedError is one: the scheduler is gone
-            while True:
-                self._obey(await comm.read())
+    # -- the scheduler ------------------------------------------------------------------------------------------------
 
-    def _obey(self, message: dict[str, Any]) -> None:
-        if "forget" in message:
-            name = message["forget"]
-            self._shared.pop(name, None)
-            for slot in self._slots:
-                _send(slot, FORGET + name.encode())
+    async def _connected(self) -> None:
+        await self._whole.wait()
+        patience = CONNECTING
+        while True:
+            comm = await self._connect(patience)
+            if comm is None:
+                return
+            with suppress(OSError):  # CommClosedError is one
+                hello = {"node": self._order.node, "slots": self._order.slots, "python": platform.python_version()}
+                address = get_address_host(comm.local_address)
+                lives = {str(slot.number): slot.life for slot in self._slots.values()}
+                await comm.write({"op": "windlass_node", "reply": False, "address": address, "lives": lives, **hello})
+                while True:
+                    for order in await comm.read():
+                        self._obey(comm, order)
+            self._writer = None
+            patience = RECONNECTING
+
+    async def _connect(self, patience: float) -> Comm | None:
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            with suppress(OSError):
+                return await connect(self._order.scheduler, timeout=patience, **self._arguments)
+            await asyncio.sleep(_PAUSE)
+        return None
+
+    def _obey(self, comm: Comm, order: dict[str, Any]) -> None:
+        match order:
+            case {"resume": number}:
+                self._forget(number)
+                self._writer = OrderedWriter(comm)
+                for event in self._events:
+                    self._writer.send(event)
+            case {"ack": number}:
+                self._forget(number)
+            case {"run": call, "slot": slot, "items": items, "blob": blob, "environment": environment}:
+                self._run(slot, _LinkCall(call, items, bytes(blob), environment))
+            case {"revoke": call}:
+                self._revoke(call)
+            case {"kill": call}:
+                self._kill(call)
+            case {"leave": _}:
+                self._order_supervisor({"leave": True})
+
+    def _forget(self, number: int) -> None:
+        while self._events and self._events[0][0] <= number:
+            self._events.popleft()
+
+    def _tell(self, *words: Any) -> None:
+        self._number += 1
+        event = self._number, words
+        self._events.append(event)
+        if self._writer is not None:
+            self._writer.send(event)
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def _run(self, number: int, call: _LinkCall) -> None:
+        if call.id in self._known:
+            return
+        self._known[call.id] = None
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+        slot = self._slots.get(number)
+        if slot is None:  # its process has died, and the next one is not there yet
+            self._early.setdefault(number, []).append(call)
         else:
-            _send(self._node, json.dumps(message).encode())
+            slot.waiting.append(call)
+            self._next(slot)
 
-    async def _from_node(self, comm: Comm) -> None:
-        """A slot's new line, or a word for the scheduler, until the node leaves."""
-        while True:
-            await _readable(self._node)
-            text, handles, _, _ = socket.recv_fds(self._node, 1 << 16, 1)
-            if handles:
-                slot = socket.socket(fileno=handles[0])
-                slot.setblocking(False)
-                self._slots.add(slot)
-                self._keep(self._serve(slot))
-            elif text:
-                await comm.write(json.loads(text))
-            else:
+    def _next(self, slot: _LinkSlot) -> None:
+        if slot.running is None and slot.waiting:
+            call = slot.running = slot.waiting.popleft()
+            self._keep(self._hand(slot, frame_of((call.id, call.items, call.blob, call.environment))))
+            call.blob = b""
+
+    async def _hand(self, slot: _LinkSlot, frame: bytes) -> None:
+        with suppress(OSError):  # it has died: the supervisor tells
+            await asyncio.get_running_loop().sock_sendall(slot.process, frame)
+
+    def _revoke(self, call: str) -> None:
+        for early in self._early.values():
+            for one in [one for one in early if one.id == call]:
+                early.remove(one)
+                self._tell("revoked", call)
+        for slot in self._slots.values():
+            for one in [one for one in slot.waiting if one.id == call]:
+                slot.waiting.remove(one)
+                self._tell("revoked", call)
+            if slot.running is not None and slot.running.id == call:
+                self._shorten(slot, slot.running)
+
+    def _shorten(self, slot: _LinkSlot, call: _LinkCall) -> None:
+        """Take back the items of a running call that have not begun."""
+        if slot.running is not call:
+            return
+        call.revoked = True  # if it has not begun, it is shortened when it has
+        if slot.page.call == call.id:
+            slot.page.lower()
+            asyncio.get_running_loop().call_later(SETTLING, self._shortened, slot, call)
+
+    def _shortened(self, slot: _LinkSlot, call: _LinkCall) -> None:
+        if slot.running is call and self._slots.get(slot.number) is slot:
+            kept = slot.page.kept()
+            if kept < call.items:
+                call.items = kept
+                self._tell("kept", call.id, kept)
+
+    def _kill(self, call: str) -> None:
+        for slot in self._slots.values():
+            if slot.running is not None and slot.running.id == call:
+                self._order_supervisor({"kill": call, "slot": slot.number, "life": slot.life})
                 return
+        self._revoke(call)
 
-    async def _serve(self, slot: socket.socket) -> None:
-        """Give a slot what it asks for until it is gone."""
+    # -- slots --------------------------------------------------------------------------------------------------------
+
+    def _read(self, slot: _LinkSlot) -> None:
+        """Everything that a slot has sent."""
         while True:
-            await _readable(slot)
             try:
-                name = slot.recv(1 << 16).decode()
+                some = slot.process.recv(1 << 18)
+            except BlockingIOError:
+                return
             except OSError:
-                name = ""
-            if not name:
-                self._slots.discard(slot)
-                slot.close()
+                some = b""
+            if not some:
+                asyncio.get_running_loop().remove_reader(slot.process)
                 return
-            try:
-                handle = await self._have(name)
-            except (OSError, LookupError) as error:
-                self._shared.pop(name, None)
-                _send(slot, f"what is shared as {name} could not be fetched: {error}".encode())
+            for words in slot.frames.feed(some):
+                self._hear(slot, *words)
+
+    def _hear(self, slot: _LinkSlot, kind: str, call: str, *words: Any) -> None:
+        match kind:
+            case "began":
+                self._tell("began", call)
+                if slot.running is not None and slot.running.revoked:
+                    self._shorten(slot, slot.running)
+                if slot.running is not None and slot.running.items > 1:
+                    self._look_later(slot, slot.running, _FIRST_LOOK)
+            case "results":
+                self._collect(slot)
+                seconds, told = words
+                self._passed(slot.running, seconds, len(told).to_bytes(PREFIX, "little") + told)
+            case "over":
+                seconds, broken = words
+                self._tell("over", call, seconds, slot.page.take()[1], broken)
+                slot.running = None
+                self._next(slot)
+            case _:
+                self._tell(kind, call, *words)
+
+    def _look_later(self, slot: _LinkSlot, call: _LinkCall, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._look, slot, call, seconds)
+
+    def _look(self, slot: _LinkSlot, call: _LinkCall, seconds: float) -> None:
+        if slot.running is call and self._slots.get(slot.number) is slot:
+            self._collect(slot)
+            self._look_later(slot, call, min(2 * seconds, _LAST_LOOK))
+
+    def _collect(self, slot: _LinkSlot) -> None:
+        self._passed(slot.running, *slot.page.take())
+
+    def _passed(self, call: _LinkCall | None, seconds: float, results: bytes) -> None:
+        if call is not None and results:
+            self._tell("results", call.id, seconds, results)
+
+    def _died(self, number: int, life: int, how: str, killed: str) -> None:
+        """The process of a slot has ended: nothing more comes from it than what is here already."""
+        slot = self._slots.get(number)
+        if slot is None or slot.life != life:
+            return
+        self._read(slot)
+        del self._slots[number]
+        asyncio.get_running_loop().remove_reader(slot.process)
+        call = slot.running
+        if call is not None:
+            if slot.page.last_call == call.id:
+                how = f"the process of slot {number} {how}"
+                self._tell("died", call.id, *slot.page.take(), call.items, how, killed == call.id)
             else:
-                _send(slot, b"+", handle)
+                self._tell("revoked", call.id)
+        for one in slot.waiting:
+            self._tell("revoked", one.id)
+        slot.process.close()
+        slot.page.close()
 
-    def _have(self, name: str) -> asyncio.Future[int]:
-        if name not in self._shared:
-            self._shared[name] = asyncio.ensure_future(self._fetched(name))
-        return self._shared[name]
+    # -- the supervisor -----------------------------------------------------------------------------------------------
 
-    async def _fetched(self, name: str) -> int:
-        chunks: list[bytes] = []
-        async with rpc(self._order.scheduler, connection_args=self._arguments, timeout=_PATIENCE) as scheduler:
-            size, offset = -1, 0
-            while offset != size:
-                size, chunk = await scheduler.windlass_shared(name=name, offset=offset, length=_CHUNK)
-                if chunk is None:
-                    raise LookupError("nobody shares it")
-                chunks.append(chunk)
-                offset += len(chunk)
-        return memory_file(chunks)
+    async def _from_supervisor(self) -> None:
+        while True:
+            await _readable(self._supervisor)
+            text, handles, _, _ = socket.recv_fds(self._supervisor, 1 << 16, 4)
+            if not text:
+                return
+            match json.loads(text):
+                case {"slot": slot, "life": life}:
+                    self._adopt(slot, life, handles)
+                case {"gone": slot, "life": life, "how": how, "killed": killed}:
+                    self._died(slot, life, how, killed)
+                case {"why": why}:
+                    self._tell("why", why)
+                case {"beat": _}:
+                    if self._writer is not None:
+                        self._writer.send((0, ("beat",)))
+
+    def _adopt(self, number: int, life: int, handles: list[int]) -> None:
+        process = socket.socket(fileno=handles[0])
+        process.setblocking(False)
+        slot = self._slots[number] = _LinkSlot(number, life, process, SlotPage(*handles[1:]))
+        asyncio.get_running_loop().add_reader(process, self._read, slot)
+        slot.waiting.extend(self._early.pop(number, ()))
+        self._next(slot)
+        if len(self._slots) == self._order.slots:
+            self._whole.set()
+
+    def _order_supervisor(self, order: dict[str, Any]) -> None:
+        with suppress(OSError):
+            self._supervisor.send(json.dumps(order).encode())
 
     def _keep(self, coroutine: Any) -> None:
-        task = asyncio.create_task(coroutine)
+        task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _send(to: socket.socket, text: bytes, *handles: int) -> None:
-    try:
-        socket.send_fds(to, [text], handles)
-    except OSError:
-        return  # it is gone, and with it the need
 
 
 async def _readable(source: socket.socket) -> None:

@@ -26,7 +26,7 @@ from windlass.pool.transport.tls import Credentials
 
 from .messages import HUB, encryption, frame, resource_of, watch_over, words_from
 from .node import ray_command, short_directory
-from .slot import RaySlot
+from .slot import CONCURRENCY, RaySlot
 
 _LEAVING: Final = 10.0
 """Seconds for nodes to leave."""
@@ -36,9 +36,9 @@ _PATIENCE: Final = 60.0
 @dataclass(slots=True)
 class _Call:
     id: str
+    items: int
     blob: bytes
     environment: dict[str, str]
-    shared: tuple[str, ...]
     began: bool = False
 
 
@@ -69,7 +69,6 @@ class RayDriver:
     def __init__(self, pool: asyncio.StreamWriter, path: tuple[str, ...]) -> None:
         self._pool, self._path = pool, path
         self._nodes: dict[str, _Node] = {}
-        self._shared: dict[str, Any] = {}
         self._dismissed: set[str] = set()
         self._changed = asyncio.Event()
 
@@ -80,8 +79,8 @@ class RayDriver:
         with suppress(asyncio.IncompleteReadError):
             while True:
                 match await words_from(reader):
-                    case ("run", call, node, slot, blob, environment, shared):
-                        self._run(node, slot, _Call(call, blob, environment, shared))
+                    case ("run", call, node, slot, items, blob, environment):
+                        self._run(node, slot, _Call(call, items, blob, environment))
                     case ("revoke", call):
                         self._revoke(call)
                     case ("kill", call):
@@ -89,10 +88,9 @@ class RayDriver:
                     case ("dismiss", node):
                         self._dismissed.add(node)
                         self._leave(node)
-                    case ("share", name, blob):
-                        self._shared[name] = ray.put(blob)
-                    case ("unshare", name):
-                        self._unshare(name)
+                    case ("abandon", node, why):
+                        self._dismissed.add(node)
+                        self._abandon(node, why)
                     case ("close",):
                         return
 
@@ -105,22 +103,34 @@ class RayDriver:
             self._next(node, node.slots[number])
 
     def _revoke(self, call: str) -> None:
-        for _, slot in self._slots():
+        for node, slot in self._slots():
             for one in [one for one in slot.waiting if one.id == call]:
                 slot.waiting.remove(one)
                 self._end(one, "revoked")
+            if slot.running is not None and slot.running.id == call and slot.running.items > 1:
+                self._do(node, self._shorten(slot, slot.running))
+
+    async def _shorten(self, slot: _Slot, call: _Call) -> None:
+        with suppress(RayError):  # it has died: the end of its call tells
+            kept = await slot.actor.keep_begun.remote(call.id)
+            if kept is not None and slot.running is call and kept < call.items:
+                call.items = kept
+                self._tell("call", call.id, "kept", kept)
 
     def _kill(self, call: str) -> None:
+        for _, slot in self._slots():
+            if slot.running is not None and slot.running.id == call:
+                if not slot.killing:
+                    slot.killing = True
+                    ray.kill(slot.actor)
+                return
         self._revoke(call)
-        for _, slot in self._slots():
-            if slot.running is not None and slot.running.id == call and not slot.killing:
-                slot.killing = True
-                ray.kill(slot.actor)
 
-    def _unshare(self, name: str) -> None:
-        self._shared.pop(name, None)
-        for _, slot in self._slots():
-            slot.actor.forget.remote(name)
+    def _abandon(self, name: str, why: str) -> None:
+        self._leave(name)
+        if name in self._nodes:
+            self._nodes[name].why = why
+            self._lost(self._nodes[name])
 
     def _leave(self, node: str) -> None:
         if node in self._nodes:
@@ -146,11 +156,13 @@ class RayDriver:
         """A process for a slot. Ray waits with it until the node's resource is there."""
         pinned = {"num_cpus": 0, "resources": {resource_of(node.name): 0.001}, "max_restarts": 0}
         slot.ready = False
-        slot.actor = ray.remote(RaySlot).options(max_task_retries=0, **pinned).remote(self._path)
+        actor = ray.remote(RaySlot).options(max_task_retries=0, max_concurrency=CONCURRENCY, **pinned)
+        slot.actor = actor.remote(self._path)
         try:
             await slot.actor.ready.remote()
         except RayError as error:
-            self._broken(node, slot, error)
+            if node.name in self._nodes:
+                self._cannot_start(node, slot, error)
             return
         slot.ready = True
         if not node.joined and all(one.ready for one in node.slots):
@@ -164,39 +176,37 @@ class RayDriver:
             self._do(node, self._carry(node, slot, slot.running))
 
     async def _carry(self, node: _Node, slot: _Slot, call: _Call) -> None:
+        crashed = ""
         try:
-            shared = {name: [self._shared[name]] for name in call.shared if name in self._shared}
-            told = slot.actor.carry.options(num_returns="streaming").remote(call.blob, call.environment, shared)
-            async for one in told:
+            run = slot.actor.carry.options(num_returns="streaming")
+            async for one in run.remote(call.id, call.items, call.blob, call.environment):
                 what, *words = await one
                 call.began = True
-                if what == "done":
-                    self._end(call, "done", "", words[0])
+                if what in ("done", "broken"):
+                    self._end(call, what, "".join(words))
                     break  # at once: a kill that comes while the stream is brought to its end is too late
-                if what == "broken":
-                    self._end(call, "broken", words[0])
-                    break
                 self._tell("call", call.id, what, *words)
         except RayActorError as error:
-            if not slot.killing:
-                self._broken(node, slot, error)
-                return
-            self._end(call, "killed")
+            if slot.killing:
+                self._end(call, "killed")
+            else:
+                crashed = f"the process of slot {slot.number} died: {str(error).splitlines()[0]}"
+                self._end(call, "crashed", crashed)
             for one in slot.waiting:
                 self._end(one, "revoked")
             slot.waiting.clear()
         except RayError as error:
             self._end(call, "broken", f"Ray could not run it: {error}")
         slot.running = None
-        if slot.killing:  # also when it had come to its end by then: the actor is dead
+        if slot.killing or crashed:  # also when it had come to its end by then: the actor is dead
             slot.killing = False
             self._do(node, self._start(node, slot))
         else:
             self._next(node, slot)
 
-    def _broken(self, node: _Node, slot: _Slot, error: RayError) -> None:
+    def _cannot_start(self, node: _Node, slot: _Slot, error: RayError) -> None:
         """The node goes, and says so by the end of its line: only then is it certain that nothing runs there."""
-        node.why = node.why or f"the process of its slot {slot.number} died: {str(error).splitlines()[0]}"
+        node.why = node.why or f"the process of its slot {slot.number} cannot start: {str(error).splitlines()[0]}"
         self._leave(node.name)
 
     def _do(self, node: _Node, what: Coroutine[Any, Any, None]) -> None:
@@ -219,8 +229,12 @@ class RayDriver:
             for slot in slots:
                 self._do(node, self._start(node, slot))
             while word := await reader.readline():
-                node.why = node.why or json.loads(word)["why"]
-        if node is not None:
+                match json.loads(word):
+                    case {"why": why}:
+                        node.why = node.why or why
+                    case {"beat": _}:
+                        self._tell("beat", node.name)
+        if node is not None and self._nodes.get(node.name) is node:
             self._lost(node)
         writer.close()
 
@@ -239,8 +253,8 @@ class RayDriver:
             self._tell("left", node.name, why)
         self._changed.set()
 
-    def _end(self, call: _Call, ending: str, detail: str = "", result: bytes = b"") -> None:
-        self._tell("ended", call.id, ending, result, detail, call.began)
+    def _end(self, call: _Call, ending: str, detail: str = "") -> None:
+        self._tell("ended", call.id, ending, detail, call.began)
 
     def _tell(self, *words: Any) -> None:
         self._pool.write(frame(*words))

@@ -14,6 +14,7 @@ import secrets
 import socket
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Any, Final
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 _STARTING: Final = 120.0
 """Seconds within which Ray's head must be there; it takes 6 on a machine that is not busy."""
 _LEAVING: Final = 20.0
+_SILENT: Final = 5.0
+"""Seconds without a heartbeat, which comes every second, after which a node counts as silent."""
 
 
 class RayEngine:
@@ -51,7 +54,12 @@ class RayEngine:
         self._errors: IO[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._hearing: asyncio.Future[None] | None = None
-        self._nodes: set[str] = set()
+        self._nodes: dict[str, float] = {}
+        """Seconds since each node was heard of."""
+        self._seconds: dict[str, float] = {}
+        """What each call has taken so far."""
+        self._closing = False
+        self._watching: asyncio.Future[None] | None = None
         self._calls: dict[str, bool] = {}
         """Whether each call that has not ended has begun."""
 
@@ -88,8 +96,12 @@ class RayEngine:
             await self.close()
             raise EngineError(f"Ray did not start: {words}") from error
         self._hearing = asyncio.ensure_future(self._hear(reader))
+        self._watching = asyncio.ensure_future(self._watch_nodes())
 
     async def close(self) -> None:
+        self._closing = True
+        if self._watching is not None:
+            self._watching.cancel()
         with suppress(EngineError, OSError):
             self._say("close")
         if self._process is not None:
@@ -123,19 +135,13 @@ class RayEngine:
         )
         return Join(program(self._python, "windlass.pool.engines.ray.node"), {NODE: order.text()})
 
-    def share(self, name: str, blob: bytes) -> None:
-        self._say("share", name, blob)
-
-    def unshare(self, name: str) -> None:
-        self._say("unshare", name)
-
     def run(self, call: Call) -> None:
         if self._hearing is None or self._hearing.done():
             ended = CallOutcome("lost", detail="the engine is closed")
             asyncio.get_running_loop().call_soon(self._told.ended, call.id, ended)
             return
         self._calls[call.id] = False
-        self._say("run", call.id, call.node, call.slot, call.blob, dict(call.environment), call.shared)
+        self._say("run", call.id, call.node, call.slot, call.items, call.blob, dict(call.environment))
 
     def revoke(self, call: str) -> None:
         if call in self._calls:
@@ -147,6 +153,9 @@ class RayEngine:
 
     def dismiss(self, node: str) -> None:
         self._say("dismiss", node)
+
+    def abandon(self, node: str, why: str) -> None:
+        self._say("abandon", node, why)
 
     # -- how it goes ------------------------------------------------------------------------------------------------
 
@@ -171,7 +180,9 @@ class RayEngine:
                     self._heard(*words)
                 except Exception:  # a listener that fails must not make us deaf
                     log.exception("what the Ray engine had to tell was not taken well")
-        why = "the engine's hub has ended"
+        why = "the process that drives Ray has ended"
+        if not self._closing:
+            self._told.engine_lost(why)
         for call in list(self._calls):
             self._told.ended(call, CallOutcome("lost", detail=why, began=self._calls.pop(call)))
         for node in sorted(self._nodes):
@@ -181,19 +192,42 @@ class RayEngine:
     def _heard(self, kind: str, *words: Any) -> None:
         match kind:
             case "joined":
-                self._nodes.add(words[0])
+                self._nodes[words[0]] = 0.0
                 self._told.joined(NodeFacts(*words))
             case "left":
-                self._nodes.discard(words[0])
+                self._nodes.pop(words[0], None)
                 self._told.left(*words)
+            case "beat":
+                self._beat(*words)
             case "ended":
-                call, ending, result, detail, began = words
+                call, ending, detail, began = words
+                self._seconds.pop(call, None)
                 if self._calls.pop(call, None) is not None:
-                    self._told.ended(call, CallOutcome(ending, result, detail, began))
+                    self._told.ended(call, CallOutcome(ending, detail=detail, began=began))
             case "call":
                 self._heard_of(*words)
 
+    def _beat(self, node: str) -> None:
+        silence = self._nodes.get(node)
+        if silence is not None:
+            self._nodes[node] = 0.0
+            if silence >= _SILENT:
+                self._told.heard(node)
+
+    async def _watch_nodes(self) -> None:
+        """Count the seconds without a heartbeat. A pause of this program itself counts for little."""
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(1.0)
+            passed, before = min(time.monotonic() - before, 2.0), time.monotonic()
+            for node, silence in list(self._nodes.items()):
+                self._nodes[node] = silence + passed
+                if silence < _SILENT <= silence + passed:
+                    self._told.silent(node, silence + passed)
+
     def _heard_of(self, call: str, what: str, *words: Any) -> None:
+        if call not in self._calls:
+            return  # it has ended for the pool
         match what:
             case "began":
                 self._calls[call] = True
@@ -202,6 +236,13 @@ class RayEngine:
                 self._told.said(call, *words)
             case "yielded":
                 self._told.yielded(call, *words)
+            case "kept":
+                self._told.shortened(call, *words)
+            case "results":
+                seconds, results = words
+                took = seconds - self._seconds.get(call, 0.0)
+                self._seconds[call] = seconds
+                self._told.progressed(call, results, max(0.0, took))
 
     def _last_words(self) -> str:
         if self._errors is None or self._errors.closed:

@@ -27,8 +27,8 @@ from windlass.pool.transport.process_session import ProcessSession
 from .messages import NODE, RayNodeOrder, encryption, ray_environment, resource_of, watch_over
 
 _PATIENCE: Final = 60.0
-_LOOK: Final = 0.5
-"""Seconds between two looks whether Ray still runs."""
+_LOOK: Final = 1.0
+"""Seconds between two heartbeats, and between two looks whether Ray still runs."""
 
 
 def ray_command(*arguments: str) -> list[str]:
@@ -45,13 +45,14 @@ def stay(order: RayNodeOrder, line: ssl.SSLSocket, session: ProcessSession) -> N
     """Until it is time to leave."""
     hello = {"node": order.node, "slots": order.slots, "python": platform.python_version()}
     line.sendall(json.dumps({**hello, "address": line.getsockname()[0]}).encode() + b"\n")
-    line.setblocking(False)
     while not session.ended:
+        line.setblocking(False)
         if select.select([line], [], [], _LOOK)[0]:
             with suppress(ssl.SSLWantReadError):  # it was about the encryption
                 line.recv(1)
-                return  # the one thing the pool ever says is that we shall leave; and it is gone if it says nothing
-    line.setblocking(True)
+                return  # the only message from the pool is to leave; the end of the connection says the same
+        line.setblocking(True)
+        line.sendall(b'{"beat": true}\n')
     line.sendall(json.dumps({"why": f"Ray has ended on it: {session.last_words()}"}).encode() + b"\n")
 
 

@@ -1,6 +1,7 @@
 """The process of one slot: a Ray actor in which calls run one after the other.
 
-What becomes of a call comes back as the values of a generator, in order: Ray hands on each as it is given.
+What becomes of a call comes back as the values of a generator, in order: Ray hands on each as it is given. Results that
+come while one is handed on go together as the next.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import ray
+from typing import Any, Final
 
 from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
+from windlass.pool.transport.serialization import pack_result
+
+Words = tuple[Any, ...]
+
+CONCURRENCY: Final = 2
+"""One method runs a call, the other takes items of it back."""
 
 
 class RaySlot:
@@ -23,47 +29,69 @@ class RaySlot:
 
     def __init__(self, path: Sequence[str]) -> None:
         sys.path.extend(one for one in path if one not in sys.path)
-        self._shared: Mapping[str, Sequence[Any]] = {}
-        self._runner = Runner(self._fetch, ProcessOutput(os.dup(2)))
+        self._runner = Runner(ProcessOutput(os.dup(2)))
+        self._lock = threading.Lock()
+        self._call, self._begun, self._limit = "", 0, 0
 
     def ready(self) -> bool:
         return True
 
-    def carry(self, blob: bytes, environment: Mapping[str, str], shared: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
-        """Run a call to its end. ``shared``: for each name a list with the reference, which Ray leaves as it is."""
-        told: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    def carry(self, call: str, items: int, blob: bytes, environment: Mapping[str, str]) -> Iterator[Words]:
+        """Run a call to its end."""
+        told: queue.SimpleQueue[Words] = queue.SimpleQueue()
+        with self._lock:
+            self._call, self._begun, self._limit = call, 1, items
         yield ("began",)
-        self._shared = shared
         # In a thread, so that what it says while it runs can be handed on.
         threading.Thread(target=self._execute, args=(blob, environment, told), name="windlass-call").start()
-        words: tuple[Any, ...] = ()
-        while words[:1] not in (("done",), ("broken",)):
+        while True:
             words = told.get()
-            yield words
+            if words[0] == "result":
+                results, seconds = [words[2]], words[1]
+                while not told.empty():
+                    words = told.get()
+                    if words[0] != "result":
+                        break
+                    results.append(words[2])
+                    seconds = words[1]
+                yield "results", seconds, results
+            if words[0] != "result":
+                yield words
+            if words[0] in ("done", "broken"):
+                return
 
-    def forget(self, name: str) -> None:
-        self._runner.forget(name)
+    def keep_begun(self, call: str) -> int | None:
+        """Take back every item of a call that has not begun; how many it keeps, None if it does not run."""
+        with self._lock:
+            if self._call != call:
+                return None
+            self._limit = min(self._limit, self._begun)
+            return self._limit
 
-    def _execute(self, blob: bytes, environment: Mapping[str, str], told: queue.SimpleQueue[tuple[Any, ...]]) -> None:
+    def _execute(self, blob: bytes, environment: Mapping[str, str], told: queue.SimpleQueue[Words]) -> None:
+        started = time.perf_counter()
+
+        def ended(_item: int, result: Any) -> bool:
+            told.put(("result", time.perf_counter() - started, pack_result(result)))
+            with self._lock:
+                if self._begun >= self._limit:
+                    self._call = ""
+                    return False
+                self._begun += 1
+                return True
+
         try:
-            result = self._runner.execute(blob, _Telling(told), environment)
-        except Exception as error:  # noqa: BLE001  # not the user's own, which is in the result: ours
+            self._runner.execute(blob, _Telling(told), environment, ended)
+        except Exception as error:  # noqa: BLE001  # an error of the user's is a result; this one is ours
             told.put(("broken", f"the call could not be run: {type(error).__name__}: {error}"))
         else:
-            told.put(("done", result))
-
-    def _fetch(self, name: str) -> bytes:
-        """Ray brings it to a node once, and all slots read it there."""
-        if name not in self._shared:
-            raise RuntimeError(f"{name} is not among what the call said it needs")
-        blob: bytes = ray.get(self._shared[name][0])
-        return blob
+            told.put(("done",))
 
 
 class _Telling:
-    """What happens in a call, on its way to the pool."""
+    """What happens in a call, for the pool."""
 
-    def __init__(self, told: queue.SimpleQueue[tuple[Any, ...]]) -> None:
+    def __init__(self, told: queue.SimpleQueue[Words]) -> None:
         self._told = told
 
     def said(self, item: int, stream: Stream, line: str) -> None:

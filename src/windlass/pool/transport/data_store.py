@@ -1,0 +1,293 @@
+"""DataStore holds large values as files that processes of one machine map into memory instead of copying.
+
+A file has the pickle of a value and, beside it, its buffers as pickle protocol 5 gives them: reading a value maps the
+file privately, so arrays are not copied, and a process that changes one changes only its own pages. Files are in shared
+memory (``/dev/shm``) up to a limit, and on disk above it. Their directories belong to one pool and go with it; those of
+a program that was killed are removed by the scheduler process or by the next pool of the same user.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import pickle
+import shutil
+import struct
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped, unused-ignore]
+
+from windlass.providers.local.supervisor import HostProcess as ProcessIdentity
+
+SHARED_MEMORY: Final = Path("/dev/shm")
+PREFIX: Final = "windlass-data-"
+OWNER: Final = "owner.json"
+LARGE: Final = 128 << 10
+"""Bytes from which on a value travels through the store."""
+LINGERING: Final = 60.0
+"""Seconds for which a value that no task needs any more is kept, in case that it is sent again."""
+_ALIGNED: Final = 64
+_COUNT: Final = struct.Struct("=Q")
+
+
+class Packed(NamedTuple):
+    """A pickled value and its buffers."""
+
+    pickled: bytes
+    buffers: Sequence[memoryview] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.pickled) + sum(one.nbytes for one in self.buffers)
+
+    def digest(self) -> str:
+        """A name that equal values have, and no others."""
+        found = hashlib.sha256(self.pickled)
+        for one in self.buffers:
+            found.update(_COUNT.pack(one.nbytes))
+            found.update(one)
+        return found.hexdigest()[:32]
+
+    def whole(self) -> bytes:
+        """One pickle with the buffers in it."""
+        if not self.buffers:
+            return self.pickled
+        return pickle.dumps(pickle.loads(self.pickled, buffers=self.buffers), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def packed(value: Any, *, by_value: bool = True) -> Packed:
+    """Pickle a value; with ``by_value`` functions and classes of the user's own program go with it."""
+    buffers: list[pickle.PickleBuffer] = []
+    dump = cloudpickle.dumps if by_value else pickle.dumps
+    blob = dump(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    return Packed(blob, [one.raw() for one in buffers])
+
+
+class StorePlace(NamedTuple):
+    """Where processes of this machine put large results."""
+
+    memory: str
+    disk: str
+    limit: int
+    """Bytes in shared memory; above it files are on disk."""
+
+
+def create(place: StorePlace, name: str, value: Packed) -> str:
+    """Write a value; the path of its file."""
+    sizes = [len(value.pickled), *(one.nbytes for one in value.buffers)]
+    head = _COUNT.pack(len(sizes)) + b"".join(map(_COUNT.pack, sizes))
+    parts: list[bytes | memoryview] = [head]
+    offset = len(head)
+    for part in (memoryview(value.pickled), *value.buffers):
+        padding = -offset % _ALIGNED
+        parts += [bytes(padding), part]
+        offset += padding + part.nbytes
+    directories = (place.memory, place.disk) if _fits(place, offset) else (place.disk,)
+    for directory in directories:
+        path = f"{directory}/{name}"
+        try:
+            _write(path, parts)
+        except OSError:
+            with suppress(OSError):
+                Path(path).unlink()
+            if directory == directories[-1]:
+                raise
+        else:
+            return path
+    raise AssertionError("one of the directories was tried last")
+
+
+def _fits(place: StorePlace, size: int) -> bool:
+    used = 0
+    with suppress(OSError):
+        for entry in os.scandir(place.memory):
+            with suppress(OSError):
+                used += entry.stat().st_size
+    return used + size <= place.limit
+
+
+def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        total = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
+        os.ftruncate(handle, total)  # counted as used from now on
+        for part in parts:
+            rest = memoryview(part).cast("B") if part else memoryview(b"")
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+    finally:
+        os.close(handle)
+
+
+def load(path: str, *, remove: bool = False) -> Any:
+    """Read a value without copying its buffers. ``remove``: no other process is going to read it."""
+    return unpack(mapped(path, remove=remove))
+
+
+def mapped(path: str, *, remove: bool = False) -> mmap.mmap:
+    """The file in memory; what is changed there is changed for this process alone."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        if remove:
+            Path(path).unlink()
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
+    finally:
+        os.close(handle)
+
+
+def unpack(memory: mmap.mmap) -> Any:
+    """The value in a mapped file; the mapping lives as long as its buffers are used."""
+    (count,) = _COUNT.unpack_from(memory)
+    sizes = [_COUNT.unpack_from(memory, _COUNT.size * (1 + number))[0] for number in range(count)]
+    view, offset, parts = memoryview(memory), _COUNT.size * (1 + count), []
+    for size in sizes:
+        offset += -offset % _ALIGNED
+        parts.append(view[offset : offset + size])
+        offset += size
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+class DataStore:
+    """The files of one pool."""
+
+    def __init__(self, disk: Path, limit: int | None = None, memory: Path | None = None) -> None:
+        """``disk``: a directory of its own for what does not fit into shared memory. ``limit``: bytes in shared memory;
+        None: half of what is free there, a third of the machine's memory at the most."""
+        base = memory or SHARED_MEMORY
+        if not (base.is_dir() and os.access(base, os.W_OK)):
+            base = Path(tempfile.gettempdir())
+        sweep(base)
+        disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._memory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        owner = ProcessIdentity.of(os.getpid())
+        if owner is not None:
+            (self._memory / OWNER).write_text(json.dumps(list(owner)), encoding="utf-8")
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._files: dict[str, str] = {}
+        self._holders: dict[str, int] = {}
+        self._unused: OrderedDict[str, float] = OrderedDict()
+        """Names that no one holds, and since when."""
+        self.place = StorePlace(str(self._memory), str(disk), _default_limit(base) if limit is None else limit)
+
+    @property
+    def directory(self) -> Path:
+        """Its directory in shared memory."""
+        return self._memory
+
+    def put(self, value: Packed, name: str | None = None) -> str:
+        """Keep a value and hold it once; its name. A value that is there already is not written again."""
+        name = name or f"v-{value.digest()}"
+        with self._lock:
+            self._expire()
+            if name not in self._files:
+                self._files[name] = create(self.place, name, value)
+            self._hold(name, 1)
+        return name
+
+    def path(self, name: str) -> str:
+        with self._lock:
+            return self._files[name]
+
+    def hold(self, name: str, times: int = 1) -> None:
+        """So many more users need it."""
+        with self._lock:
+            self._hold(name, times)
+
+    def _hold(self, name: str, times: int) -> None:
+        self._holders[name] = self._holders.get(name, 0) + times
+        self._unused.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """One user less needs it."""
+        with self._lock:
+            if name not in self._holders:
+                return  # the store is closed
+            self._holders[name] -= 1
+            if not self._holders[name]:
+                del self._holders[name]
+                self._unused[name] = time.monotonic()
+                self._expire()
+
+    def _expire(self) -> None:
+        """Remove values that nobody has needed for a while, sooner if they take much room."""
+        now = time.monotonic()
+        crowded = len(self._unused) > 1 and not _fits(self.place, self.place.limit // 4)
+        for name, since in list(self._unused.items()):
+            if now - since >= LINGERING or crowded:
+                del self._unused[name]
+                with suppress(OSError):
+                    Path(self._files.pop(name)).unlink()
+
+    def discard(self, name: str) -> None:
+        """Remove a value at once when no one holds it."""
+        with self._lock:
+            if name in self._unused:
+                del self._unused[name]
+                with suppress(OSError):
+                    Path(self._files.pop(name)).unlink()
+
+    def remove_results(self, wanted: Callable[[str], bool]) -> None:
+        """Remove results of calls that are not ``wanted`` any more: no one is going to read them."""
+        for directory in (self._memory, self._disk):
+            with suppress(OSError):
+                for entry in os.scandir(directory):
+                    if entry.name.startswith("r-") and not wanted(entry.name.split("-")[1]):
+                        with suppress(OSError):
+                            Path(entry.path).unlink()
+
+    def used(self) -> tuple[int, int]:
+        """Bytes in shared memory, and on disk."""
+        return _bytes_in(self._memory), _bytes_in(self._disk)
+
+    def close(self) -> None:
+        """Remove everything."""
+        with self._lock:
+            self._files.clear()
+            self._holders.clear()
+            self._unused.clear()
+        for directory in (self._memory, self._disk):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def result_name(call: str, item: int, number: int) -> str:
+    """The file of a large result."""
+    return f"r-{call.replace('-', '_')}-{item}-{number}-{os.getpid()}"
+
+
+def _bytes_in(directory: Path) -> int:
+    total = 0
+    with suppress(OSError):
+        for entry in os.scandir(directory):
+            with suppress(OSError):
+                total += entry.stat().st_size
+    return total
+
+
+def _default_limit(base: Path) -> int:
+    with suppress(OSError, ValueError):
+        found = os.statvfs(base)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return min(found.f_bavail * found.f_frsize // 2, memory // 3)
+    return 1 << 28
+
+
+def sweep(base: Path) -> list[Path]:
+    """Remove directories of this user's pools whose programs are gone; those that were removed."""
+    gone = []
+    for directory in base.glob(f"{PREFIX}*"):
+        with suppress(OSError, ValueError, TypeError):
+            mine = not directory.is_symlink() and directory.stat().st_uid == os.getuid()
+            if mine and not ProcessIdentity(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
+                shutil.rmtree(directory, ignore_errors=True)
+                gone.append(directory)
+    return gone
