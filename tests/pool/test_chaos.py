@@ -153,7 +153,7 @@ class Life:
         for word in view.acknowledged:
             here = [node for node in self.task_book.nodes.values() if node.slice_id == word.slice_id]
             calls = [call for node in here for call in node.calls()]
-            assert word.running == sum(len(call.tasks) for call in calls)
+            assert word.running == sum(len(call.left) for call in calls)
             assert all(call.began_at is not None or call.ending for call in calls), "not taken back behind a fence"
         assert max(self.engine.given.values(), default=0) <= 1, "a call was given twice"
 

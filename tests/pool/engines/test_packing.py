@@ -6,17 +6,20 @@ import threading
 
 import pytest
 
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.runner import LONGEST_LINE, Runner
 from windlass.pool.transport.serialization import (
     CannotSend,
-    RemoteError,
     ResultUnreadable,
     Shared,
+    TaskExit,
     length_of,
     pack_arguments,
     pack_batch,
     pack_function,
-    pack_value,
+    pack_result,
+    pack_shared,
+    result_of,
     unpack_results,
     unpack_value,
 )
@@ -33,13 +36,31 @@ class Ear:
         self.values.append((item, unpack_value(blob)))
 
 
-def ran(function, *items, shared=None, environment=None, limit=1 << 20, runner=None):
+def ran(function, *items, environment=None, limit=1 << 20, runner=None):
     """The results of a batch, and what was heard meanwhile. ``items``: the arguments of each; none if not given."""
-    ear = Ear()
-    runner = runner or Runner((shared or {}).__getitem__)
+    ear, results = Ear(), []
+    runner = runner or Runner()
     packed = function if isinstance(function, bytes) else pack_function(function)
     batch = pack_batch(packed, [pack_arguments(args) for args in items or [()]], limit=limit)
-    return unpack_results(runner.execute(batch, ear, environment or {})), ear
+
+    def ended(_, told):
+        results.append(pack_result(told))
+        return True
+
+    runner.execute(batch, ear, environment or {}, ended)
+    return [result_of(told) for told in unpack_results(results)], ear
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = DataStore(tmp_path / "disk", memory=tmp_path)
+    yield store
+    store.close()
+
+
+def shared(store, value, **about):
+    name = store.put(pack_shared(value))
+    return Shared(name, store.path(name), **about)
 
 
 def test_an_argument_that_cannot_be_sent_is_named():
@@ -59,7 +80,7 @@ def test_a_function_that_cannot_be_sent_is_named_and_the_reason_told():
         pack_function(careful)
 
 
-def test_an_exception_that_cannot_be_pickled_comes_as_its_words():
+def test_an_exception_that_refuses_to_be_pickled_keeps_its_type_and_its_words():
     class Stubborn(Exception):
         def __reduce__(self):
             raise TypeError("never")
@@ -73,8 +94,8 @@ def test_an_exception_that_cannot_be_pickled_comes_as_its_words():
 
     ((result,), _) = ran(fail)
     error = result.error()
-    assert isinstance(error, RemoteError)
-    assert "Worse" in str(error)
+    assert type(error).__name__ == "Worse"
+    assert "worse" in str(error)
     assert "raise Worse" in str(error.__cause__)
 
 
@@ -117,14 +138,14 @@ def test_the_environment_is_as_before_also_after_a_failure(monkeypatch):
     assert (os.environ["KEPT"], "GONE" in os.environ) == ("old", False)
 
 
-def test_what_an_item_gave_back_does_not_change_with_what_later_items_do():
-    runner = Runner({"log": pack_value([])}.__getitem__)
+def test_what_an_item_gave_back_does_not_change_with_what_later_items_do(store):
+    log = shared(store, [], keep=True)
 
     def note(log, word):
         log.append(word)
         return log
 
-    results, _ = ran(note, *[(Shared("log", keep=True), word) for word in "abc"], runner=runner)
+    results, _ = ran(note, *[(log, word) for word in "abc"])
     assert [result.value() for result in results] == [["a"], ["a", "b"], ["a", "b", "c"]]
 
 
@@ -164,21 +185,49 @@ def test_half_a_line_belongs_to_the_item_that_printed_it():
     assert ear.lines == [(0, "stdout", "0"), (1, "stdout", "1"), (2, "stdout", "2")]
 
 
-def test_what_is_kept_is_one_object_until_it_is_forgotten():
-    runner = Runner({"counter": pack_value([])}.__getitem__)
+def test_what_is_kept_is_one_object_and_else_each_item_has_its_own(store):
+    runner = Runner()
 
     def count(numbers):
         numbers.append(1)
         return len(numbers)
 
     def counted(**about):
-        return [result.value() for result in ran(count, *[(Shared("counter", **about),)] * 2, runner=runner)[0]]
+        counter = shared(store, [], **about)
+        return [result.value() for result in ran(count, (counter,), (counter,), runner=runner)[0]]
 
     assert counted() == [1, 1]
     assert counted(keep=True) == [1, 2]
     assert counted(keep=True) == [3, 4]
-    runner.forget("counter")
-    assert counted(keep=True) == [1, 2]
+
+
+class Picky(Exception):
+    """Holds what cannot be pickled."""
+
+    def __init__(self, reason):
+        super().__init__(reason)
+        self.reason, self.lock = reason, threading.Lock()
+
+
+def test_an_exception_with_state_that_cannot_be_sent_keeps_its_type():
+    def fail():
+        raise Picky("no")
+
+    ((result,), _) = ran(fail)
+    error = result.error()
+    assert isinstance(error, Picky)
+    assert error.reason == "no"
+    assert "lock" in str(error.lock)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_would_end_the_program_here_is_another_exception_for_the_caller(kind):
+    def fail():
+        raise kind("now")
+
+    ((result,), _) = ran(fail)
+    assert isinstance(result.error(), TaskExit)
+    assert kind.__name__ in str(result.error())
 
 
 def test_a_line_without_end_is_told_in_pieces():

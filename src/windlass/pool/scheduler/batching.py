@@ -37,13 +37,13 @@ class Pace:
 
     mean: float | None = None
     largest: int = 1
-    """Tasks in the largest number of results that has come back at once."""
+    """Tasks of the batch of which most have ended so far."""
 
-    def learn(self, seconds: float, tasks: int) -> None:
-        """So many tasks have ended, and took so long."""
+    def learn(self, seconds: float, tasks: int, batch: int = 1) -> None:
+        """So many tasks have ended, and took so long; ``batch``: with them so many of their batch have."""
         mean = seconds / tasks
         self.mean = mean if self.mean is None else (1 - WEIGHT) * self.mean + WEIGHT * mean
-        self.largest = max(self.largest, tasks)
+        self.largest = max(self.largest, tasks, batch)
 
     def estimate(self, running: float = 0.0) -> float | None:
         """Seconds that the next task takes, when one of its kind has run for ``running`` and has not ended."""

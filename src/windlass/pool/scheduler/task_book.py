@@ -24,9 +24,7 @@ from windlass.pool.errors import (
     EngineLost,
     NodeLost,
     QueueTimeout,
-    TaskBroken,
     TaskCancelled,
-    TaskCrashed,
     TaskError,
     TaskTimeout,
 )
@@ -35,7 +33,9 @@ from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
 from .drain_fences import Fence
+from .failures import failure_of
 from .gangs import TaskGang, ended
+from .liveness import NodeLiveness
 from .nodes import PoolNode, Slot
 from .placement import Placer
 from .tasks import Over, Said, ScheduledTask, TaskPlacement
@@ -74,7 +74,7 @@ class TaskBook:
         seconds without a sign of life after which a node is given up. ``place``: where large results go."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
-        self._over, self._unhealthy_timeout, self._place = over, unhealthy_timeout, place
+        self._over, self._place = over, place
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
@@ -85,6 +85,7 @@ class TaskBook:
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
         self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again)
+        self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
         self._closed = self._looking = False
         self.engine_trouble = ""
@@ -263,24 +264,16 @@ class TaskBook:
         self._move_on()
 
     def silent(self, node: str, seconds: float) -> None:
-        quiet = self.nodes.get(node)
-        if quiet is None:
-            return
-        since = quiet.silent_since = self._now() - seconds
-        for call in quiet.calls():
-            if call.queued:
-                self._revoke(call)  # if it is only slow
-        self._later(max(0.0, self._unhealthy_timeout - seconds), lambda: self._give_up(quiet, since))
-        self._move_on()
-
-    def _give_up(self, node: PoolNode, since: float) -> None:
-        if node.silent_since == since and self.nodes.get(node.id) is node:
-            why = f"it gave no sign of life for {self._now() - since:.0f} s"
-            self.engine.abandon(node.id, why)
+        if node in self.nodes:
+            self._liveness.silent(self.nodes[node], seconds)
+            for call in self.nodes[node].calls():
+                if call.queued:
+                    self._revoke(call)  # in case that it is only slow
+            self._move_on()
 
     def heard(self, node: str) -> None:
         if node in self.nodes:
-            self.nodes[node].silent_since = None
+            self._liveness.heard(self.nodes[node])
             self._move_on()
 
     def engine_down(self, why: str) -> None:
@@ -352,8 +345,14 @@ class TaskBook:
             self._gang_member_ended(gang, placed, outcome)
         else:
             self._deliver(placed, outcome.results, outcome.seconds)
-            for number, task in reversed(list(enumerate(placed.left))):
-                self._undone(task, placed, outcome, began=outcome.began and number == 0)
+            left = placed.left
+            for number, task in reversed(list(enumerate(left))):
+                began = outcome.began and number == 0
+                error = failure_of(task, placed.node, outcome, began=began, alone=len(left) == 1)
+                if error is None:
+                    self._wait_again(task)
+                else:
+                    self._fail(task, error)
         self._move_on()
 
     def _leave_slot(self, placed: TaskPlacement) -> None:
@@ -383,7 +382,7 @@ class TaskBook:
             tasks = placed.left[: len(results)]
             placed.finished += len(tasks)
             placed.moved_at = self._now()
-            self._placer.pace(placed.kind).learn(seconds, len(tasks))
+            self._placer.pace(placed.kind).learn(seconds, len(tasks), placed.finished)
             self._count_done(placed, len(tasks))
             over: list[tuple[ScheduledTask, Told]] = []
             for task, told in zip(tasks, unpack_results(results), strict=False):
@@ -403,44 +402,6 @@ class TaskBook:
         self.done += count
         if placed.node in self.nodes:
             self.nodes[placed.node].done += count
-
-    def _undone(self, task: ScheduledTask, placed: TaskPlacement, outcome: CallOutcome, *, began: bool) -> None:
-        """A task without a result: run it again, or fail it."""
-        if task.doomed is not None:
-            self._fail(task, task.doomed)
-        elif outcome.ending == "broken" and (began or len(placed.left) == 1):
-            self._fail(task, TaskBroken(f"{task.label} on {placed.node}: {outcome.detail}"))
-        elif outcome.ending == "broken" and not outcome.began:
-            task.alone = True
-            self._wait_again(task)
-        elif outcome.ending == "crashed" and began:
-            self._count_failure(
-                task,
-                TaskCrashed,
-                lambda times: (
-                    f"{task.label} ended its process {times}, the last time on {placed.node}: {outcome.detail}"
-                ),
-            )
-        elif outcome.ending == "lost" and began:
-            task.lost_on |= {placed.node}
-            self._count_failure(
-                task,
-                NodeLost,
-                lambda times: (
-                    f"{task.label} was started {times} and lost its node each time, the last time "
-                    f"{placed.node}: {outcome.detail}"
-                ),
-            )
-        else:
-            self._wait_again(task)
-
-    def _count_failure(self, task: ScheduledTask, error: type[TaskError], text: Callable[[str], str]) -> None:
-        """A run that the task did not survive counts against its retries."""
-        task.used += 1
-        if task.used > task.kind.budget:
-            self._fail(task, error(text("once" if task.used == 1 else f"{task.used} times")))
-        else:
-            self._wait_again(task)
 
     def _wait_again(self, task: ScheduledTask) -> None:
         task.state = "waiting"

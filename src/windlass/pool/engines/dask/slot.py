@@ -25,7 +25,7 @@ from windlass.pool.transport.slot_page import SlotPage
 from .messages import MOST
 
 
-class SlotProcess:
+class SlotRunner:
     """Runs calls until the node link is gone."""
 
     def __init__(self, page: SlotPage, link: socket.socket, log: int) -> None:
@@ -68,7 +68,7 @@ class SlotProcess:
 class _Events:
     """What happens while a call runs."""
 
-    def __init__(self, slot: SlotProcess, call: str) -> None:
+    def __init__(self, slot: SlotRunner, call: str) -> None:
         self._slot, self._call = slot, call
 
     def said(self, item: int, stream: Stream, line: str) -> None:
@@ -85,4 +85,4 @@ def live(path: Sequence[str], page: SlotPage, link: socket.socket) -> None:
         numpy_random.seed()
     sys.path.extend(one for one in path if one not in sys.path)
     with suppress(OSError):  # the node link is gone, and the node with it
-        SlotProcess(page, link, os.dup(2)).serve()
+        SlotRunner(page, link, os.dup(2)).serve()
