@@ -88,7 +88,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("local"): ("providers.p", "must be a provider with a type (local, simulated)", "'local'"),
     provider(""): ("providers.p", "must be a provider", "nothing"),
     provider("{}"): ("providers.p.type", "required", "local, simulated"),
-    provider("{type: 3}"): ("providers.p.type", "local, simulated", "3", "extras aws, gcp, kubernetes, ssh"),
+    provider("{type: 3}"): ("providers.p.type", "local, simulated", "3", "installed package"),
     provider("{type: locl}"): ("providers.p.type", "'locl'", "did you mean local?"),
     provider("{type: aws}"): ("providers.p.type", "'aws'", "windlass[aws]"),
     provider("{type: ec2}"): ("providers.p.type", "'ec2'", "windlass[aws]"),

@@ -15,12 +15,13 @@ import yaml
 from tests.config.malformed import GOOD
 from windlass import read_scenario
 from windlass.config import Config, JournalConfig, read_config
-from windlass.config.durations import format_duration, parse_duration
 from windlass.config.reference import pages, settings
 from windlass.config.registry import PROVIDERS, WORKLOADS
-from windlass.config.schema import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY, Section, SubSection
+from windlass.config.schema import BACKOFF, INTERVAL, JOURNAL, LEADER, POLICY
 from windlass.control.settings import BackOff, Interval, Leadership, Policy
 from windlass.core.model.lifecycle import TABLE, State
+from windlass.scenario.durations import format_duration, parse_duration
+from windlass.setting_types import Section, SubSection
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "config"
 

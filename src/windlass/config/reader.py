@@ -16,31 +16,32 @@ from typing import Any, Final, TypeVar
 from windlass.control.settings import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.reasons import nearest_name
 from windlass.core.model.snapshot import Group, Snapshot
+from windlass.scenario.durations import WANTED, format_duration, parse_duration
 from windlass.scenario.groups import GroupReader
 from windlass.scenario.parser import plain_data
 from windlass.scenario.reader import FileError, FileKind, Form, Path, is_name, shown
-
-from .durations import WANTED, format_duration, parse_duration
-from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import (
-    CONFIG,
-    CONFIGURED_GROUP,
-    JOURNAL,
-    LEADER,
-    POLICY,
+from windlass.setting_types import (
     YEARS,
     Address,
+    Data,
     Duration,
     Endpoint,
     Flag,
+    HostPort,
     Kind,
     Name,
+    Number,
+    OneOf,
     Place,
     Section,
     Share,
     SubSection,
     Whole,
+    Words,
 )
+
+from .registry import PROVIDERS, WORKLOADS, Types
+from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 
 T = TypeVar("T")
 
@@ -209,7 +210,7 @@ class _ConfigReader(GroupReader):
             self.wrong((*at, "type"), f"must be one of {options}, is {shown(kind)}; {_remedy(kind, types)}")
         else:
             fields = self.fields(at, value, types.form(kind))
-            return kind, self._values(at, fields, types.known[kind])
+            return kind, self._values(at, fields, types.section(kind))
         return "", {}
 
     # -- settings ----------------------------------------------------------------------------------------------------
@@ -271,6 +272,16 @@ class _ConfigReader(GroupReader):
                 return self._address(at, value)
             case Endpoint():
                 return self._endpoint(at, value, kind)
+            case HostPort():
+                return self._host_port(at, value)
+            case OneOf():
+                return self._one_of(at, value, kind)
+            case Number():
+                return self._number(at, value, kind)
+            case Words():
+                return self._words(at, value)
+            case Data():
+                return self._untouched(at, value)
 
     def _duration(self, at: Path, value: object, kind: Duration, default: T) -> float | T:
         seconds = self.parsed(at, value, parse_duration, WANTED)
@@ -314,6 +325,33 @@ class _ConfigReader(GroupReader):
             self.wrong(at, f"must be {options}, is {shown(text)}")
         return None
 
+    def _host_port(self, at: Path, value: object) -> str | None:
+        text = self.name(at, value)
+        host, _, port = text.rpartition(":")
+        if host and "/" not in host and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16:
+            return text
+        if text:
+            self.wrong(at, f"must be HOST:PORT, is {shown(text)}")
+        return None
+
+    def _one_of(self, at: Path, value: object, kind: OneOf) -> str | None:
+        if isinstance(value, str) and value in kind.choices:
+            return value
+        self.wrong(at, f"must be one of {', '.join(kind.choices)}, is {shown(value)}")
+        return None
+
+    def _number(self, at: Path, value: object, kind: Number) -> float | None:
+        if isinstance(value, int | float) and not isinstance(value, bool) and kind.low <= value <= kind.high:
+            return float(value)
+        self.wrong(at, f"must be a number from {kind.low:g} to {kind.high:g}, is {shown(value)}")
+        return None
+
+    def _words(self, at: Path, value: object) -> list[str] | None:
+        if not isinstance(value, list | tuple):
+            self.wrong(at, f"must be a list of words, is {shown(value)}")
+            return None
+        return [self.name((*at, index), one) for index, one in enumerate(value)]
+
     def _address(self, at: Path, value: object) -> str | None:
         text = self.name(at, value)
         scheme, separator, rest = text.partition("://")
@@ -333,10 +371,5 @@ class _ConfigReader(GroupReader):
 
 
 def _remedy(kind: object, types: Types) -> str:
-    if isinstance(kind, str):
-        if kind in types.extras:
-            return f"the extra windlass[{types.extras[kind]}] is kept for it, and does not bring it in this version yet"
-        if meant := nearest_name(kind[:80], types.known):
-            return f"did you mean {meant}?"
-    extras = ", ".join(dict.fromkeys(types.extras.values()))
-    return f"more will come with the extras {extras}"
+    meant = nearest_name(kind[:80], list(types.known)) if isinstance(kind, str) else None
+    return f"did you mean {meant}?" if meant else "an installed package can add another one"

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from windlass.scenario.reader import REQUIRED, Form
 from windlass.scenario.schema import CLUSTER, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
+from windlass.setting_types import Section, SubSection
 
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY, Section, SubSection
+from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 
 
 class Page(NamedTuple):
@@ -38,8 +39,8 @@ def pages() -> Iterator[Page]:
 
 def _typed(where: str, types: Types) -> Iterator[Page]:
     for name in types.known:
-        yield Page(where, name, types.form(name))
-        for one in types.known[name].settings:
+        yield Page(where, name, types.reference_form(name))
+        for one in types.section(name).settings:
             if isinstance(one, SubSection):
                 yield from _parts(f"{where}.{one.name}", one.section)
 

@@ -7,129 +7,14 @@ has too (``cluster`` and ``groups``) stand in ``windlass.scenario.schema``; ``re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from windlass.control.settings import Leadership, Policy
 from windlass.scenario.reader import REQUIRED, Form, Key
 from windlass.scenario.schema import GROUP
-
-from .durations import format_duration
-
-YEARS: Final = 10 * 365 * 86400.0
-"""Longer spans are typing errors."""
-
+from windlass.setting_types import YEARS, Address, Duration, Flag, Name, Section, Setting, Share, SubSection, Whole
 
 # -- how a value is read -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """A span of time between the bounds, in seconds."""
-
-    low: float = 0
-    high: float = YEARS
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number between the bounds."""
-
-    low: int = 0
-    high: int = 10**6
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A number above 0 and up to 1; with ``below_one``, 1 is too much."""
-
-    below_one: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false."""
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """Visible text in one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A path; one that is not absolute is beside the configuration file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a journal is: a path as above, or the URL of a database."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a server listens: a scheme of these, a host and a port."""
-
-    schemes: tuple[str, ...]
-
-
-Kind = Duration | Whole | Share | Flag | Name | Place | Address | Endpoint
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One key of a section."""
-
-    name: str
-    kind: Kind
-    default: Any
-    """As it would be written; ``REQUIRED``: it must be given; None: see ``absent``."""
-    unit: str
-    meaning: str
-    absent: str = ""
-    """What holds without it, in words, when there is no value to show."""
-
-    def key(self) -> Key:
-        if self.default == REQUIRED:
-            text = REQUIRED
-        elif self.default is None:
-            text = self.absent
-        elif isinstance(self.kind, Duration) and not isinstance(self.default, str):
-            text = f"`{format_duration(self.default)}`"
-        else:
-            text = f"`{str(self.default).lower() if isinstance(self.kind, Flag) else self.default}`"
-        return Key(text, self.meaning, self.unit)
-
-
-@dataclass(frozen=True)
-class Section:
-    """The settings of one mapping in the file."""
-
-    noun: str
-    settings: tuple[Setting | SubSection, ...]
-    short: str = ""
-    """The setting that may stand alone in place of the whole mapping."""
-
-    @cached_property
-    def form(self) -> Form:
-        return Form(self.noun, {one.name: one.key() for one in self.settings})
-
-    def typed(self, key: Key) -> Form:
-        """The same with ``type`` in front, for sections that come in several kinds."""
-        return Form(self.noun, {"type": key, **self.form.keys})
-
-
-@dataclass(frozen=True, slots=True)
-class SubSection:
-    """A section inside a section."""
-
-    name: str
-    section: Section
-    meaning: str
-
-    def key(self) -> Key:
-        return Key("see below", self.meaning)
 
 
 # -- policy --------------------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ provider that can keep the highest epoch it has seen refuses a lower one with ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from windlass.core.model.snapshot import Amounts
+from windlass.core.model.snapshot import Amounts, Group
 
 
 class ProviderError(Exception):
@@ -186,4 +186,13 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Let go of connections. Slices live on."""
+        ...
+
+
+@runtime_checkable
+class GroupAwareProvider(Protocol):
+    """An optional part of the contract, for a provider that must know the groups of the configuration itself."""
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """Learn the groups that it sells from now on. Called before the first use and after a reload."""
         ...

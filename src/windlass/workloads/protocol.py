@@ -9,7 +9,7 @@ what is true now, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -175,4 +175,13 @@ class Workload(Protocol):
 
     async def close(self) -> None:
         """Let go of connections. Work goes on."""
+        ...
+
+
+@runtime_checkable
+class GroupAwareWorkload(Protocol):
+    """An optional part of the contract, for a workload that must know the groups of the configuration itself."""
+
+    def regroup(self, groups: Iterable[Group]) -> None:
+        """Learn the groups that it runs on from now on. Called before the first use and after a reload."""
         ...

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from windlass.config.durations import parse_duration
+from windlass.scenario.durations import parse_duration
 
 WANTED: Final = "10m ago, 14:02, 14:02:30 or 2026-03-01T14:02"
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)

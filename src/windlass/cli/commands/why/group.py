@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from windlass.cli.ui.pages import clock, code, grid, money, section, span
-from windlass.config.durations import format_duration
 from windlass.core.model.reasons import plural
+from windlass.scenario.durations import format_duration
 
 
 def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -1,0 +1,40 @@
+"""The declaration of the provider type ``local``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from windlass.providers.protocol import Provider
+from windlass.providers.registry import ProviderContext, ProviderType
+from windlass.setting_types import Duration, Place, Section, Setting
+
+
+def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
+    from .provider import LocalProvider
+
+    return LocalProvider(
+        settings["directory"],
+        boot_delay=settings["boot_delay"],
+        grace=settings["grace"],
+        repair=not context.look_only,
+        tie_to=context.tie_to,
+        now=context.now,
+    )
+
+
+LOCAL: Final = ProviderType(
+    summary="processes of this machine.",
+    section=Section(
+        "a local provider",
+        (
+            Setting("directory", Place(), ".windlass/local", "", "Where it keeps what it knows of its processes."),
+            Setting("boot_delay", Duration(high=3600), "0s", "s", "How long a slice pretends to boot."),
+            Setting(
+                "grace", Duration(high=3600), "5s", "s", "How long processes may take to end; then they are killed."
+            ),
+        ),
+    ),
+    build=_build,
+    runs=frozenset({"queue", "dask", "ray"}),
+)

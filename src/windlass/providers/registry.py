@@ -1,0 +1,60 @@
+"""The registry lists the provider types that a configuration can name.
+
+A type is a ``ProviderType``: its settings, how it is built, and which workloads its machines can run. Those of this
+package are in ``BUILT_IN``. Another package adds one with an entry point of the group ``windlass.providers``, whose
+name is the type and whose value is a ``ProviderType``:
+
+    [project.entry-points."windlass.providers"]
+    nomad = "windlass_nomad:NOMAD"
+
+A type is imported when a configuration names it, so that an unused cloud library costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from windlass._registry import Registry
+from windlass.setting_types import Section
+
+from .protocol import Provider
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderContext:
+    """What a provider is built with, besides its own settings."""
+
+    name: str
+    """Its name in the configuration."""
+    look_only: bool
+    """True: built for ``plan --live`` or ``doctor`` beside a running controller; looking must change nothing."""
+    tie_to: int | None
+    """The process with which machines on this computer end, if any."""
+    now: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderType:
+    """One type of provider."""
+
+    summary: str
+    """One sentence for the reference."""
+    section: Section
+    build: Callable[[Mapping[str, Any], ProviderContext], Provider]
+    runs: frozenset[str]
+    """The workload types that its machines can run."""
+    modules: tuple[str, ...] = ()
+    """Modules that must be installed for it."""
+    extra: str = ""
+    """The extra of this package that installs them."""
+
+
+BUILT_IN: Final[Mapping[str, str]] = {
+    "local": "windlass.providers.local.registration:LOCAL",
+    "simulated": "windlass.sim.cloud.registration:SIMULATED",
+}
+"""Where each type of this package is declared."""
+
+PROVIDER_TYPES: Final = Registry("windlass.providers", BUILT_IN, ProviderType)

@@ -1,0 +1,35 @@
+"""The declaration of the workload type ``queue``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from windlass.setting_types import Place, Section, Setting
+from windlass.workloads.protocol import Workload
+from windlass.workloads.registry import WorkloadContext, WorkloadType
+
+
+def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
+    from .workload import QueueWorkload
+
+    return QueueWorkload(settings["directory"], look_only=context.look_only, now=context.now)
+
+
+QUEUE: Final = WorkloadType(
+    summary="commands in a queue on this machine.",
+    section=Section(
+        "a queue",
+        (
+            Setting(
+                "directory",
+                Place(),
+                ".windlass/queue",
+                "",
+                "Where the queue and the output of its tasks are. `windlass submit` puts commands in.",
+            ),
+        ),
+    ),
+    build=_build,
+    runs_on=frozenset({"local"}),
+)
