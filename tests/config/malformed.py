@@ -90,9 +90,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("{}"): ("providers.p.type", "required", "local, simulated"),
     provider("{type: 3}"): ("providers.p.type", "local, simulated", "3", "installed package"),
     provider("{type: locl}"): ("providers.p.type", "'locl'", "did you mean local?"),
-    provider("{type: aws}"): ("providers.p.type", "'aws'", "windlass[aws]"),
-    provider("{type: ec2}"): ("providers.p.type", "'ec2'", "windlass[aws]"),
-    provider("{type: zzz}"): ("providers.p.type", "'zzz'", "extras"),
+    provider("{type: zzz}"): ("providers.p.type", "'zzz'", "installed package"),
     provider("{type: local, seed: 3}"): ("providers.p.seed", "unknown key"),
     provider("{type: local, directry: x}"): ("providers.p.directry", "did you mean directory?"),
     provider("{type: local, directory: 1.5}"): ("providers.p.directory", "1.5"),
@@ -105,7 +103,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     # -- workload --------------------------------------------------------------------------------------------------
     workload("ray"): ("workload", "must be a workload with a type (queue, dask, simulated, pool)", "'ray'"),
     workload("{}"): ("workload.type", "required"),
-    workload("{type: ray}"): ("workload.type", "windlass[ray]"),
     workload("{type: dask}"): ("workload.scheduler", "required"),
     workload("{type: dask, scheduler: 'here:8786'}"): ("workload.scheduler", "tcp://HOST:PORT", "'here:8786'"),
     workload("{type: dask, scheduler: 'tcp://here:0'}"): ("workload.scheduler", "tls://HOST:PORT", "'tcp://here:0'"),

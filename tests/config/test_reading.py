@@ -152,7 +152,8 @@ def test_the_reference_lists_exactly_the_settings_that_are_read():
     assert len(listed) == len(settings())
     assert {path for path, _ in listed} >= set(OTHER)
     for types, where in ((PROVIDERS, "providers.NAME"), (WORKLOADS, "workload")):
-        for name, section in types.known.items():
+        for name in types.known:
+            section = types.section(name)
             keys = {path for path, kind in listed if path.startswith(where + ".") and kind == name}
             assert keys == {f"{where}.type"} | {f"{where}.{one.name}" for one in section.settings}
     for page in pages():
