@@ -6,6 +6,7 @@ directories of ray 2.48 and of the newest. ``ray stop`` is never used: it ends e
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -18,8 +19,13 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from windlass.core.model.snapshot import Group, amounts
+from windlass.testing.eventually import eventually
+from windlass.workloads.ray.workload import RayWorkload
 
 HOST = "127.0.0.2"
 VERSIONS = ("RAY_NEW", "RAY_OLD")
@@ -218,3 +224,71 @@ def _command(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
+
+
+ONE = Group("g", amounts({"cpu": 1000, "memory": 300_000_000, "object_store_memory": 80_000_000 * 1000}), max=9)
+
+
+class RayStage:
+    """A head, and the workload under test; hosts join as the workload says."""
+
+    def __init__(self, head: RayHead, driver: Driver, **options: Any) -> None:
+        self.head, self.driver, self.directory = head, driver, head.directory
+        self.workload = RayWorkload(head.address, (ONE,), ray=head.ray, **options)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.gates = 0
+
+    async def join_slice(self, slice_id: str, group: str = "g") -> None:
+        join = self.workload.join(slice_id, group, 0)
+        with (self.directory / f"{slice_id}.log").open("wb") as log:
+            self.processes[slice_id] = subprocess.Popen(
+                join.command, env={**self.head.environment, **join.environment}, stdout=log, stderr=log
+            )
+        await eventually(self._nodes, lambda found: slice_id in found, within=STARTING)
+
+    async def _nodes(self) -> set[str]:
+        assert all(one.poll() is None for one in self.processes.values()), "ray start has ended"
+        return {node.slice_id for node in (await self.workload.observe()).nodes}
+
+    async def submit(self, tasks: int) -> None:
+        for _ in range(tasks):
+            gate = self.directory / f"gate-{self.gates}"
+            os.mkfifo(gate)
+            self.gates += 1
+            await asyncio.to_thread(self.driver.run, _GATED.format(gate=str(gate)))
+
+    async def finish(self) -> None:
+        """Open the gate of every task that stands at one."""
+        for node in (await self.workload.observe()).nodes:
+            if node.tasks:
+                gate = await eventually(self._gate, within=STARTING)
+                gate.unlink()
+
+    async def _gate(self) -> Path | None:
+        for gate in sorted(self.directory.glob("gate-*")):
+            with suppress(OSError):
+                if gate.suffix != ".starts" and gate.is_fifo():
+                    os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+                    return gate
+        return None
+
+    async def land(self, slice_id: str) -> bool:
+        return False  # a raylet that has accepted its drain is gone
+
+    async def pass_time(self) -> None:
+        await asyncio.sleep(0.3)  # longer than a poll; the cluster lives in real time
+
+    async def break_off(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            await asyncio.to_thread(process.wait, 20)
+
+
+_GATED = """
+if "gated" not in globals():
+    futures = []
+    @ray.remote(num_cpus=1, max_retries=-1)
+    def gated(gate):
+        open(gate).read()
+futures.append(gated.remote("{gate}"))
+"""

@@ -53,6 +53,8 @@ class RayNode:
     instance: str = ""
     joined_at: float = 0.0
     idle_since: float | None = None
+    idle_mark: float | None = None
+    """The same by the raylet's word alone; None: it does not call itself idle."""
     history: tuple[tuple[float, Mapping[str, int]], ...] = ()
     """What was used lately, and when."""
 
@@ -66,7 +68,9 @@ class RayNode:
 
     @property
     def busy(self) -> bool:
-        return self.status != wire.NODE_IDLE or self.actors > 0
+        """A node that has just joined is not called idle by the GCS either, but nothing keeps it."""
+        running = self.status == wire.NODE_RUNNING and bool(self.used or self.activity)
+        return running or self.status == wire.NODE_DRAINING or self.actors > 0
 
     @property
     def used(self) -> dict[str, int]:
@@ -212,18 +216,20 @@ def _timed(node: RayNode, before: RayNode | None, shown: wire.NodeState, now: fl
     joined_at = now if before is None else before.joined_at
     history = () if before is None else (*before.history, (now, before.used))
     kept = tuple((at, used) for at, used in history if now - at <= PULL)
-    return replace(node, joined_at=joined_at, history=kept, idle_since=_idle_since(node, before, shown, joined_at, now))
+    mark = now - shown.idle_duration_ms / 1000 if node.status == wire.NODE_IDLE else None
+    node = replace(node, joined_at=joined_at, history=kept, idle_mark=mark)
+    return replace(node, idle_since=_idle_since(node, before, now))
 
 
-def _idle_since(
-    node: RayNode, before: RayNode | None, shown: wire.NodeState, joined_at: float, now: float
-) -> float | None:
+def _idle_since(node: RayNode, before: RayNode | None, now: float) -> float | None:
     if node.busy:
         return None
-    since = max(joined_at, now - shown.idle_duration_ms / 1000)
-    if before is not None and before.idle_since is None:
+    since = max(node.joined_at, now if node.idle_mark is None else node.idle_mark)
+    if before is None:
+        return node.joined_at
+    if before.idle_since is None:
         # Busy when last seen: it may have been by an actor of which the raylet knew nothing.
-        return max(since, now) if before.status == wire.NODE_IDLE else since
-    if before is not None and before.idle_since is not None and since <= before.idle_since + STEADY:
+        return now if before.status == wire.NODE_IDLE else since
+    if before.idle_mark is None or node.idle_mark is None or node.idle_mark <= before.idle_mark + STEADY:
         return before.idle_since
     return since

@@ -26,7 +26,7 @@ from .demand import load_of, shapes_of
 from .fences import Fences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
 from .join import Joining
-from .nodes import Nodes, bound_actors, fold_nodes, slice_of
+from .nodes import Nodes, RayNode, fold_nodes, slice_of
 from .view import Shown, shown
 from .waiting import Waiting, fold_waiting
 
@@ -131,26 +131,24 @@ class RayWorkload:
     async def cordon(self, slice_id: str, epoch: int) -> None:
         if not self._fences.raise_to(slice_id, epoch):
             return
+        # The actor table is read again: an actor may have been bound to a node that the raylet still calls idle.
         state, actors = await asyncio.gather(self._gcs.resource_state(), self._gcs.actors())
-        bound, one_is_drained = bound_actors(actors), False
-        alive = [node for node in state.node_states if node.status != wire.NODE_DEAD and self._is_of(node, slice_id)]
-        going = [node for node in alive if self._is_going(slice_id, node)]
-        for node in alive:
-            if node in going:
-                self._fences.drained(slice_id, node.node_id)
-                one_is_drained = True
-        for node in sorted((one for one in alive if one not in going), key=lambda one: one.instance_id):
-            if not one_is_drained and (bound.get(node.node_id) or node.status == wire.NODE_RUNNING):
-                self._refuse(slice_id, epoch, self._what_runs(node, bound.get(node.node_id, 0)))
+        nodes = fold_nodes(self._nodes, state, (), actors, self._groups, self._now()).of(slice_id)
+        going = [node for node in nodes if node.draining or self._fences.is_drained(slice_id, node.id)]
+        for node in going:
+            self._fences.drained(slice_id, node.id)
+        for node in sorted((one for one in nodes if one not in going), key=lambda one: one.instance):
+            if not going and node.busy:
+                self._refuse(slice_id, epoch, _what_runs(node))
                 return
             # A slice of which one host is gone already is of no use: the others end when their work has ended.
-            reason = PREEMPTION if one_is_drained else IDLE_TERMINATION
-            reply = await self._gcs.drain(node.node_id, reason, message(slice_id, epoch))
+            reason = PREEMPTION if going else IDLE_TERMINATION
+            reply = await self._gcs.drain(node.id, reason, message(slice_id, epoch))
             if not reply.is_accepted:
                 self._refuse(slice_id, epoch, NO_LONGER_IDLE)
                 return
-            self._fences.drained(slice_id, node.node_id)
-            one_is_drained = True
+            self._fences.drained(slice_id, node.id)
+            going.append(node)
         self._news.set()
 
     def _refuse(self, slice_id: str, epoch: int, why: str) -> None:
@@ -273,25 +271,17 @@ class RayWorkload:
     def _slice_of(self, info: wire.GcsNodeInfo) -> str:
         return slice_of(info.instance_id, info.node_type_name, frozenset(self._groups))
 
-    def _is_of(self, node: wire.NodeState, slice_id: str) -> bool:
-        return slice_of(node.instance_id, node.ray_node_type_name, frozenset(self._groups)) == slice_id
-
-    def _is_going(self, slice_id: str, node: wire.NodeState) -> bool:
-        return node.status == wire.NODE_DRAINING or self._fences.is_drained(slice_id, node.node_id)
-
     async def _alive(self, slice_id: str) -> list[wire.GcsNodeInfo]:
         return [one for one in await self._gcs.nodes() if one.state == ALIVE and self._slice_of(one) == slice_id]
-
-    @staticmethod
-    def _what_runs(node: wire.NodeState, actors: int) -> str:
-        if actors:
-            return f"{NO_LONGER_IDLE}: an actor is bound to it"
-        return f"{NO_LONGER_IDLE}: {'; '.join(node.node_activity)}" if node.node_activity else NO_LONGER_IDLE
 
     def _remove_files(self, slice_id: str) -> None:
         """The temporary directories of workers on this machine."""
         for host in range(max([group.hosts for group in self._groups.values()], default=1)):
             shutil.rmtree(self._joining.temp_dir(slice_id, host), ignore_errors=True)
+
+
+def _what_runs(node: RayNode) -> str:
+    return f"{NO_LONGER_IDLE}: {node.holds}" if node.holds else NO_LONGER_IDLE
 
 
 def _environment(token: str, token_file: str | None, tls: Mapping[str, str | None] | None) -> dict[str, str]:
