@@ -149,3 +149,40 @@ def test_launches_go_on_as_calls_come_back(calls: int) -> None:
             assert len(world.bought) == number * calls
 
     leap(story())
+
+
+def coming(world: World) -> int:
+    return len(world.bought)
+
+
+def test_with_an_upscaling_speed_as_many_come_up_at_once_as_run_times_the_speed() -> None:
+    async def story() -> None:
+        world = World(settings=Settings((SoldGroup(MANY, "first", upscaling_speed=1.0),), policy=Policy()))
+        controller = world.controller()
+        world.work.waiting = jobs("g", 7)
+        await world.tick(controller)
+        assert coming(world) == 1
+        queued = [one for one in controller.controller_state.fleet.slices.values() if one.state == State.QUEUED]
+        assert {record.reason.code for record in queued} == {Code.RATE_LIMITED}
+        assert "upscaling_speed 1" in queued[0].reason.why
+
+    leap(story())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings((SoldGroup(MANY, "first"), SoldGroup(OTHER, "second")), max_concurrent_launches=3),
+        Settings((SoldGroup(MANY, "first"), SoldGroup(OTHER, "first")), starting={"first": 3}),
+    ],
+)
+def test_over_all_groups_only_so_many_come_up_at_once(settings: Settings) -> None:
+    async def story() -> None:
+        world = World(settings=settings)
+        world.work.needs = {f"t{number}": OTHER.resources for number in range(100)}
+        controller = world.controller()
+        world.work.waiting = jobs("g", 4) + jobs("t", 4)
+        await world.tick(controller)
+        assert coming(world) == 3
+
+    leap(story())

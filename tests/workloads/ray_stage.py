@@ -251,23 +251,36 @@ class RayStage:
         return {node.slice_id for node in (await self.workload.observe()).nodes}
 
     async def submit(self, tasks: int) -> None:
+        view = await self.workload.observe()
+        ending = {one.slice_id for one in view.acknowledged}
+        idle = sum(not node.tasks and node.slice_id not in ending for node in view.nodes)
+        wanted = len(self._started()) + min(idle, tasks)
         for _ in range(tasks):
             gate = self.directory / f"gate-{self.gates}"
             os.mkfifo(gate)
             self.gates += 1
             await asyncio.to_thread(self.driver.run, _GATED.format(gate=str(gate)))
+        await eventually(self._starts, lambda found: found >= wanted, within=STARTING)
+
+    def _started(self) -> list[Path]:
+        return list(self.directory.glob("*.started"))
+
+    async def _starts(self) -> int:
+        """A node is busy before the process of its task is up; the tasks here have begun."""
+        return len(self._started())
 
     async def finish(self) -> None:
         """Open the gate of every task that stands at one."""
         for node in (await self.workload.observe()).nodes:
             if node.tasks:
                 gate = await eventually(self._gate, within=STARTING)
+                assert gate is not None
                 gate.unlink()
 
     async def _gate(self) -> Path | None:
         for gate in sorted(self.directory.glob("gate-*")):
             with suppress(OSError):
-                if gate.suffix != ".starts" and gate.is_fifo():
+                if gate.is_fifo():
                     os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
                     return gate
         return None
@@ -289,6 +302,7 @@ if "gated" not in globals():
     futures = []
     @ray.remote(num_cpus=1, max_retries=-1)
     def gated(gate):
+        open(gate + ".started", "w").close()
         open(gate).read()
 futures.append(gated.remote("{gate}"))
 """

@@ -93,9 +93,18 @@ def test_what_a_driver_on_the_head_submits_counts_before_the_gcs_has_pulled_it()
     assert submitted.counts == {"CPU=1": 8}
     pulled = waits(submitted, 8, 8, Nodes(), 1000.6)
     assert pulled.counts == {"CPU=1": 8}
-    started = waits(pulled, 8, 6, Nodes(), 1001.0)
-    assert started.counts == {"CPU=1": 6}
-    assert waits(started, 6, 6, Nodes(), 1001.5).counts == {"CPU=1": 6}
+    more = waits(pulled, 8, 11, Nodes(), 1000.8)
+    assert more.counts == {"CPU=1": 11}
+    assert waits(more, 11, 11, Nodes(), 1001.5).counts == {"CPU=1": 11}
+
+
+def test_what_leaves_the_head_may_wait_at_another_raylet_until_the_gcs_says_that_it_runs():
+    idle = fold(node(1), now=1000.0)
+    both = waits(waits(Waiting(), 8, 8, idle, 1000.0), 8, 8, idle, 1001.5)
+    started = fold(node(1, status=wire.NODE_RUNNING, free=0), before=idle, now=1002.0)
+    spread = waits(both, 8, 0, started, 1002.0)
+    assert spread.counts == {"CPU=1": 6}, "two run, and six wait at the raylet of the node"
+    assert waits(spread, 6, 0, started, 1003.0).counts == {"CPU=1": 6}
 
 
 def test_what_waits_elsewhere_is_added_to_what_waits_at_the_head():

@@ -110,6 +110,9 @@ def build_components(
             )
         if isinstance(workload, GroupAwareWorkload):
             workload.regroup([sold.group for sold in config.settings.groups])
+        if (run_here := getattr(workload, "run_here", None)) is not None:
+            here = {name for name, one in providers.items() if getattr(one, "one_machine", False)}
+            run_here([sold.group.name for sold in config.settings.groups if sold.provider in here])
     except BadSettings as error:
         raise ConfigError(error.mistakes) from None
     except BadRegistration as error:

@@ -41,7 +41,7 @@ from windlass.setting_types import (
 )
 
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
+from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class _ConfigReader(GroupReader):
 
     def config(self, data: object) -> Config:
         fields = self.fields((), data, CONFIG)
-        cluster = self.cluster(("cluster",), fields.get("cluster"))
+        cluster = self.cluster(("cluster",), fields.get("cluster"), CONFIGURED_CLUSTER)
         groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)
         providers = self._providers(("providers",), fields.get("providers"))
         config = Config(
@@ -126,6 +126,7 @@ class _ConfigReader(GroupReader):
                 ),
                 cluster=cluster,
                 policy=self._policy(("policy",), fields.get("policy")),
+                max_concurrent_launches=self._concurrent(("cluster",), fields.get("cluster")),
             ),
             providers=providers,
             workload=WorkloadConfig(*self._typed(("workload",), fields.get("workload"), WORKLOADS)),
@@ -159,7 +160,20 @@ class _ConfigReader(GroupReader):
             group=group,
             provider=self._seller((*at, "provider"), fields.get("provider"), providers),
             settings=self._untouched((*at, "settings"), settings) if isinstance(settings, Mapping) else {},
+            upscaling_speed=self._speed((*at, "upscaling_speed"), fields.get("upscaling_speed")),
         )
+
+    def _speed(self, at: Path, value: object) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10**6:
+            self.wrong(at, f"must be a number above 0, such as 1.0, is {shown(value)}")
+            return None
+        return float(value)
+
+    def _concurrent(self, at: Path, value: object) -> int | None:
+        given = value.get("max_concurrent_launches") if isinstance(value, Mapping) else None
+        return self.integer((*at, "max_concurrent_launches"), given, None, low=1, high=10**6)
 
     def _seller(self, at: Path, value: object, providers: Mapping[str, ProviderConfig]) -> str:
         if value is None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from windlass.scenario.reader import REQUIRED, Form
-from windlass.scenario.schema import CLUSTER, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
+from windlass.scenario.schema import LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
 from windlass.setting_types import Section, SubSection
 
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
+from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 
 
 class Page(NamedTuple):
@@ -24,7 +24,7 @@ class Page(NamedTuple):
 def pages() -> Iterator[Page]:
     """The mappings of a configuration, the whole of it first."""
     yield Page("", "", CONFIG)
-    yield Page("cluster", "", CLUSTER)
+    yield Page("cluster", "", CONFIGURED_CLUSTER)
     yield Page("groups.NAME", "", CONFIGURED_GROUP)
     yield Page("groups.NAME.taints[]", "", TAINT)
     yield Page("groups.NAME.scale_down", "", SCALE_DOWN)
@@ -38,10 +38,12 @@ def pages() -> Iterator[Page]:
 
 
 def _typed(where: str, types: Types) -> Iterator[Page]:
+    told: list[Section] = []
     for name in types.known:
         yield Page(where, name, types.reference_form(name))
         for one in types.section(name).settings:
-            if isinstance(one, SubSection):
+            if isinstance(one, SubSection) and one.section not in told:  # several types may share one
+                told.append(one.section)
                 yield from _parts(f"{where}.{one.name}", one.section)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from windlass.control.settings import Leadership, Policy
 from windlass.scenario.reader import REQUIRED, Form, Key
-from windlass.scenario.schema import GROUP
+from windlass.scenario.schema import CLUSTER, GROUP
 from windlass.setting_types import YEARS, Address, Duration, Flag, Name, Section, Setting, Share, SubSection, Whole
 
 # -- how a value is read -------------------------------------------------------------------------------------------
@@ -190,8 +190,17 @@ CONFIGURED_GROUP: Final = GROUP.replace(
     without=("availability", "frozen"),
     more={
         "provider": Key("the only provider", "Who sells it: a name in `providers`."),
+        "upscaling_speed": Key(
+            "no pacing",
+            "At most this many times the slices that run (at least 1) come up at once, as Ray's own autoscaler has it. "
+            "Without it everything that is wanted is asked for at once.",
+        ),
         "settings": Key("none", "What the provider must know besides, such as an instance type. Passed on untouched."),
     },
+)
+CONFIGURED_CLUSTER: Final = CLUSTER.replace(
+    CLUSTER.noun,
+    more={"max_concurrent_launches": Key("no limit", "Slices of all groups that may come up at once.", "slices")},
 )
 CONFIG: Final = Form(
     "a configuration",

@@ -88,6 +88,7 @@ class Controller:
         self._has_workload_groups = isinstance(workload, DecisionListener)
         self._entries_since_saved = 0
         self._mistakes: frozenset[str] = frozenset()
+        self._paced_settings: tuple[Settings, dict[str, int], Settings] | None = None
         self._observer = self._new_observer()
 
     # -- leading ------------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class Controller:
         self.leading.renew()
         before, now = self.controller_state, self.now()
         self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.fleet, now), look.work)
-        settings = self._steered.settings
+        settings = self._paced(self._steered.settings)
         refused, looked_at = tuple(self.actuator.refused), (now, self.steady())
         given = Inputs(
             now=now,
@@ -261,6 +262,19 @@ class Controller:
             "an old copy, or two controllers share a cluster id. This controller stops. Start it with the journal that "
             "is in use, or give this cluster a journal and a name of its own"
         )
+
+    def _paced(self, settings: Settings) -> Settings:
+        """The settings with how many hosts may start at once on one machine, which is known when the workload is."""
+        most = getattr(self.workload, "starts_per_machine", None)
+        if most is None:
+            return settings
+        shared = [name for name, one in self.providers.items() if getattr(one, "one_machine", False)]
+        starting = dict.fromkeys(shared, most)
+        if settings.starting == starting:
+            return settings
+        if self._paced_settings is None or self._paced_settings[:2] != (settings, starting):
+            self._paced_settings = (settings, starting, replace(settings, starting=starting))
+        return self._paced_settings[2]
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:
         """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""

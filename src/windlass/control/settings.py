@@ -89,6 +89,8 @@ class SoldGroup:
     """How many kinds of action one pass carries out, in the order unmark, launch, drain, mark; 0: all of them."""
     max_leaving: int | None = None
     """How many of its slices may be leaving at once to save money; None: any number."""
+    upscaling_speed: float | None = None
+    """Slices that may come up at once, for each that runs; None: as many as are wanted."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Settings:
     groups: tuple[SoldGroup, ...]
     cluster: Cluster = field(default_factory=Cluster)
     policy: Policy = field(default_factory=Policy)
+    max_concurrent_launches: int | None = None
+    """Slices that may come up at once, over all groups."""
+    starting: Mapping[str, int] = field(default_factory=dict)
+    """Slices that may come up at once by provider, where all of them are one machine."""
 
     @cached_property
     def by_name(self) -> dict[str, SoldGroup]:

@@ -60,10 +60,10 @@ class GroupReader(DataReader):
         """A span of time."""
         return self.number(at, value, default, low=0)
 
-    def cluster(self, at: Path, value: object) -> Cluster:
+    def cluster(self, at: Path, value: object, form: Form = CLUSTER) -> Cluster:
         if value is None:
             return Cluster()
-        fields = self.fields(at, value, CLUSTER)
+        fields = self.fields(at, value, form)
         return Cluster(
             max_nodes=self.integer((*at, "max_nodes"), fields.get("max_nodes"), None, high=MOST),
             max_hourly_cost=self.money((*at, "max_hourly_cost"), fields.get("max_hourly_cost")),

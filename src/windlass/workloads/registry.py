@@ -59,6 +59,7 @@ class WorkloadType:
 BUILT_IN: Final[Mapping[str, str]] = {
     "queue": "windlass.workloads.queue.registration:QUEUE",
     "dask": "windlass.workloads.dask_cluster.registration:DASK",
+    "ray": "windlass.workloads.ray.registration:RAY",
     "simulated": "windlass.sim.workload.registration:SIMULATED",
     "pool": "windlass.pool.scaling.registration:POOL",
 }

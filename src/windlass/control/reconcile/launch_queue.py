@@ -5,7 +5,10 @@ A queue per group, served in turn: a group whose calls hang or whose rate is spe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
+from math import ceil
+from typing import Final
 
 from windlass.control.settings import Settings, SoldGroup
 from windlass.control.state.fleet import Fleet, ProviderHealth, SliceRecord, moved
@@ -25,6 +28,7 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
         return fleet
     policy, changed, provider_health = settings.policy, dict[str, SliceRecord](), dict[str, ProviderHealth]()
     busy: dict[str, int] = {}
+    pace = _Pace(fleet, settings)
     for record in requesting:
         due = record.since + policy.requesting_timeout * record.attempts / policy.tries
         if now >= due and record.attempts < policy.tries and record.id not in calling:
@@ -42,7 +46,10 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
             elif not may_ask(mine, policy.launch_rate, policy.backoff, now):
                 well = health(mine, policy.backoff, now)
                 why = f"{group} may launch {policy.launch_rate} a minute, at a health of {well:.2f}"
+            elif full := pace.full(sold):
+                why = full
             else:
+                pace.add(sold)
                 busy[group] = busy.get(group, 0) + 1
                 provider_health[group] = asked(mine, policy.launch_rate, policy.backoff, now)
                 changed[record.id] = _requested(record, sold, now)
@@ -52,6 +59,43 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
     return fleet.after(
         changed, provider_health={**fleet.provider_health, **provider_health} if provider_health else None
     )
+
+
+class _Pace:
+    """How many slices may come up at once, by what the settings say beyond calls and rates."""
+
+    def __init__(self, fleet: Fleet, settings: Settings) -> None:
+        self._settings = settings
+        coming = [record for record in fleet.activity.active.values() if record.state in _COMING]
+        self._all = len(coming)
+        self._by_group = Counter(record.group for record in coming)
+        self._by_provider = Counter(record.provider for record in coming)
+        self._running = Counter({name: one.slices for name, one in fleet.activity.steady.items()})
+        self._running.update(record.group for record in fleet.activity.active.values() if record.state in _RUNNING)
+
+    def full(self, sold: SoldGroup) -> str:
+        """Why no further slice of a group may come up now; empty: one may."""
+        name, settings = sold.group.name, self._settings
+        if sold.upscaling_speed is not None:
+            most = max(1, ceil(sold.upscaling_speed * max(self._running[name], 1)))
+            if self._by_group[name] >= most:
+                times = f"upscaling_speed {sold.upscaling_speed:g}"
+                return f"{plural(most, 'slice')} of {name} may come up at once, with {times} at {self._running[name]}"
+        if settings.max_concurrent_launches is not None and self._all >= settings.max_concurrent_launches:
+            return f"{plural(settings.max_concurrent_launches, 'slice')} may come up at once (max_concurrent_launches)"
+        limit = settings.starting.get(sold.provider)
+        if limit is not None and self._by_provider[sold.provider] >= limit:
+            return f"{plural(limit, 'slice')} may start at once on the machine of {sold.provider}"
+        return ""
+
+    def add(self, sold: SoldGroup) -> None:
+        self._all += 1
+        self._by_group[sold.group.name] += 1
+        self._by_provider[sold.provider] += 1
+
+
+_COMING: Final = frozenset({State.REQUESTING, State.BOOTING, State.INITIALIZING})
+_RUNNING: Final = frozenset({State.READY, State.CORDONED, State.DRAINING})
 
 
 def _in_order(fleet: Fleet, state: State) -> list[SliceRecord]:

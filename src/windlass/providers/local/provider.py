@@ -64,6 +64,9 @@ _PATIENCE: Final = 5.0
 class LocalProvider:
     """Sells groups of processes on this machine. ``directory`` is its account, kept over restarts."""
 
+    one_machine = True
+    """All slices are on one computer: a workload may limit how many of its hosts start there at once."""
+
     def __init__(
         self,
         directory: str | os.PathLike[str],

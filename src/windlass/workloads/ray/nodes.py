@@ -83,11 +83,12 @@ class RayNode:
             return f"{plural(self.actors, 'actor')} starting on it"
         return "; ".join(self.activity) if self.status == wire.NODE_RUNNING else ""
 
-    def started(self, now: float) -> dict[str, int]:
-        """What it uses more than at its least within the last pull of the GCS: what took it may still be counted as
-        waiting."""
-        seen = [used for at, used in self.history if now - at <= PULL]
-        if now - self.joined_at <= PULL:
+    def started(self, now: float, pulled: float) -> dict[str, int]:
+        """What it uses more than at its least since the last pull of the GCS: what took it may still be counted as
+        waiting. ``pulled``: when the GCS was last seen to have pulled; it does so within ``PULL`` anyhow."""
+        since = max(pulled, now - PULL)
+        seen = [used for at, used in self.history if at > since]
+        if self.joined_at > since:
             seen.append({})
         if not seen:
             return {}

@@ -8,7 +8,7 @@ Ray does not place them there wait for something that no machine can give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,8 +27,9 @@ class _Seen:
     gcs: int
     head: int
     basis: int
-    """How many of the head's are in the count of the GCS."""
+    """How many of the head's are in the count of the GCS; never more than the head has."""
     head_changed: float
+    gcs_changed: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,16 @@ def fold_waiting(
     before: Waiting, gcs: Mapping[str, Shape], head: Mapping[str, Shape] | None, nodes: Nodes, now: float
 ) -> Waiting:
     """What waits now. ``head``: what the head's raylet shows; None: it could not be asked."""
-    seen, counts, stale = dict[str, _Seen](), dict[str, int](), list[str]()
+    seen, counts, stale = dict[str, _Seen](), dict[str, int](), dict[str, float]()
     for name in sorted({*gcs, *(head or {}), *before._seen}):
         told = gcs[name].count if name in gcs else 0
-        if head is None:
-            seen[name], counts[name] = _Seen(told, 0, 0, now), told
-            stale.append(name)
-            continue
-        one = _compared(before._seen.get(name), told, head[name].count if name in head else 0, now)
-        counts[name] = max(0, one.gcs + one.head - one.basis)
-        if one.gcs or one.head or one.basis:
+        at_head = head[name].count if head and name in head else 0
+        one = _compared(before._seen.get(name), told, at_head, now)
+        counts[name] = one.gcs + one.head - one.basis
+        if one.gcs or one.head:
             seen[name] = one
-        if one.head == one.basis and one.gcs != one.head:
-            stale.append(name)
+        if one.gcs != one.head:
+            stale[name] = one.gcs_changed
     shapes = {**before.shapes, **(head or {}), **gcs}
     _take_off_started(counts, stale, shapes, nodes, now)
     counts = {name: count for name, count in counts.items() if count}
@@ -85,29 +83,33 @@ def fold_waiting(
 
 
 def _compared(before: _Seen | None, gcs: int, head: int, now: float) -> _Seen:
-    """One shape by both sources. A change at the head counts at once, until the GCS has had the time to pull it."""
+    """One shape by both sources. What is new at the head counts at once, until the GCS has had the time to pull it.
+    What is no longer there may have started, or wait at another raylet now: the GCS will tell."""
     if before is None:
-        return _Seen(gcs, head, head if gcs else 0, now)
-    basis, changed = before.basis, before.head_changed if head == before.head else now
-    if gcs != before.gcs or now - changed > PULL:
+        return _Seen(gcs, head, head if gcs else 0, now, now - PULL)
+    basis, changed = min(before.basis, head), before.head_changed if head == before.head else now
+    pulled = before.gcs_changed if gcs == before.gcs else now
+    if pulled == now or now - changed > PULL:
         basis = head
-    return _Seen(gcs, head, basis, changed)
+    return _Seen(gcs, head, basis, changed, pulled)
 
 
 def _take_off_started(
-    counts: dict[str, int], stale: Iterable[str], shapes: Mapping[str, Shape], nodes: Nodes, now: float
+    counts: dict[str, int], stale: Mapping[str, float], shapes: Mapping[str, Shape], nodes: Nodes, now: float
 ) -> None:
-    """Take off what nodes have started since the GCS may have last pulled."""
-    started = [grown for node in nodes.alive.values() if (grown := node.started(now))]
-    for name in stale:
+    """Take off what nodes have started since the GCS was last seen to have pulled."""
+    taken: dict[bytes, dict[str, int]] = {}
+    for name, pulled in stale.items():
         needs, _ = needs_of(shapes[name].resources)
-        for grown in started:
+        for node in nodes.alive.values():
             if not needs or not counts[name]:
                 break
-            times = min(counts[name], *(grown.get(kind, 0) // amount for kind, amount in needs))
+            grown, gone = node.started(now, pulled), taken.setdefault(node.id, {})
+            room = [(grown.get(kind, 0) - gone.get(kind, 0)) // amount for kind, amount in needs]
+            times = max(0, min(counts[name], *room))
             counts[name] -= times
             for kind, amount in needs:
-                grown[kind] = grown.get(kind, 0) - times * amount
+                gone[kind] = gone.get(kind, 0) + times * amount
 
 
 def _rooms(shape: Shape, nodes: Nodes, before: Mapping[bytes, float], now: float) -> dict[bytes, float]:

@@ -9,17 +9,19 @@ old one is lost, and the new one is served from then on.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Group
-from windlass.workloads.protocol import Join, WorkloadError, WorkloadView, WorkNode
+from windlass.workloads.protocol import DecisionReport, Join, WorkloadError, WorkloadView, WorkNode
 
 from . import wire_pb2 as wire
 from .demand import load_of, shapes_of
@@ -27,11 +29,14 @@ from .fences import Fences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
 from .join import Joining
 from .nodes import Nodes, RayNode, fold_nodes, slice_of
+from .report import Told, autoscaling_state, driver_lines
 from .view import Shown, shown
 from .waiting import Waiting, fold_waiting
 
 POLL: Final = 0.2
 SILENT: Final = 15.0
+REPORT: Final = 5.0
+"""Seconds between two reports when nothing changes."""
 LOST: Final = "its cluster is gone: the head has been restarted"
 NO_LONGER_IDLE: Final = "the raylet is no longer idle"
 ALIVE: Final = 0
@@ -56,14 +61,16 @@ class RayWorkload:
         start: Sequence[str] = (),
         poll: float = POLL,
         silent: float = SILENT,
-        local: Callable[[str], bool] = lambda _group: True,
+        here: Iterable[str] | None = None,
         look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``token_file``: where ``token`` was read. ``local``: whether the machines of a group are the head's own.
+        """``token_file``: where ``token`` was read. ``here``: groups whose machines are the head's own;
+        None: all are.
         ``look_only``: nothing is written to the GCS."""
         self._gcs = Gcs(address, token=token, tls=tls)
-        self._local, self._look_only, self._now, self._poll, self._silent = local, look_only, now, poll, silent
+        self._look_only, self._now, self._poll, self._silent = look_only, now, poll, silent
+        self._here = None if here is None else frozenset(here)
         environment = _environment(token, token_file, tls)
         self._joining = Joining(address, ray, tuple(start), tempfile.gettempdir(), environment)
         self._groups: dict[str, Group] = {}
@@ -74,21 +81,35 @@ class RayWorkload:
         """Slices that had joined a cluster that is gone, with one of their nodes each."""
         self._refused: dict[str, float] = {}
         """When a slice was last refused to be drained: its idle clock starts anew then."""
-        self._version = ""
+        self._version, self._own_directories = "", False
         self._failing_since: float | None = None
         self._seen: object = None
         self._news, self._looked = asyncio.Event(), asyncio.Event()
-        self._listening: asyncio.Task[None] | None = None
+        self._decided, self._told = asyncio.Event(), Told()
+        self._plan: Plan | None = None
+        self._constraints: Sequence[wire.ClusterResourceConstraint] = ()
+        self._state_version = 0
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
         """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
         self._groups = {group.name: group for group in groups}
 
+    def run_here(self, groups: Iterable[str]) -> None:
+        """The machines of these groups are the head's own."""
+        self._here = frozenset(groups)
+
     @property
     def version(self) -> str:
         """Of the head; empty before the first answer."""
         return self._version
+
+    @property
+    def starts_per_machine(self) -> int:
+        """How many hosts may start at once on one machine. Without directories of their own (Ray 2.48) two that start
+        at once take each other's socket."""
+        return 2 * (os.cpu_count() or 1) if self._own_directories else 1
 
     @property
     def gcs(self) -> Gcs:
@@ -115,8 +136,8 @@ class RayWorkload:
         return view
 
     async def changed(self) -> None:
-        if self._listening is None:
-            self._listening = asyncio.create_task(self._listen())
+        if "listen" not in self._tasks:
+            self._tasks["listen"] = asyncio.create_task(self._listen())
         await self._news.wait()
 
     def join(self, slice_id: str, group: str, host: int) -> Join:
@@ -126,7 +147,7 @@ class RayWorkload:
                 f"host {host} of slice {slice_id} cannot join: there is no group {group}; "
                 f"there are {', '.join(sorted(self._groups)) or 'none'}"
             )
-        return self._joining.join(known, slice_id, host, local=self._local(group))
+        return self._joining.join(known, slice_id, host, local=self._here is None or group in self._here)
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
         if not self._fences.raise_to(slice_id, epoch):
@@ -185,11 +206,23 @@ class RayWorkload:
         self._news.set()
 
     async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-            self._listening = None
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._gcs.close()
+
+    def on_decision(self, decision: DecisionReport) -> None:
+        """Report to the GCS and to drivers, in the background."""
+        if self._look_only:
+            return
+        before = (self._told.coming, self._told.failures, _waits(self._plan))
+        self._told = self._told.after(decision)
+        self._plan = decision.plan or self._plan
+        if "report" not in self._tasks:
+            self._tasks["report"] = asyncio.create_task(self._report())
+        if before != (self._told.coming, self._told.failures, _waits(self._plan)):
+            self._decided.set()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -202,6 +235,7 @@ class RayWorkload:
         )
         now = self._now()
         self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now, self._refused)
+        self._own_directories = any(info.temp_dir for info in infos)
         at_head = None if load is None else load_of(load)
         self._waiting = fold_waiting(self._waiting, shapes_of(state), at_head, self._nodes, now)
         gangs = {one.details for one in state.pending_gang_resource_requests}
@@ -209,6 +243,8 @@ class RayWorkload:
         since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
         self._shown = shown(state, self._nodes, self._waiting, since, self._version, now)
         self._seen = _fingerprint(state, load)
+        self._constraints = list(state.cluster_resource_constraints)
+        self._state_version = state.cluster_resource_state_version
         if not self._look_only:
             await self._end_late_ones()
         return WorkloadView(
@@ -266,6 +302,37 @@ class RayWorkload:
                 self._news.set()
                 await self._looked.wait()
 
+    # -- reporting ----------------------------------------------------------------------------------------------------
+
+    async def _report(self) -> None:
+        """Report on every change, and every few seconds to a head that may have forgotten."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT):
+                    await self._decided.wait()
+            self._decided.clear()
+            plan = self._plan
+            if plan is None:
+                continue
+            # Milliseconds since the epoch grow over restarts; the GCS drops a report with a lower version.
+            version = max(int(1000 * time.time()), self._told.version + 1)
+            self._told = replace(self._told, version=version)
+            state = autoscaling_state(
+                plan,
+                self._told,
+                self._shown.messages,
+                self._constraints,
+                self._nodes,
+                self._state_version,
+                version,
+            )
+            with suppress(GcsError):
+                await self._gcs.report(state)
+                told, lines = driver_lines(plan, self._told)
+                for line in lines:
+                    await self._gcs.tell_drivers(line)
+                self._told = replace(self._told, lines=told.lines)
+
     # -- nodes of one slice -------------------------------------------------------------------------------------------
 
     def _slice_of(self, info: wire.GcsNodeInfo) -> str:
@@ -307,6 +374,11 @@ def _fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | Non
     )
 
 
+def _waits(plan: Plan | None) -> object:
+    """What waits, as far as it is reported at once."""
+    return None if plan is None else [(item.demand, item.count, item.reason.code) for item in plan.waiting]
+
+
 def _bytes(one: Any) -> bytes:
     return bytes(one.SerializeToString(deterministic=True))
 
@@ -319,8 +391,3 @@ def read_token(file: str | None, environment: Mapping[str, str]) -> tuple[str, s
     if not path:
         return "", None
     return Path(path).read_text(encoding="utf-8").strip(), path
-
-
-def runs_here(groups: Collection[str]) -> Callable[[str], bool]:
-    """Whether a group's machines are this one."""
-    return lambda group: group in groups
