@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.control.test_folding import a_node, a_record, after, an_instance, decided, state
 from windlass.control.reconcile.operator_orders import Order, apply_orders
+from windlass.control.reconcile.provider_health import availability_of
+from windlass.control.settings import BackOff
 from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Bundle, Demand
+from windlass.providers.protocol import Host
 from windlass.workloads.protocol import Acknowledgement
 
 IDLE = Reason(Code.IDLE, "idle 60 s")
@@ -84,3 +88,17 @@ def test_a_slice_whose_cluster_is_gone_is_lost_although_its_machine_runs() -> No
     assert [move.reason.why for move in lost] == ["its cluster is gone: the head has been restarted"]
     assert state(found) == State.TERMINATING
     assert found.fleet.slices["s-1"].is_empty
+
+
+def test_a_host_that_dies_before_it_joins_is_replaced_at_once_the_first_time_and_not_the_second() -> None:
+    def died(fleet: Fleet, name: str, now: float) -> Fleet:
+        starting = a_record(State.INITIALIZING, name=name, seen=True, since=now - 30)
+        dead = replace(an_instance(name), hosts=(Host(f"{name}/0", running=False),))
+        return after(fleet.with_records(starting), now=now, instances=[dead]).fleet
+
+    once = died(Fleet(), "s-1", 30)
+    assert availability_of(once.provider_health["gpu"], BackOff(), 30).state == "available"
+    together = died(once, "s-2", 31)
+    assert availability_of(together.provider_health["gpu"], BackOff(), 31).state == "available"
+    again = died(together, "s-3", 62)
+    assert availability_of(again.provider_health["gpu"], BackOff(), 62).state == "backoff"

@@ -1,12 +1,12 @@
-"""Nodes of a Ray cluster, folded from what the GCS shows; and what really waits."""
+"""RayNodes of a Ray cluster, folded from what the GCS shows; and what really waits."""
 
 import pytest
 
 from tests.workloads.ray_messages import VERSIONS, actor, cluster, load, node, recorded
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.demand import load_of, shapes_of
-from windlass.workloads.ray.nodes import Nodes, fold_nodes
-from windlass.workloads.ray.waiting import Waiting, fold_waiting
+from windlass.workloads.ray.nodes import RayNodes, fold_nodes
+from windlass.workloads.ray.waiting import PendingWork, fold_waiting
 
 GROUPS = ("worker",)
 
@@ -14,11 +14,11 @@ GROUPS = ("worker",)
 def seen(version, name, before=None, now=1000.0):
     infos, actors = recorded(version, f"{name}_nodes"), recorded(version, f"{name}_actors")
     state = recorded(version, f"{name}_state")
-    return fold_nodes(before or Nodes(), state, infos.node_info_list, actors.actor_table_data, GROUPS, now)
+    return fold_nodes(before or RayNodes(), state, infos.node_info_list, actors.actor_table_data, GROUPS, now)
 
 
 def fold(*nodes, before=None, actors=(), now=1000.0, infos=()):
-    return fold_nodes(before or Nodes(), cluster(*nodes), infos, actors, GROUPS, now)
+    return fold_nodes(before or RayNodes(), cluster(*nodes), infos, actors, GROUPS, now)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -88,19 +88,19 @@ def waits(before, gcs, head, nodes, now):
 
 
 def test_what_a_driver_on_the_head_submits_counts_before_the_gcs_has_pulled_it():
-    first = waits(Waiting(), 0, 0, Nodes(), 1000.0)
-    submitted = waits(first, 0, 8, Nodes(), 1000.1)
+    first = waits(PendingWork(), 0, 0, RayNodes(), 1000.0)
+    submitted = waits(first, 0, 8, RayNodes(), 1000.1)
     assert submitted.counts == {"CPU=1": 8}
-    pulled = waits(submitted, 8, 8, Nodes(), 1000.6)
+    pulled = waits(submitted, 8, 8, RayNodes(), 1000.6)
     assert pulled.counts == {"CPU=1": 8}
-    more = waits(pulled, 8, 11, Nodes(), 1000.8)
+    more = waits(pulled, 8, 11, RayNodes(), 1000.8)
     assert more.counts == {"CPU=1": 11}
-    assert waits(more, 11, 11, Nodes(), 1001.5).counts == {"CPU=1": 11}
+    assert waits(more, 11, 11, RayNodes(), 1001.5).counts == {"CPU=1": 11}
 
 
 def test_what_leaves_the_head_may_wait_at_another_raylet_until_the_gcs_says_that_it_runs():
     idle = fold(node(1), now=1000.0)
-    both = waits(waits(Waiting(), 8, 8, idle, 1000.0), 8, 8, idle, 1001.5)
+    both = waits(waits(PendingWork(), 8, 8, idle, 1000.0), 8, 8, idle, 1001.5)
     started = fold(node(1, status=wire.NODE_RUNNING, free=0), before=idle, now=1002.0)
     spread = waits(both, 8, 0, started, 1002.0)
     assert spread.counts == {"CPU=1": 6}, "two run, and six wait at the raylet of the node"
@@ -108,15 +108,15 @@ def test_what_leaves_the_head_may_wait_at_another_raylet_until_the_gcs_says_that
 
 
 def test_what_waits_elsewhere_is_added_to_what_waits_at_the_head():
-    first = waits(Waiting(), 5, 0, Nodes(), 1000.0)
-    both = waits(first, 5, 3, Nodes(), 1000.2)
+    first = waits(PendingWork(), 5, 0, RayNodes(), 1000.0)
+    both = waits(first, 5, 3, RayNodes(), 1000.2)
     assert both.counts == {"CPU=1": 8}
-    assert waits(both, 8, 3, Nodes(), 1001.0).counts == {"CPU=1": 8}
+    assert waits(both, 8, 3, RayNodes(), 1001.0).counts == {"CPU=1": 8}
 
 
 def test_a_task_that_has_just_started_on_a_node_is_not_bought_for_again():
     idle = fold(node(1), now=1000.0)
-    old = waits(Waiting(), 4, None, idle, 1000.0)
+    old = waits(PendingWork(), 4, None, idle, 1000.0)
     assert old.counts == {"CPU=1": 4}
     started = fold(node(1, status=wire.NODE_RUNNING, free=0), before=idle, now=1000.3)
     stale = waits(old, 4, None, started, 1000.3)
@@ -127,19 +127,19 @@ def test_a_task_that_has_just_started_on_a_node_is_not_bought_for_again():
 
 def test_tasks_that_ray_does_not_place_on_free_nodes_are_stuck_after_ten_seconds():
     found = fold(node(1), now=1000.0)
-    one = waits(Waiting(), 4, None, found, 1000.0)
+    one = waits(PendingWork(), 4, None, found, 1000.0)
     nine = waits(one, 4, None, fold(node(1), before=found, now=1009.0), 1009.0)
     assert not nine.stuck
     ten = waits(nine, 4, None, fold(node(1), before=found, now=1010.5), 1010.5)
     assert (ten.stuck["CPU=1"].count, ten.stuck["CPU=1"].node) == (4, "worker-1")
-    gone = waits(ten, 4, None, Nodes(), 1020.0)
+    gone = waits(ten, 4, None, RayNodes(), 1020.0)
     assert gone.stuck["CPU=1"].count == 4, "that the node went does not mean that another one would help"
-    more = waits(gone, 9, None, Nodes(), 1021.0)
+    more = waits(gone, 9, None, RayNodes(), 1021.0)
     assert (more.counts["CPU=1"], more.stuck["CPU=1"].count) == (9, 4)
-    assert not waits(more, 0, None, Nodes(), 1030.0).stuck
+    assert not waits(more, 0, None, RayNodes(), 1030.0).stuck
 
 
 def test_a_full_node_makes_nothing_stuck():
     full = fold(node(1, status=wire.NODE_RUNNING, free=0), now=1000.0)
-    one = waits(Waiting(), 4, None, full, 1000.0)
+    one = waits(PendingWork(), 4, None, full, 1000.0)
     assert not waits(one, 4, None, full, 1060.0).stuck

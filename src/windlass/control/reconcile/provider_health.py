@@ -19,6 +19,8 @@ from windlass.core.model.snapshot import Availability
 
 BOOTS_KEPT = 20
 """Enough for a median that follows a change of season within a day."""
+ONE_CRASH = 10.0
+"""Seconds within which hosts that die before they join count as one crash."""
 EXACT = 0.0005
 """Seconds by which a turn may be late: no loop wakes more exactly."""
 NOTHING_KNOWN: Final = Availability()
@@ -57,6 +59,8 @@ def availability_of(provider_health: ProviderHealth, rules: BackOff, now: float)
     recent = [one for one in provider_health.failures if now < one.at + rules.heal]
     if not recent or (provider_health.succeeded_at is not None and provider_health.succeeded_at > recent[-1].at):
         return NOTHING_KNOWN
+    if all(one.code == Code.LOST for one in recent) and recent[-1].at - recent[0].at < ONE_CRASH:
+        return NOTHING_KNOWN  # hosts that started together and died together: replaced at once, the first time
     until = recent[-1].at + rules.pause / health(provider_health, rules, recent[-1].at)
     if now >= until and all(one.code == Code.PREEMPTED for one in recent):
         return NOTHING_KNOWN  # machines came up and were taken: nothing says that there is no stock

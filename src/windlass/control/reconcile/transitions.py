@@ -214,7 +214,8 @@ class _Folding:
         for move in moves:
             taken = move.reason.code == Code.PREEMPTED
             if move.target in _FAILED or (move.target == State.LOST and (taken or before.joined_at is None)):
-                code = Code.PREEMPTED if taken else Code.REPLACE_FAILED
+                crashed = Code.LOST if move.target == State.LOST else Code.REPLACE_FAILED
+                code = Code.PREEMPTED if taken else crashed
                 self.provider_health[after.group] = record_failure(
                     provider_health, Failure(self.now, code), move.reason.why, rules
                 )

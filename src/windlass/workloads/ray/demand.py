@@ -1,7 +1,7 @@
 """Demand of a Ray cluster: what its messages say waits, as demands and one standing request. Pure.
 
 Tasks and actors come as shapes with a count, placement groups as gangs, ``request_resources`` as one standing request.
-Nodes that Windlass has not bought count where they have room: the standing request asks only for what they lack.
+RayNodes that Windlass has not bought count where they have room: the standing request asks only for what they lack.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STRATEGIES: Final = {"STRICT_SPREAD": Gang.SPREAD, "STRICT_PACK": Gang.SAME_NOD
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PendingShape:
     """Equal tasks and actors that wait."""
 
     id: str
@@ -59,17 +59,17 @@ class PlacementGroup:
         return Demand(self.id, bundles, gang=self.gang, where=where, since=since)
 
 
-def shapes_of(state: wire.ClusterResourceState) -> dict[str, Shape]:
+def shapes_of(state: wire.ClusterResourceState) -> dict[str, PendingShape]:
     """Tasks and actors that wait by the word of the GCS, by id."""
-    found: dict[str, Shape] = {}
+    found: dict[str, PendingShape] = {}
     for one in state.pending_resource_requests:
         _add(found, one.request.resources_bundle, one.request.label_selectors, one.count, one.request)
     return found
 
 
-def load_of(load: wire.ResourceLoad) -> dict[str, Shape]:
+def load_of(load: wire.ResourceLoad) -> dict[str, PendingShape]:
     """Tasks and actors that wait by the word of one raylet, by id."""
-    found: dict[str, Shape] = {}
+    found: dict[str, PendingShape] = {}
     for one in load.resource_demands:
         count = one.num_ready_requests_queued + one.num_infeasible_requests_queued + one.backlog_size
         request = wire.ResourceRequest(resources_bundle=one.shape, label_selectors=one.label_selectors)
@@ -78,7 +78,7 @@ def load_of(load: wire.ResourceLoad) -> dict[str, Shape]:
 
 
 def _add(
-    found: dict[str, Shape],
+    found: dict[str, PendingShape],
     bundle: Mapping[str, float],
     label_selectors: Iterable[wire.LabelSelector],
     count: int,
@@ -90,7 +90,7 @@ def _add(
     selectors = selectors_of(label_selectors)
     name = shape_id(resources, selectors)
     before = found[name].count if name in found else 0
-    found[name] = Shape(name, resources, selectors, before + count, message)
+    found[name] = PendingShape(name, resources, selectors, before + count, message)
 
 
 def groups_of(state: wire.ClusterResourceState) -> dict[str, PlacementGroup]:

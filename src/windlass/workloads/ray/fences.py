@@ -15,7 +15,7 @@ from typing import Final
 
 from windlass.workloads.protocol import Acknowledgement
 
-from .nodes import Nodes
+from .nodes import RayNodes
 
 _MESSAGE: Final = re.compile(r"windlass released (?P<slice>.+) \(drain (?P<epoch>\d+)\)")
 
@@ -38,10 +38,10 @@ class _Fence:
     refused: str = ""
     """Why the raylet, or the actor table, said no; empty: it did not."""
     drained: set[bytes] = field(default_factory=set)
-    """Nodes whose drain was accepted, for this fence or an earlier one."""
+    """RayNodes whose drain was accepted, for this fence or an earlier one."""
 
 
-class Fences:
+class RayFences:
     """The fences of one cluster."""
 
     def __init__(self) -> None:
@@ -99,8 +99,8 @@ class Fences:
         fence.epoch, fence.stands, fence.refused = epoch, True, ""
         return True
 
-    def late(self, nodes: Nodes) -> list[tuple[str, int, bytes]]:
-        """Nodes that are there although their slice is being ended: (slice, epoch, node)."""
+    def late(self, nodes: RayNodes) -> list[tuple[str, int, bytes]]:
+        """RayNodes that are there although their slice is being ended: (slice, epoch, node)."""
         return [
             (slice_id, fence.epoch, node.id)
             for slice_id, fence in self._fences.items()
@@ -109,7 +109,7 @@ class Fences:
             if not node.draining and node.id not in fence.drained
         ]
 
-    def acknowledged(self, nodes: Nodes) -> tuple[Acknowledgement, ...]:
+    def acknowledged(self, nodes: RayNodes) -> tuple[Acknowledgement, ...]:
         """What is true now of every slice that is being ended."""
         found: dict[str, Acknowledgement] = {}
         self._gone &= {dead.slice_id for dead in nodes.dead.values()}

@@ -24,7 +24,7 @@ _OWN_OPTION: Final = frozenset({"cpu", "gpu", "memory", "object_store_memory", "
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class RayJoining:
     """What all workers of one cluster have in common."""
 
     address: str

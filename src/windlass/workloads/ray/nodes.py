@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster: what its messages say about each, folded onto what was seen before. Pure.
+"""RayNodes of a Ray cluster: what its messages say about each, folded onto what was seen before. Pure.
 
 A raylet says whether its node is idle, with one hole: it calls a node idle while the worker process of an actor still
 starts. So a node is busy as well while the actor table binds an actor to it that is not dead. The idle clock never
@@ -121,7 +121,7 @@ class DeadNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class RayNodes:
     """All nodes of the cluster, as they were last seen."""
 
     alive: Mapping[bytes, RayNode] = field(default_factory=dict)
@@ -138,19 +138,19 @@ class Nodes:
         return [node for node in self.alive.values() if node.slice_id]
 
     def others(self) -> list[RayNode]:
-        """Nodes that Windlass has not bought."""
+        """RayNodes that Windlass has not bought."""
         return [node for node in self.alive.values() if not node.slice_id]
 
 
 def fold_nodes(
-    before: Nodes,
+    before: RayNodes,
     state: wire.ClusterResourceState,
     infos: Iterable[wire.GcsNodeInfo],
     actors: Iterable[wire.ActorTableData],
     groups: Iterable[str],
     now: float,
     refused: Mapping[str, float] = MappingProxyType({}),
-) -> Nodes:
+) -> RayNodes:
     """The nodes as these messages show them. ``groups``: the names of node types that are Windlass's. ``refused``:
     when the drain of a slice was last refused; it has not been idle from before."""
     known, bound = {info.node_id: info for info in infos}, bound_actors(actors)
@@ -172,7 +172,7 @@ def fold_nodes(
             dead[info.node_id] = DeadNode(
                 info.node_id, slice_id, info.death_info.reason, info.death_info.reason_message
             )
-    return Nodes(alive, dead)
+    return RayNodes(alive, dead)
 
 
 def bound_actors(actors: Iterable[wire.ActorTableData]) -> dict[bytes, int]:

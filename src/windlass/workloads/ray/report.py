@@ -18,7 +18,7 @@ from windlass.workloads.protocol import DecidedSlice, DecisionReport
 
 from . import wire_pb2 as wire
 from .demand import GROUP, REQUEST, matches
-from .nodes import Nodes
+from .nodes import RayNodes
 from .shapes import needs_of, selectors_of
 
 IMPOSSIBLE: Final = frozenset({Code.NO_SHAPE_FITS, Code.NO_LABEL_MATCH, Code.GANG_SHAPE})
@@ -45,7 +45,7 @@ class FailedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportState:
     """What has been reported, as far as the next report depends on it."""
 
     coming: Mapping[str, DecidedSlice] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Told:
     """What drivers were last told about each demand: the part that must change for another line."""
     version: int = 0
 
-    def after(self, decision: DecisionReport) -> Told:
+    def after(self, decision: DecisionReport) -> ReportState:
         """With the launches that have failed since the last pass."""
         refused, failed = dict(decision.refused), list(self.failures)
         for name, before in self.coming.items():
@@ -71,10 +71,10 @@ class Told:
 
 def autoscaling_state(
     plan: Plan,
-    told: Told,
+    told: ReportState,
     messages: Mapping[str, Message],
     constraints: Sequence[wire.ClusterResourceConstraint],
-    nodes: Nodes,
+    nodes: RayNodes,
     seen: int,
     version: int,
 ) -> wire.AutoscalingState:
@@ -117,7 +117,7 @@ def autoscaling_state(
     return state
 
 
-def _fits_a_node(request: wire.ResourceRequest, nodes: Nodes) -> bool:
+def _fits_a_node(request: wire.ResourceRequest, nodes: RayNodes) -> bool:
     """Whether a node that is there could run it when it is free, though none can be bought that could."""
     needs, own = needs_of(request.resources_bundle)
     selectors = selectors_of(request.label_selectors)
@@ -127,7 +127,7 @@ def _fits_a_node(request: wire.ResourceRequest, nodes: Nodes) -> bool:
     )
 
 
-def driver_lines(plan: Plan, told: Told) -> tuple[Told, tuple[str, ...]]:
+def driver_lines(plan: Plan, told: ReportState) -> tuple[ReportState, tuple[str, ...]]:
     """Lines for every driver's terminal: what waits and why, once when it changes."""
     lines: list[str] = []
     known: dict[str, str] = {}

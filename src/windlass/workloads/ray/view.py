@@ -10,17 +10,17 @@ from windlass.core.model.snapshot import Demand
 from windlass.workloads.protocol import WorkNode
 
 from . import wire_pb2 as wire
-from .demand import Shape, groups_of, request_of, take
-from .nodes import Nodes
+from .demand import PendingShape, groups_of, request_of, take
+from .nodes import RayNodes
 from .shapes import NODE, needs_of
-from .waiting import Stuck, Waiting
+from .waiting import PendingWork, Stuck
 
 OLD_SELECTORS = (2, 49)
 """Versions before this one do not tell label selectors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RayView:
     """Demand, requests and nodes in the words of the contract."""
 
     demands: tuple[Demand, ...] = ()
@@ -32,12 +32,12 @@ class Shown:
 
 def shown(
     state: wire.ClusterResourceState,
-    nodes: Nodes,
-    waiting: Waiting,
+    nodes: RayNodes,
+    waiting: PendingWork,
     since: Mapping[str, float],
     version: str,
     now: float,
-) -> Shown:
+) -> RayView:
     """``since``: when a placement group was first seen."""
     groups = groups_of(state)
     others = nodes.others()
@@ -48,7 +48,7 @@ def shown(
     messages: dict[str, wire.ResourceRequest | wire.GangResourceRequest] = {}
     messages |= {name: shape.message for name, shape in waiting.shapes.items()}
     messages |= {name: group.message for name, group in groups.items()}
-    return Shown(
+    return RayView(
         tuple(sorted(demands, key=lambda one: one.id)),
         () if request is None else (request,),
         tuple(sorted((node.work_node() for node in nodes.bought()), key=lambda node: node.id)),
@@ -57,9 +57,9 @@ def shown(
 
 
 def _demands(
-    shape: Shape,
-    nodes: Nodes,
-    waiting: Waiting,
+    shape: PendingShape,
+    nodes: RayNodes,
+    waiting: PendingWork,
     free: list[tuple[dict[str, int], Mapping[str, str]]],
     version: str,
     now: float,
@@ -83,7 +83,7 @@ def _demands(
         yield replace(held, id=f"{shape.id} (not taken)") if live else held
 
 
-def _node_with(nodes: Nodes, names: list[str]) -> str:
+def _node_with(nodes: RayNodes, names: list[str]) -> str:
     for node in nodes.alive.values():
         if all(name in node.names for name in names):
             return node.slice_id or node.instance or node.id.hex()[:8]

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from .demand import Shape, matches
-from .nodes import PULL, Nodes, RayNode
+from .demand import PendingShape, matches
+from .nodes import PULL, RayNode, RayNodes
 from .shapes import needs_of
 
 NOT_TAKEN_AFTER: Final = 10.0
@@ -43,20 +43,24 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingWork:
     """What waits by all that is known, and what must be kept to know it next time."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     stuck: Mapping[str, Stuck] = field(default_factory=dict)
     since: Mapping[str, float] = field(default_factory=dict)
-    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    shapes: Mapping[str, PendingShape] = field(default_factory=dict)
     _seen: Mapping[str, _Seen] = field(default_factory=dict)
     _room: Mapping[str, Mapping[bytes, float]] = field(default_factory=dict)
 
 
 def fold_waiting(
-    before: Waiting, gcs: Mapping[str, Shape], head: Mapping[str, Shape] | None, nodes: Nodes, now: float
-) -> Waiting:
+    before: PendingWork,
+    gcs: Mapping[str, PendingShape],
+    head: Mapping[str, PendingShape] | None,
+    nodes: RayNodes,
+    now: float,
+) -> PendingWork:
     """What waits now. ``head``: what the head's raylet shows; None: it could not be asked."""
     seen, counts, stale = dict[str, _Seen](), dict[str, int](), dict[str, float]()
     for name in sorted({*gcs, *(head or {}), *before._seen}):
@@ -79,7 +83,7 @@ def fold_waiting(
         for name, count in counts.items()
         if (found := _stuck(before.stuck.get(name), count, room[name], nodes, now)) is not None
     }
-    return Waiting(counts, stuck, since, shapes, seen, room)
+    return PendingWork(counts, stuck, since, shapes, seen, room)
 
 
 def _compared(before: _Seen | None, gcs: int, head: int, now: float) -> _Seen:
@@ -95,7 +99,7 @@ def _compared(before: _Seen | None, gcs: int, head: int, now: float) -> _Seen:
 
 
 def _take_off_started(
-    counts: dict[str, int], stale: Mapping[str, float], shapes: Mapping[str, Shape], nodes: Nodes, now: float
+    counts: dict[str, int], stale: Mapping[str, float], shapes: Mapping[str, PendingShape], nodes: RayNodes, now: float
 ) -> None:
     """Take off what nodes have started since the GCS was last seen to have pulled."""
     taken: dict[bytes, dict[str, int]] = {}
@@ -112,7 +116,7 @@ def _take_off_started(
                 gone[kind] = gone.get(kind, 0) + times * amount
 
 
-def _rooms(shape: Shape, nodes: Nodes, before: Mapping[bytes, float], now: float) -> dict[bytes, float]:
+def _rooms(shape: PendingShape, nodes: RayNodes, before: Mapping[bytes, float], now: float) -> dict[bytes, float]:
     """Since when each node has had room for one more of a shape."""
     needs, own = needs_of(shape.resources)
     return {
@@ -130,7 +134,7 @@ def _is_place(node: RayNode) -> bool:
     return not node.is_head or any(name in node.total for name in ("cpu", "gpu"))
 
 
-def _stuck(before: Stuck | None, count: int, room: Mapping[bytes, float], nodes: Nodes, now: float) -> Stuck | None:
+def _stuck(before: Stuck | None, count: int, room: Mapping[bytes, float], nodes: RayNodes, now: float) -> Stuck | None:
     """What stays stuck until Ray takes some of it, also when the node that had room is gone."""
     if before is not None:
         return Stuck(min(before.count, count), before.node, before.since)

@@ -25,13 +25,13 @@ from windlass.workloads.protocol import DecisionReport, Join, WorkloadError, Wor
 
 from . import wire_pb2 as wire
 from .demand import load_of, shapes_of
-from .fences import Fences, message
+from .fences import RayFences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
-from .join import Joining
-from .nodes import Nodes, RayNode, fold_nodes, slice_of
-from .report import Told, autoscaling_state, driver_lines
-from .view import Shown, shown
-from .waiting import Waiting, fold_waiting
+from .join import RayJoining
+from .nodes import RayNode, RayNodes, fold_nodes, slice_of
+from .report import ReportState, autoscaling_state, driver_lines
+from .view import RayView, shown
+from .waiting import PendingWork, fold_waiting
 
 POLL: Final = 0.2
 SILENT: Final = 15.0
@@ -72,10 +72,10 @@ class RayWorkload:
         self._look_only, self._now, self._poll, self._silent = look_only, now, poll, silent
         self._here = None if here is None else frozenset(here)
         environment = _environment(token, token_file, tls)
-        self._joining = Joining(address, ray, tuple(start), tempfile.gettempdir(), environment)
+        self._joining = RayJoining(address, ray, tuple(start), tempfile.gettempdir(), environment)
         self._groups: dict[str, Group] = {}
-        self._nodes, self._waiting, self._fences = Nodes(), Waiting(), Fences()
-        self._shown = Shown()
+        self._nodes, self._waiting, self._fences = RayNodes(), PendingWork(), RayFences()
+        self._shown = RayView()
         self._since: dict[str, float] = {}
         self._lost: dict[str, WorkNode] = {}
         """Slices that had joined a cluster that is gone, with one of their nodes each."""
@@ -85,7 +85,7 @@ class RayWorkload:
         self._failing_since: float | None = None
         self._seen: object = None
         self._news, self._looked = asyncio.Event(), asyncio.Event()
-        self._decided, self._told = asyncio.Event(), Told()
+        self._decided, self._told = asyncio.Event(), ReportState()
         self._plan: Plan | None = None
         self._constraints: Sequence[wire.ClusterResourceConstraint] = ()
         self._state_version = 0
@@ -278,7 +278,7 @@ class RayWorkload:
         for node in self._nodes.bought():
             self._lost[node.slice_id] = replace(node.work_node(), healthy=False, tasks=0, used=(), lost=LOST)
         self._gcs.forget_cluster()
-        self._nodes, self._waiting, self._version = Nodes(), Waiting(), ""
+        self._nodes, self._waiting, self._version = RayNodes(), PendingWork(), ""
         self._fences.clear()
 
     async def _listen(self) -> None:
