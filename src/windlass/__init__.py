@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windlass.pool.client.api import compute, gather
     from windlass.pool.environment import Image
     from windlass.pool.local import Local
+    from windlass.pool.machines import SSH
     from windlass.pool.options import Nodes
     from windlass.pool.pool import ComputePool
     from windlass.scenario.reader import ScenarioError
@@ -35,6 +36,7 @@ from ._extras import install_command
 from ._version import __version__
 
 __all__ = [
+    "SSH",
     "ComputePool",
     "Image",
     "Local",
@@ -57,6 +59,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "SSH": "pool.machines",
     "ComputePool": "pool.pool",
     "Image": "pool.environment",
     "Local": "pool.local",
@@ -77,7 +80,7 @@ _HOMES = {
     "write_scenario": "scenario.writer",
 }
 
-_EXTRAS = {"cloudpickle": "pool", "distributed": "pool"}
+_EXTRAS = {"asyncssh": "ssh", "cloudpickle": "pool", "distributed": "pool"}
 """Packages that not everybody has, and what brings them."""
 
 

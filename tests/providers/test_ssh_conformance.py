@@ -26,7 +26,6 @@ def machines() -> Iterator[SshHosts]:
 
 class TestSSHMachines(ProviderConformance):
     burst = 5
-    shared = False
 
     @pytest.fixture(autouse=True)
     def _on(self, machines: SshHosts) -> None:

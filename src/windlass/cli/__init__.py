@@ -38,10 +38,12 @@ SECTIONS = {
         "resume": "Go on after a freeze.",
         "drain": "Empty a machine and give it back.",
         "config": "Check, explain or import a configuration.",
+        "bootstrap": "Print how machines elsewhere are prepared.",
         "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
     },
     "Ask before it acts": {
         "plan": "What would be done about a file or a live cluster, and why.",
+        "offers": "List machines that clouds sell, with prices, and the one that fits.",
         "replay": "Decide again what was recorded, with the same or other settings.",
         "compare": "Run one trace of jobs under several policies.",
         "simulate": "Run the controller in a simulated cluster with faults.",

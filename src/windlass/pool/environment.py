@@ -15,25 +15,36 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .errors import BadPool
 
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 INSTALL_LIMIT = 900
 """Seconds for pip."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """``pip``: requirements. ``apt``: system packages. ``env``: variables. ``includes``: files and directories that
-    nodes can import."""
+    """``python``: its minor version, or on machines elsewhere the full path of one. ``pip``: requirements.
+    ``pip_index``: the URL of a package index. ``apt``: system packages. ``env``: variables. ``includes``: files and
+    directories that nodes can import. ``setup``: shell commands that a machine runs once, after all others."""
 
+    python: str | None = None
     pip: Sequence[str] = ()
+    pip_index: str | None = None
     apt: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     includes: Sequence[str | os.PathLike[str]] = ()
+    setup: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("pip", "apt", "includes"):
+        if self.python is not None and "/" not in self.python and self.python != HERE:
+            raise BadPool(
+                f"image: python is {self.python!r}, and this program runs on {HERE}: functions that are sent from one "
+                f"minor version do not run on another. Leave python out, or run the program on Python {self.python}"
+            )
+        for name in ("pip", "apt", "includes", "setup"):
             if isinstance(getattr(self, name), str):
                 raise BadPool(f"image: {name} must be a list, such as {name}=[{getattr(self, name)!r}]")
         for name, value in self.env.items():
@@ -44,6 +55,18 @@ class Image:
         for path in self.includes:
             if not Path(path).exists():
                 raise BadPool(f"image: there is no file or directory {path} to include")
+
+    def for_machines(self) -> dict[str, Any]:
+        """As an order for machines elsewhere has it."""
+        return {
+            "python": self.python or HERE,
+            "pip": list(self.pip),
+            "pip_index": self.pip_index or "",
+            "apt": list(self.apt),
+            "env": dict(self.env),
+            "includes": [os.fspath(one) for one in self.includes],
+            "setup": list(self.setup),
+        }
 
 
 def _is_text(given: object) -> bool:
@@ -60,11 +83,13 @@ def prepared_here(image: Image, directory: Path, cache: Path | None = None) -> d
             f"image: apt={list(image.apt)} is for machines that a pool starts from nothing; on this computer install "
             f"them yourself: sudo apt install {' '.join(image.apt)}"
         )
+    if image.setup or "/" in (image.python or ""):
+        raise BadPool("image: setup and the path of a Python are for machines elsewhere; run setup here yourself")
     path = []
     if image.includes:
         path.append(str(_included(image.includes, directory / "includes")))
     if image.pip:
-        path.append(str(_installed(image.pip, cache or _cache())))
+        path.append(str(_installed(image.pip, cache or _cache(), image.pip_index)))
     # Functions of modules are sent by name: nodes on this computer find them where this program found them.
     path += [str(Path(one).absolute()) for one in sys.path]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), **image.env}
@@ -85,9 +110,9 @@ def _included(includes: Sequence[str | os.PathLike[str]], into: Path) -> Path:
     return into
 
 
-def _installed(requirements: Sequence[str], cache: Path) -> Path:
+def _installed(requirements: Sequence[str], cache: Path, index: str | None = None) -> Path:
     """A directory with the packages; made once for each list of requirements and each Python."""
-    names = "\n".join([sys.version, *sorted(requirements)])
+    names = "\n".join([sys.version, *sorted(requirements), *([index] if index else [])])
     home = cache / hashlib.sha256(names.encode()).hexdigest()[:16]
     if home.exists():
         return home
@@ -95,7 +120,11 @@ def _installed(requirements: Sequence[str], cache: Path) -> Path:
     making = cache / f"{home.name}.{os.getpid()}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(making), *requirements]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_LIMIT)
+        # Not as an argument, which others could read: its URL may have a password.
+        environment = {**os.environ, **({"PIP_INDEX_URL": index} if index else {})}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=INSTALL_LIMIT, env=environment
+        )
         if done.returncode:
             words = (done.stderr or done.stdout).strip().splitlines()
             raise BadPool(f"image: pip could not install {', '.join(requirements)}: {' '.join(words[-3:])}")

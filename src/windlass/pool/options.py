@@ -12,6 +12,7 @@ from windlass.core.model.quantities import BadQuantity, parse_money, parse_quant
 from windlass.core.model.snapshot import Amounts, Cluster, Group, amounts
 from windlass.pool.errors import BadPool, is_number, is_whole
 from windlass.pool.local import Local
+from windlass.pool.machines import RemoteMachines
 from windlass.pool.scaling.rule import Limits
 from windlass.pool.scheduler.tasks import SLOTS
 from windlass.pool.transport.serialization import LIMIT
@@ -123,7 +124,7 @@ def shaped(
             raise BadPool("nodes: with groups, nodes=(0, max) bounds all of them; give each its own min: group(min=2)")
     else:
         size = Nodes.of(1 if nodes is None else nodes)
-        price = provider.price if isinstance(provider, Local) else None
+        price = provider.price if isinstance(provider, Local | RemoteMachines) else None
         kinds = (_only_group(size, accelerator, wanted, slots, price),)
     cluster = Cluster(
         max_nodes=size.max if groups is not None and size is not None else None, max_hourly_cost=_budget(budget, kinds)

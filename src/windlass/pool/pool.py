@@ -54,6 +54,7 @@ from .environment import Image, prepared_here
 from .errors import BadPool, PoolClosed, PoolError
 from .local import Local
 from .loop_thread import LoopThread
+from .machines import RemoteMachines
 from .runtime import PoolRuntime
 from .temp_dirs import JOURNAL, own_directory, write_config
 
@@ -68,7 +69,7 @@ class ComputePool:
 
     def __init__(
         self,
-        provider: Local | Provider | None = None,
+        provider: Local | RemoteMachines | Provider | None = None,
         nodes: int | tuple[int, int] | Nodes | None = None,
         *,
         accelerator: str | Mapping[str, Quantity] | None = None,
@@ -108,8 +109,8 @@ class ComputePool:
         the pool, for logs. ``result_limit``: the largest result of one task.
         """
         self._provider = Local() if provider is None else provider
-        if not isinstance(self._provider, Local | Provider):
-            raise BadPool(f"provider must be such as Local(), is {type(provider).__name__}")
+        if not isinstance(self._provider, Local | RemoteMachines | Provider):
+            raise BadPool(f"provider must be such as Local() or SSH(hosts=[...]), is {type(provider).__name__}")
         self._arguments: dict[str, Any] = {
             "accelerator": accelerator,
             "needs": needs,
@@ -121,10 +122,10 @@ class ComputePool:
             "budget": budget,
             "result_limit": result_limit,
         }
-        self._shape: PoolShape = shaped(self._provider, nodes, **self._arguments)
         if image is not None and not isinstance(image, Image):
             raise BadPool(f"image must be an Image(pip=..., env=..., includes=...), is {type(image).__name__}")
         self._image = image or Image()
+        self._shape: PoolShape = shaped(self._provider, nodes, **self._arguments)
         self._engine = engine_of(engine)
         self._console = console_of(console)
         self.name = name
@@ -168,6 +169,8 @@ class ComputePool:
     def _prepared_nodes(self) -> dict[str, str]:
         if isinstance(self._provider, Local):
             return prepared_here(self._image, self._directory)
+        if isinstance(self._provider, RemoteMachines):
+            return {}  # the image goes with the order of each machine
         if self._image.pip or self._image.apt or self._image.includes:
             raise BadPool(
                 f"image: {type(self._provider).__name__} cannot put packages or files on its machines; use machines "
@@ -201,6 +204,8 @@ class ComputePool:
         return hub
 
     def _seller(self) -> Provider:
+        if isinstance(self._provider, RemoteMachines):
+            return self._provider.provider(self._image.for_machines())
         if not isinstance(self._provider, Local):
             return self._provider
         from windlass.providers.local.provider import LocalProvider

@@ -84,6 +84,10 @@ class HostOrder:
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    reach: tuple[str, ...] = ()
+    """``HOST:PORT`` in the controller's network that the command connects to; a provider may carry it by a tunnel."""
+    requirements: tuple[str, ...] = ()
+    """What the command needs besides this package, as pip takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,12 @@ class Instance:
     zone: str = ""
     price: int | None = None
     """Nanodollars per hour, where the provider knows."""
+    phase: str = ""
+    """What its hosts are doing before their programs run, such as ``installing torch``, where the provider knows."""
+    phase_since: float | None = None
+    """When the phase was first seen (seconds since the epoch)."""
+    trouble: str = ""
+    """Why it does not come up or has died, in words for people, where the provider knows."""
 
 
 @dataclass(frozen=True, slots=True)

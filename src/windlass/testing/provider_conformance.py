@@ -125,7 +125,9 @@ class ProviderConformance:
             return await self._shown(provider, slice_id)
 
         def wanted(seen: Instance | None) -> bool:
-            return seen is None if state is None else seen is not None and seen.state == state
+            if state is None or seen is None:
+                return state is None and seen is None
+            return seen.state == state and not seen.phase
 
         return await eventually(look, wanted, within=self.patience, pass_time=self.pass_time)
 

@@ -134,6 +134,10 @@ class Join:
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    reach: tuple[str, ...] = ()
+    """``HOST:PORT`` in the controller's network that the command connects to; a provider may carry it by a tunnel."""
+    requirements: tuple[str, ...] = ()
+    """What the command needs besides this package, as pip takes it."""
 
 
 @runtime_checkable

@@ -166,7 +166,7 @@ class Actuator:
         order = LaunchOrder(
             slice_id=record.id,
             group=record.group,
-            hosts=tuple(HostOrder(join.command, join.environment) for join in joins),
+            hosts=tuple(HostOrder(join.command, join.environment, join.reach, join.requirements) for join in joins),
             resources=group.resources,
             labels=group.node_labels(),
             settings=sold.settings,

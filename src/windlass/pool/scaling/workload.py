@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Engine
@@ -78,7 +79,7 @@ class PoolWorkload:
             raise WorkloadError(f"host {host} of slice {slice_id} cannot join: the pool has no group {group}")
         self._group_of[slice_id] = group
         join = self._engine.join(f"{slice_id}/{host}", slots_of(known))
-        return Join(join.command, {**self._environment, **join.environment})
+        return replace(join, environment={**self._environment, **join.environment})
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
         self.task_book.cordon(slice_id, epoch)

@@ -66,6 +66,7 @@ class Session:
             for name in ("cluster", "slice"):
                 if name in request and not NAME.match(request[name]):
                     raise Refused("invalid", f"{request[name]!r} is no {name}")
+            self._store.heard(request["cluster"])
             answer["result"] = getattr(self, "do_" + request["op"])(request)
         except Refused as error:
             answer["refused"] = [error.kind, str(error)]
@@ -77,8 +78,8 @@ class Session:
         """What this machine is, who has it, and how the program does."""
         store = self._store
         sold, supervisor = store.sold, store.supervisor()
-        if sold is not None and sold["cluster"] != request["cluster"]:
-            sold = {"cluster": sold["cluster"], "foreign": True}
+        if sold is not None and sold["cluster"] != request["cluster"] and store.abandoned(sold):
+            sold = None
         return {
             "sold": sold,
             "running": alive(supervisor) and "exited" not in (supervisor or {}),
@@ -114,8 +115,10 @@ class Session:
             if sold is not None:
                 if (sold["cluster"], sold["slice"]) == (request["cluster"], request["slice"]):
                     return {"new": False}
-                raise Refused("busy", "sold to slice {} of cluster {}".format(sold["slice"], sold["cluster"]))
-            keys = ("cluster", "slice", "group", "host", "hosts", "epoch")
+                if not store.abandoned(sold):
+                    raise Refused("busy", "sold to slice {slice} of cluster {cluster}".format(**sold))
+                store.release(sold)
+            keys = ("cluster", "slice", "group", "host", "hosts", "epoch", "lease", "cluster_name")
             store.sell({**{key: request[key] for key in keys}, "taken": time.time(), "phase": "connecting"})
         return {"new": True}
 
@@ -252,9 +255,7 @@ class Session:
         with store.changing():
             left = store.sold
             if left is not None and (left["cluster"], left["slice"]) == (request["cluster"], request["slice"]):
-                store.remember_end(request["cluster"], request["slice"])
-                shutil.rmtree(str(store.run), ignore_errors=True)
-                store.sell(None)
+                store.release(left)
         return {"was": True}
 
     def do_log(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002

@@ -38,7 +38,7 @@ LONGEST_LINE: Final = 1 << 20
 """Bytes of one answer. What a machine sends beyond that ends its connection."""
 PIECE: Final = 1 << 19
 _BACK_OFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-PING_EVERY: Final = 5.0
+PING_EVERY: Final = 2.0
 
 
 class AgentRefused(Exception):
@@ -69,6 +69,8 @@ class Machine:
 
     def __init__(self, login: Login, cluster: str, directory: str = "~/.windlass", limit: float = ANSWER_LIMIT) -> None:
         self.login = login
+        self.label = ""
+        """Whatever its provider knows it by."""
         self.cluster = cluster
         self.directory = directory
         self.limit = limit

@@ -173,6 +173,28 @@ class Store:
         for old in sorted((self.root / "ended").iterdir())[:-REMEMBERED_DAYS]:
             shutil.rmtree(str(old), ignore_errors=True)
 
+    def heard(self, cluster: str) -> None:
+        """Note that a controller of the cluster that has the machine is there."""
+        sold = self.sold
+        if sold is not None and sold["cluster"] == cluster:
+            (self.root / "heard").touch()
+
+    def abandoned(self, sold: dict[str, Any]) -> bool:
+        """Whether who has the machine is gone for good: it has a lease, which is over, and nothing of it runs."""
+        if not sold.get("lease") or alive(self.supervisor()):
+            return False
+        try:
+            heard = (self.root / "heard").stat().st_mtime
+        except OSError:
+            heard = 0.0
+        return time.time() - max(heard, float(sold["taken"])) > float(sold["lease"])
+
+    def release(self, sold: dict[str, Any]) -> None:
+        """The slice has ended: its id never buys again, and the machine is free. Under ``changing``."""
+        self.remember_end(sold["cluster"], sold["slice"])
+        shutil.rmtree(str(self.run), ignore_errors=True)
+        self.sell(None)
+
     def mine(self, request: dict[str, Any]) -> dict[str, Any]:
         """What was sold, if it is the slice that the request names."""
         sold = self.sold

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from windlass.providers.protocol import HostOrder, InvalidRequest, LaunchOrder
-from windlass.providers.remote.connection import Unreachable, plain_lines, redacted
+from windlass.providers.remote.connection import Unreachable, plain, plain_lines, redacted
 from windlass.providers.remote.image import HERE, ImageSpec
 from windlass.providers.remote.machine import AgentRefused, Machine
 from windlass.providers.remote.supervisor import PYTHON
@@ -36,15 +36,21 @@ class ProgramRules:
     lease: float | None = None
     """Seconds without a controller after which a program ends itself."""
     grace: float = 5.0
+    images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The image of each group. Kept here and not in orders, because orders are written down and images have secrets."""
+    image: Mapping[str, Any] | None = None
+    """Of the groups that have none."""
+
+    def image_of(self, group: str) -> Mapping[str, Any] | None:
+        return self.images.get(group, self.image)
 
 
-def image_of(order: LaunchOrder, host: HostOrder) -> ImageSpec | None:
+def image_of(host: HostOrder, given: Mapping[str, Any] | None) -> ImageSpec | None:
     """What a host must have; None if its command needs nothing. ``InvalidRequest`` if it can never run here."""
-    given: Mapping[str, Any] | None = order.settings.get("image")
     ours = is_ours(host)
     if not ours and not given:
         return None
-    image = ImageSpec.of(given, getattr(host, "requirements", ()))
+    image = ImageSpec.of(given, host.requirements)
     if ours and "/" not in image.python and image.python != HERE:
         raise InvalidRequest(
             f"image: python is {image.python}, and this program runs on {HERE}: functions that are sent from one minor "
@@ -58,20 +64,20 @@ def is_ours(host: HostOrder) -> bool:
     return bool(host.command) and host.command[0] == sys.executable
 
 
-def checked(order: LaunchOrder) -> None:
+def checked(order: LaunchOrder, rules: ProgramRules) -> None:
     """Refuse an order that no machine can carry out."""
     if not order.hosts:
         raise InvalidRequest(f"slice {order.slice_id} has no hosts; order at least one")
     for number, host in enumerate(order.hosts):
         if not host.command or not host.command[0]:
             raise InvalidRequest(f"host {number} of slice {order.slice_id} has no command; give the program to run")
-        image_of(order, host)
+        image_of(host, rules.image_of(order.group))
 
 
 async def prepare(machine: Machine, order: LaunchOrder, number: int, epoch: int, rules: ProgramRules) -> None:
     """Bring one host's program up. Returns when it runs, or when the reason why it does not is written down."""
     host = order.hosts[number]
-    image = image_of(order, host)
+    image = image_of(host, rules.image_of(order.group))
     hidden = (*(image.secrets if image else ()), *(one for one in host.environment.values() if len(one) >= 6))
     deadline = time.monotonic() + LIMIT
     while True:
@@ -121,7 +127,7 @@ async def _prepare(
         command,
         environment,
         image=image.hash if image is not None else "",
-        reach=getattr(host, "reach", ()) if rules.tunnel else (),
+        reach=host.reach if rules.tunnel else (),
         lease=rules.lease,
         grace=rules.grace,
     )
@@ -143,14 +149,25 @@ async def _check_python(machine: Machine, image: ImageSpec) -> None:
 
 
 def phase_of(looked: Mapping[str, Any]) -> str:
-    """What a machine is doing before its program runs, with how long it has been at it; empty when it is done."""
+    """What a machine is doing before its program runs; empty when it is done."""
     sold = looked.get("sold") or {}
-    phase = str(sold.get("phase") or "")
-    if not phase or sold.get("failed"):
-        return ""
-    since = float(sold.get("phase_at") or sold.get("taken") or 0)
-    seconds = max(0, int(float(looked.get("clock") or since) - since))
-    return f"{plain_lines(phase, 120)}, {seconds} s"
+    return "" if sold.get("failed") else plain(sold.get("phase") or "", 120)
+
+
+class Phases:
+    """When the present phase of each slice was first seen. Clocks of machines are not asked: they may be off."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def since(self, slice_id: str, phase: str) -> float | None:
+        if not phase:
+            self._seen.pop(slice_id, None)
+            return None
+        if self._seen.get(slice_id, ("", 0.0))[0] != phase:
+            self._seen[slice_id] = (phase, self._now())
+        return self._seen[slice_id][1]
 
 
 class Preparations:

@@ -59,10 +59,13 @@ class Supervisor:
         sys.stdout.write("started\n")
         sys.stdout.close()
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        alone = False
         try:
-            await self._watch()
+            alone = await self._watch()
         finally:
             code = await self._end()
+            if alone:
+                self._release()
             exited = {"code": code, "tail": tail(self._store.run / "program.log")}
             with contextlib.suppress(OSError):
                 write_json(self._store.run / "supervisor.json", {**me, "exited": exited})
@@ -105,17 +108,25 @@ class Supervisor:
         )
         os.close(log)
 
-    async def _watch(self) -> None:
-        """Until the program has ended, the end is asked for, or the lease is over."""
+    def _release(self) -> None:
+        """The controller is gone for good: free the machine."""
+        with self._store.changing():
+            sold = self._store.sold
+            if sold is not None and sold["slice"] == self._order["slice"]:
+                self._store.release(sold)
+
+    async def _watch(self) -> bool:
+        """Until the program has ended, the end is asked for, or the lease is over: then True."""
         lease = self._order.get("lease")
         loop = asyncio.get_running_loop()
         assert self._program is not None
         while self._program.poll() is None and not self._ending.is_set():
             if lease and loop.time() - self._mux.last_heard > lease:
                 sys.stderr.write(f"no controller was heard of for {lease:g} s: the program is ended\n")
-                return
+                return True
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), 0.2)
+        return False
 
     async def _end(self) -> int | None:
         program = self._program

@@ -5,9 +5,10 @@ that is in the lists of two clusters is sold to one of them. The highest epoch i
 ask all machines that answer, and a lower epoch than any has seen is refused.
 
 A machine that does not answer is out of stock. If it has a slice of ours, the slice is shown as it was last seen; after
-``lost_after`` seconds its host counts as dead. Where programs have a lease (those of a pool), a machine that is silent
-for longer than that runs nothing of ours any more, and a slice that was ended meanwhile is gone; where they have none
-it stays in the list as ending until the machine answers and confirms it.
+``lost_after`` seconds its host counts as dead, and the connections of its program are closed. Where programs have a
+lease (those of a pool), a machine that is silent for longer than that runs nothing of ours any more, and a slice that
+was ended meanwhile is gone; where they have none it stays in the list as ending until the machine answers and confirms
+it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ from windlass.providers.protocol import (
 )
 from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
 from windlass.providers.remote.machine import AgentRefused, Machine
-from windlass.providers.remote.preparation import Preparations, ProgramRules, checked, phase_of
+from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, phase_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOST_AFTER: Final = 60.0
-_MARGIN: Final = 15.0
+_MARGIN: Final = 10.0
 """Seconds beyond a lease within which its supervisor has ended the program for certain."""
 LOOK_LIMIT: Final = 12.0
+SLOTS: Final = "slots"
+"""A resource that a pool's nodes make themselves; no machine has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,6 @@ class SSHProvider:
         self,
         hosts: Iterable[MachineSpec | Mapping[str, Any] | str],
         *,
-        cluster: str = "windlass",
         user: str = "",
         key_file: str = "",
         known_hosts: str = "",
@@ -96,10 +98,17 @@ class SSHProvider:
         directory: str = "~/.windlass",
         lease: float | None = None,
         grace: float = 5.0,
-        lost_after: float = LOST_AFTER,
+        lost_after: float | None = None,
+        images: Mapping[str, Mapping[str, Any]] | None = None,
+        image: Mapping[str, Any] | None = None,
         look_only: bool = False,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """``lease``: seconds without a controller after which programs end themselves; None: they go on.
+
+        ``lost_after``: seconds of silence after which a host counts as dead; by default a little more than the lease.
+
+        ``images``: what machines of each group must have; ``image``: of the groups that are not among them.
 
         ``look_only``: the list repairs nothing.
         """
@@ -112,16 +121,19 @@ class SSHProvider:
             raise InvalidRequest(f"ssh: {twice[0]}:{twice[1]} is in hosts twice; name each machine once")
         self._machines = [
             _Seen(
-                Machine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), cluster, directory),
+                Machine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), "windlass", directory),
                 spec,
                 resources=spec.resources,
             )
             for spec in specs
         ]
+        self._cluster = ClusterIdentity()
         self._look_only = look_only
         self._lease = lease
-        self._lost_after = lost_after
-        self._preparations = Preparations(ProgramRules(connect == "tunnel", lease, grace))
+        self._lost_after = lost_after or (LOST_AFTER if lease is None else lease + _MARGIN)
+        self._rules = ProgramRules(connect == "tunnel", lease, grace, images or {}, image)
+        self._preparations = Preparations(self._rules)
+        self._phases = Phases(now)
         self._choosing = asyncio.Lock()
         self._ended: set[str] = set()
         """Slices whose end was asked for while a machine of theirs was silent."""
@@ -132,11 +144,12 @@ class SSHProvider:
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def bind(self, cluster: ClusterIdentity) -> None:
+        self._cluster = cluster
         for seen in self._machines:
             seen.machine.cluster = cluster.id or cluster.name
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
-        checked(order)
+        checked(order, self._rules)
         if len(order.hosts) > len(self._machines):
             raise InvalidRequest(
                 f"slice {order.slice_id} has {len(order.hosts)} hosts and there are {len(self._machines)} machines"
@@ -201,9 +214,16 @@ class SSHProvider:
 
     async def _look(self, ids: Sequence[str]) -> None:
         async def look(seen: _Seen) -> None:
-            seen.looked = await seen.machine.ask("look", ids=list(ids), limit=LOOK_LIMIT)
+            looked = await seen.machine.ask("look", ids=list(ids), limit=LOOK_LIMIT)
+            sold = looked.get("sold")
+            if sold is not None and not self._cluster.owns(str(sold.get("cluster_name")), str(sold["cluster"])):
+                looked["sold"] = {"cluster": sold.get("cluster_name") or sold["cluster"], "foreign": True}
+            seen.looked = looked
 
         await self._all(look)
+        for seen in self._machines:
+            if seen.silent_for > self._lost_after:
+                await seen.machine.leave_tunnel()  # what it carried must see that the other end is gone
 
     async def _all(self, ask: Callable[[_Seen], Awaitable[None]]) -> None:
         async def one(seen: _Seen) -> None:
@@ -264,14 +284,16 @@ class SSHProvider:
             troubles.append(self._trouble_of(seen))
         ending = slice_id in self._ended or any(bool((seen.sold or {}).get("ending")) for seen in found)
         whole = len(by_number) == count
-        return instance(
+        phase = "" if ending else next(filter(None, phases), "")
+        return Instance(
             slice_id,
             str(sold["group"]),
             "ending" if ending else "running" if whole else "pending",
-            hosts,
-            phases,
-            troubles,
-            "ssh",
+            tuple(hosts),
+            zone="ssh",
+            phase=phase,
+            phase_since=self._phases.since(slice_id, phase),
+            trouble="; ".join(filter(None, troubles)),
         )
 
     def _runs(self, seen: _Seen) -> bool:
@@ -323,8 +345,11 @@ class SSHProvider:
             return f"sold to slice {plain(sold['slice'], 60)}"
         has = dict(seen.resources or ())
         for name, amount in order.resources:
-            if has.get(name, 0) < amount:
+            if name != SLOTS and has.get(name, 0) < amount:
                 return f"has too little {name}"
+        model, devices = order.labels.get("accelerator", ""), seen.facts.get("accelerators") or ()
+        if model and devices and not all(model.lower() in str(device).lower() for device in devices):
+            return f"its accelerators are {plain(devices[0], 60)}, not {model}"
         wrong = [name for name, value in order.labels.items() if seen.spec.labels.get(name, value) != value]
         return f"its label {wrong[0]} is {seen.spec.labels[wrong[0]]}" if wrong else ""
 
@@ -337,7 +362,7 @@ class SSHProvider:
             "hosts": len(order.hosts),
         }
         try:
-            await seen.machine.ask("take", epoch=epoch, **sold)
+            await seen.machine.ask("take", epoch=epoch, lease=self._lease, cluster_name=self._cluster.name, **sold)
         except Unreachable as error:
             return plain(error)
         except AgentRefused as error:
@@ -407,17 +432,3 @@ def resources_of(facts: Mapping[str, Any]) -> Amounts:
     if facts["accelerators"]:
         found["gpu"] = 1000 * len(facts["accelerators"])
     return amounts(found)
-
-
-def instance(
-    slice_id: str,
-    group: str,
-    state: Literal["pending", "running", "ending"],
-    hosts: Sequence[Host],
-    phases: Sequence[str],
-    troubles: Sequence[str],
-    zone: str,
-) -> Instance:
-    """A slice as it is listed."""
-    del phases, troubles  # until the contract has a place for them
-    return Instance(slice_id, group, state, tuple(hosts), zone=zone)

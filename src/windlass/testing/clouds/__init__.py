@@ -13,6 +13,7 @@ tokens, delayed states, lost answers, lagging lists and spot notices. Its instan
 
 from __future__ import annotations
 
+from windlass.testing.clouds.ec2 import EC2Faults, FakeEC2, missing_for_ec2
 from windlass.testing.clouds.hosts import SshHost, SshHosts, missing_for_hosts
 
-__all__ = ["SshHost", "SshHosts", "missing_for_hosts"]
+__all__ = ["EC2Faults", "FakeEC2", "SshHost", "SshHosts", "missing_for_ec2", "missing_for_hosts"]

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from typing import IO, Any, Final
 
 from distributed.comm import Comm
@@ -54,6 +55,11 @@ _RESTART_WINDOW: Final = 60.0
 """The scheduler is started again so many times in so many seconds; one that dies more often will not live."""
 _UNACKNOWLEDGED: Final = 500
 """Events of a node after which it is told that they have arrived, without waiting for the next second."""
+
+
+def requirements() -> tuple[str, ...]:
+    """What a node needs besides this package, in the versions that are here."""
+    return tuple(f"{name}=={version(name)}" for name in ("distributed", "cloudpickle"))
 
 
 @dataclass(slots=True)
@@ -251,10 +257,14 @@ class DaskEngine:
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def join(self, node: str, slots: int) -> Join:
-        order = DaskNodeOrder(
-            node, slots, self._contact_address(), tuple(sys.path), self._node_credentials, self._unhealthy_timeout
+        address = self._contact_address()
+        order = DaskNodeOrder(node, slots, address, tuple(sys.path), self._node_credentials, self._unhealthy_timeout)
+        return Join(
+            program(self._python, "windlass.pool.engines.dask.node"),
+            {NODE: order.text()},
+            reach=(address.partition("://")[2],),
+            requirements=requirements(),
         )
-        return Join(program(self._python, "windlass.pool.engines.dask.node"), {NODE: order.text()})
 
     def run(self, call: Call) -> None:
         node = self._nodes.get(call.node)

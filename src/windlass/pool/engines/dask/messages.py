@@ -16,7 +16,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import dask
@@ -24,6 +24,7 @@ from distributed.comm import Comm
 from distributed.security import Security
 
 from windlass.pool.transport.tls import Credentials
+from windlass.providers.remote.tunnels import is_remote, tunnels
 
 BEAT: Final = 1.0
 """Seconds between two heartbeats of a node."""
@@ -87,6 +88,13 @@ class DaskNodeOrder:
     credentials: Credentials | None
     unhealthy_timeout: float = 30.0
     """Seconds for which a slot may be stopped."""
+
+    def arrived(self) -> DaskNodeOrder:
+        """As it is on the machine where the node is: through a tunnel if there is one, and without our own path."""
+        if not is_remote():
+            return self
+        scheme, _, address = self.scheduler.partition("://")
+        return replace(self, scheduler=f"{scheme}://{tunnels().get(address, address)}", path=())
 
     def text(self) -> str:
         return json.dumps(asdict(self))

@@ -286,7 +286,7 @@ def main() -> int:
         return 2
     dask_messages.set_up()
     gc.freeze()  # what is loaded is shared with all processes to come
-    node = DaskNode(DaskNodeOrder.of(text))
+    node = DaskNode(DaskNodeOrder.of(text).arrived())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: node.leave())
     node.run()

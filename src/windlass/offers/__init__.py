@@ -1,0 +1,13 @@
+"""Offers: kinds of machine that clouds sell, with shapes and prices, and the choice among them.
+
+The catalogue is our own (one CSV file a provider, each row dated). A refreshed copy in the user's cache directory takes
+the place of the packaged one. Prices are facts of a day: the provider's bill is the truth, and each price can be
+overridden in the configuration.
+"""
+
+from __future__ import annotations
+
+from windlass.offers.catalogue import BadCatalogue, MachineOffer, read_catalogue
+from windlass.offers.selection import Wanted, select
+
+__all__ = ["BadCatalogue", "MachineOffer", "Wanted", "read_catalogue", "select"]

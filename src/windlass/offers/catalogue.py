@@ -1,0 +1,130 @@
+"""The catalogue: rows of CSV files as offers, one for each market of each machine type."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+Market = Literal["spot", "on-demand"]
+
+PROVIDERS: Final = ("aws", "gcp")
+COLUMNS: Final = (
+    "type",
+    "region",
+    "zones",
+    "arch",
+    "vcpu",
+    "memory_gib",
+    "accelerator",
+    "accelerator_count",
+    "hosts",
+    "on_demand_usd_h",
+    "spot_usd_h",
+    "as_of",
+)
+GIB: Final = 1 << 30
+NANO: Final = 10**9
+
+
+class BadCatalogue(ValueError):
+    """A catalogue that cannot be read; the text says where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOffer:
+    """One type of machine in one market. ``vcpu``, ``memory`` and accelerators are of each host, the price of all."""
+
+    provider: str
+    type: str
+    market: Market
+    price: int
+    """Nanodollars per hour."""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    """Empty: any zone of the region."""
+    arch: str = "amd64"
+    vcpu: int = 0
+    memory: int = 0
+    """Bytes."""
+    accelerator: str = ""
+    count: float = 0
+    """Accelerators of each host; some machines have a part of one."""
+    hosts: int = 1
+    as_of: str = ""
+
+    @property
+    def name(self) -> str:
+        """As a group made of this offer is called after its family: ``a2-highgpu-1g/spot``."""
+        return f"{self.type}/{self.market}"
+
+    @property
+    def dollars(self) -> float:
+        return self.price / NANO
+
+    @property
+    def accelerators(self) -> float:
+        """Of all hosts together."""
+        return self.count * self.hosts
+
+
+def cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windlass" / "offers"
+
+
+def read_catalogue(
+    providers: Iterable[str] = PROVIDERS,
+    *,
+    prices: Mapping[str, float] | None = None,
+    cache: Path | None = None,
+) -> list[MachineOffer]:
+    """All offers of some providers. ``prices``: dollars per hour by machine type, in place of the catalogue's."""
+    found: list[MachineOffer] = []
+    for provider in providers:
+        refreshed = (cache or cache_directory()) / f"{provider}.csv"
+        path = refreshed if refreshed.exists() else Path(__file__).with_name(f"{provider}.csv")
+        if not path.exists():
+            known = ", ".join(PROVIDERS)
+            raise BadCatalogue(f"there is no catalogue of {provider}; the providers with one are {known}")
+        with path.open(newline="", encoding="utf-8") as file:
+            found += _offers(provider, path, csv.DictReader(file), prices or {})
+    return found
+
+
+def _offers(
+    provider: str, path: Path, rows: csv.DictReader[str], prices: Mapping[str, float]
+) -> Iterator[MachineOffer]:
+    missing = sorted(set(COLUMNS) - set(rows.fieldnames or ()))
+    if missing:
+        raise BadCatalogue(
+            f"{path} has no column {missing[0]}; remove the file, or refresh it: windlass offers --refresh"
+        )
+    for number, row in enumerate(rows, start=2):
+        try:
+            for market, column in (("spot", "spot_usd_h"), ("on-demand", "on_demand_usd_h")):
+                dollars = prices.get(row["type"], float(row[column]) if row[column] else None)
+                if dollars is not None:
+                    yield _offer(provider, row, "spot" if market == "spot" else "on-demand", dollars)
+        except (ValueError, TypeError) as error:
+            raise BadCatalogue(f"{path}, line {number}: {error}; remove the file, or correct the line") from error
+
+
+def _offer(provider: str, row: Mapping[str, str], market: Market, dollars: float) -> MachineOffer:
+    return MachineOffer(
+        provider=provider,
+        type=row["type"],
+        market=market,
+        price=round(dollars * NANO),
+        region=row["region"],
+        zones=tuple(row["zones"].split("|")) if row["zones"] else (),
+        arch=row["arch"],
+        vcpu=int(row["vcpu"]),
+        memory=round(float(row["memory_gib"]) * GIB),
+        accelerator=row["accelerator"],
+        count=float(row["accelerator_count"]),
+        hosts=int(row["hosts"]),
+        as_of=row["as_of"],
+    )

@@ -1,0 +1,320 @@
+"""Buying on EC2: machine types, a launch template for each slice, one fleet request for each market.
+
+What a slice needs in the account besides its instances is made here and deleted with it: its launch template. A
+security group is made once for a cluster, if none was given: it lets SSH in from the controller and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import asyncssh
+
+from windlass.offers import MachineOffer, Wanted, read_catalogue, select
+from windlass.providers.aws.api import EC2Api, fleet_error
+from windlass.providers.aws.user_data import make_host_key, public_part, script
+from windlass.providers.protocol import (
+    ClusterIdentity,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    ProviderError,
+    QuotaExceeded,
+)
+from windlass.providers.remote.connection import plain
+
+Market = Literal["spot", "on-demand", "spot-first"]
+TAG: Final = "windlass:"
+TYPES: Final = 5
+"""Machine types that one launch offers to EC2, if the group names none."""
+UBUNTU: Final = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
+_MISSING: Final = ("InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound")
+
+
+@dataclass(frozen=True, slots=True)
+class AWSSettings:
+    """Where and how instances are bought."""
+
+    region: str = "us-east-1"
+    zones: tuple[str, ...] = ()
+    subnets: tuple[str, ...] = ()
+    security_group: str = ""
+    image_id: str = ""
+    profile: str = ""
+    market: Market = "on-demand"
+    max_price: float | None = None
+    """Dollars per hour of a spot instance; None: up to the on-demand price."""
+    endpoint_url: str = ""
+    user: str = "ubuntu"
+    key_file: str = ""
+    """Our private key; made in ``directory`` if none is given."""
+    directory: str = "~/.config/windlass"
+    ssh_from: str = ""
+    """The network from which SSH is allowed, such as ``203.0.113.7/32``; asked for if it is not given."""
+    connect: Literal["tunnel", "direct"] = "tunnel"
+    disk: int = 50
+    """GiB."""
+    instance_type: str = ""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    metadata_url: str = "http://169.254.169.254"
+
+
+class FleetBuyer:
+    """Buys slices as fleets of one account and region."""
+
+    def __init__(self, api: EC2Api, settings: AWSSettings) -> None:
+        self._api = api
+        self.settings = settings
+        self._cluster = ClusterIdentity()
+        self._key: str | None = None
+        self._group_id = settings.security_group
+        self._image_ids: dict[str, str] = {}
+        self._making = asyncio.Lock()
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        self._cluster = cluster
+
+    @property
+    def cluster(self) -> str:
+        """As the cluster stands in the names of templates and security groups."""
+        return self._cluster.id or self._cluster.name
+
+    async def buy(self, order: LaunchOrder, epoch: int) -> None:
+        """Ask for a slice, all of its hosts or none. A refusal leaves nothing behind."""
+        types = self._types(order)
+        try:
+            await self._template(order, epoch, types[0].arch)
+            await self._fleets(order, types)
+        except (InsufficientCapacity, QuotaExceeded, InvalidRequest):
+            await self.delete_template(order.slice_id)
+            raise
+
+    def _types(self, order: LaunchOrder) -> Sequence[MachineOffer]:
+        """The machine types that a launch may take, the preferred one first."""
+        named = order.settings.get("instance_type") or self.settings.instance_type
+        catalogue = read_catalogue(["aws"], prices=self.settings.prices)
+        if named:
+            names = [named] if isinstance(named, str) else list(named)
+            known = {one.type: one for one in catalogue}
+            return [known.get(name) or MachineOffer("aws", name, "on-demand", 0) for name in names]
+        needs = dict(order.resources)
+        wanted = Wanted(
+            order.labels.get("accelerator", ""),
+            needs.get("gpu", 0) / 1000,
+            market="on-demand",
+            providers=("aws",),
+            vcpu=-(-needs.get("cpu", 0) // 1000),
+            memory=needs.get("memory", 0),
+        )
+        found = [one for one in select(catalogue, wanted) if one.accelerator or not needs.get("gpu")]
+        if not wanted.accelerator:
+            found = [one for one in found if bool(one.accelerator) == bool(needs.get("gpu"))]
+        arch = found[0].arch if found else ""
+        found = [one for one in found if one.arch == arch]
+        if not found:
+            raise InvalidRequest(
+                f"no EC2 machine type has what group {order.group} asks for; name one: instance_type, and see "
+                "windlass offers --provider aws"
+            )
+        return found[:TYPES]
+
+    async def _template(self, order: LaunchOrder, epoch: int, arch: str) -> None:
+        """Make the slice's launch template, unless a launch that was cut off has made it."""
+        private, public = make_host_key()
+        tags = {
+            "cluster": self._cluster.name,
+            "cluster-id": self._cluster.id,
+            "slice": order.slice_id,
+            "group": order.group,
+            "hosts": str(len(order.hosts)),
+            "epoch": str(epoch),
+            "host-key": public,
+        }
+        named = [{"Key": f"{TAG}{key}", "Value": value} for key, value in tags.items()]
+        named.append({"Key": "Name", "Value": f"windlass {order.slice_id}"})
+        start = script(private, public, await self._client_key(), self.settings.user)
+        data: dict[str, Any] = {
+            "ImageId": await self._image_id(order, arch),
+            "UserData": base64.b64encode(start.encode()).decode(),
+            "SecurityGroupIds": [await self._security_group()],
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1, "HttpEndpoint": "enabled"},
+            "BlockDeviceMappings": [
+                {
+                    "DeviceName": "/dev/sda1",
+                    "Ebs": {
+                        "Encrypted": True,
+                        "VolumeType": "gp3",
+                        "VolumeSize": self.settings.disk,
+                        "DeleteOnTermination": True,
+                    },
+                }
+            ],
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "TagSpecifications": [
+                {"ResourceType": "instance", "Tags": named},
+                {"ResourceType": "volume", "Tags": named[:4]},
+            ],
+        }
+        try:
+            await self._api.call(
+                "create_launch_template",
+                LaunchTemplateName=self._template_name(order.slice_id),
+                LaunchTemplateData=data,
+                TagSpecifications=[{"ResourceType": "launch-template", "Tags": named[:4]}],
+            )
+        except ProviderError as error:
+            if "AlreadyExists" not in str(error):
+                raise
+
+    async def _fleets(self, order: LaunchOrder, types: Sequence[MachineOffer]) -> None:
+        """Ask for the slice in each market that may be taken, once."""
+        chosen = order.settings.get("market") or self.settings.market
+        markets = ("spot", "on-demand") if chosen == "spot-first" else (chosen,)
+        for last, market in ((market == markets[-1], market) for market in markets):
+            try:
+                await self._fleet(
+                    order, types, market, order.slice_id if market == markets[0] else f"{order.slice_id}-od"
+                )
+                return
+            except (InsufficientCapacity, QuotaExceeded):
+                if last:
+                    raise
+
+    async def _fleet(self, order: LaunchOrder, types: Sequence[MachineOffer], market: str, token: str) -> None:
+        count = len(order.hosts)
+        price = order.settings.get("max_price", self.settings.max_price)
+        capped = {"MaxPrice": f"{price:g}"} if price is not None and market == "spot" else {}
+        places: list[dict[str, str]] = [{"SubnetId": one} for one in self.settings.subnets]
+        places = places or [{"AvailabilityZone": one} for one in self.settings.zones] or [{}]
+        overrides = [{"InstanceType": one.type, **place, **capped} for one in types for place in places]
+        options: dict[str, Any] = {"AllocationStrategy": "lowest-price"}
+        if market == "spot":
+            options = {"AllocationStrategy": "price-capacity-optimized"}
+        if count > 1:
+            options |= {"MinTargetCapacity": count, "SingleInstanceType": True, "SingleAvailabilityZone": True}
+        answer = await self._api.call(
+            "create_fleet",
+            Type="instant",
+            ClientToken=token,
+            LaunchTemplateConfigs=[
+                {
+                    "LaunchTemplateSpecification": {
+                        "LaunchTemplateName": self._template_name(order.slice_id),
+                        "Version": "$Latest",
+                    },
+                    "Overrides": overrides,
+                }
+            ],
+            TargetCapacitySpecification={"TotalTargetCapacity": count, "DefaultTargetCapacityType": market},
+            **{"SpotOptions" if market == "spot" else "OnDemandOptions": options},
+        )
+        got = [name for one in answer.get("Instances") or () for name in one.get("InstanceIds") or ()]
+        if len(got) < count:
+            if got:
+                await self._api.call("terminate_instances", InstanceIds=got)
+            raise fleet_error(answer.get("Errors") or ())
+
+    def _template_name(self, slice_id: str) -> str:
+        return f"windlass-{self.cluster}-{slice_id}"[-128:]
+
+    async def delete_template(self, slice_id: str) -> None:
+        try:
+            await self._api.call("delete_launch_template", LaunchTemplateName=self._template_name(slice_id))
+        except InvalidRequest as error:
+            if not any(code in str(error) for code in _MISSING):
+                raise
+
+    async def _client_key(self) -> str:
+        async with self._making:
+            if self._key is None:
+                self._key = await asyncio.to_thread(client_key, self.key_file)
+            return self._key
+
+    @property
+    def key_file(self) -> Path:
+        given = self.settings.key_file or f"{self.settings.directory}/ssh_key"
+        return Path(given).expanduser()
+
+    async def _image_id(self, order: LaunchOrder, arch: str) -> str:
+        given = order.settings.get("image_id") or self.settings.image_id
+        if given:
+            return str(given)
+        async with self._making:
+            if arch not in self._image_ids:
+                name = UBUNTU.format(arch=arch)
+                answer = await self._api.other("ssm", "get_parameters", Names=[name])
+                found = [one["Value"] for one in answer.get("Parameters") or ()]
+                if not found:
+                    raise InvalidRequest(f"AWS has no image {name} in {self.settings.region}; give image_id")
+                self._image_ids[arch] = str(found[0])
+            return self._image_ids[arch]
+
+    async def _security_group(self) -> str:
+        """The group that was given, or one of our own that lets SSH in from us and nothing else."""
+        async with self._making:
+            if self._group_id:
+                return self._group_id
+            name = f"windlass-{self.cluster}"
+            there = await self._api.pages(
+                "describe_security_groups", "SecurityGroups", Filters=[{"Name": "group-name", "Values": [name]}]
+            )
+            if not there:
+                made = await self._api.call(
+                    "create_security_group",
+                    GroupName=name,
+                    Description="SSH from the Windlass controller",
+                    TagSpecifications=[
+                        {
+                            "ResourceType": "security-group",
+                            "Tags": [{"Key": f"{TAG}cluster", "Value": self._cluster.name}],
+                        }
+                    ],
+                )
+                group = str(made["GroupId"])
+                source = self.settings.ssh_from or f"{await asyncio.to_thread(_own_address)}/32"
+                ranges = [{"CidrIp": source, "Description": "the controller"}]
+                rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": ranges}
+                await self._api.call("authorize_security_group_ingress", GroupId=group, IpPermissions=[rule])
+                self._group_id = group
+            else:
+                self._group_id = str(there[0]["GroupId"])
+            return self._group_id
+
+
+def client_key(path: Path) -> str:
+    """The public part of our key, which is made if it is not there, for its owner alone to read."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "wb") as file:
+                file.write(key.export_private_key())
+    try:
+        return public_part(asyncssh.read_private_key(str(path)))
+    except (OSError, asyncssh.KeyImportError) as error:
+        raise InvalidRequest(f"aws: {path} is no private key without a password: {plain(error)}") from error
+
+
+def _own_address() -> str:
+    """This computer's address as the Internet sees it."""
+    import ipaddress
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen("https://checkip.amazonaws.com", timeout=10) as answer:
+            return str(ipaddress.ip_address(answer.read(100).decode().strip()))
+    except (OSError, ValueError) as error:
+        raise ProviderError(
+            f"our own address could not be asked for ({plain(error)}); give ssh_from, such as 203.0.113.7/32, or "
+            "security_group"
+        ) from error

@@ -1,0 +1,345 @@
+"""The provider of EC2 instances: a slice is a fleet of type ``instant``, found again by its tags.
+
+A launch makes a launch template for its slice, with a host key of its own, and asks once for a fleet with the slice's
+id as the client token: asked again it gives the same instances. The list by tag is the truth. When an instance runs and
+answers by SSH, it is prepared like any machine with SSH (`providers.remote`).
+
+EC2 keeps no epoch of ours: a controller of the past is refused by the machines themselves, and by the lease of the
+journal, not by EC2. An id that has ended buys nothing for as long as EC2 shows its terminated instances or knows its
+token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from windlass.core.model.snapshot import Amounts, amounts
+from windlass.offers import MachineOffer, read_catalogue
+from windlass.providers.aws.api import EC2Api
+from windlass.providers.aws.buying import TAG, AWSSettings, FleetBuyer
+from windlass.providers.protocol import (
+    ClusterIdentity,
+    Host,
+    Instance,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+    Offering,
+    QuotaExceeded,
+)
+from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
+from windlass.providers.remote.machine import AgentRefused, Machine
+from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, phase_of
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
+LOOK_LIMIT: Final = 8.0
+LOST_AFTER: Final = 60.0
+ORPHAN_AFTER: Final = 60.0
+"""Seconds after which a machine that answers, and that no controller prepares, is given up."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """An instance as it is followed."""
+
+    machine: Machine
+    since: float
+    looked: dict[str, Any] | None = None
+    trouble: str = ""
+
+    @property
+    def silent_for(self) -> float:
+        since = self.machine.silent_since
+        return 0.0 if since is None else time.monotonic() - since
+
+
+class AWSProvider:
+    """Sells EC2 instances."""
+
+    def __init__(
+        self,
+        settings: AWSSettings,
+        *,
+        lease: float | None = None,
+        grace: float = 5.0,
+        images: Mapping[str, Mapping[str, Any]] | None = None,
+        image: Mapping[str, Any] | None = None,
+        look_only: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``lease``: seconds without a controller after which programs end themselves; None: they go on."""
+        self.settings = settings
+        self._cluster = ClusterIdentity()
+        self._api = EC2Api(settings.region, settings.profile, settings.endpoint_url)
+        self._rules = ProgramRules(settings.connect == "tunnel", lease, grace, images or {}, image)
+        self._preparations = Preparations(self._rules)
+        self._phases = Phases(now)
+        self._look_only = look_only
+        self._lost_after = LOST_AFTER if lease is None else lease + 10
+        self._orders: dict[str, tuple[LaunchOrder, int]] = {}
+        """What this controller has launched and not yet ended."""
+        self._known: dict[str, _Known] = {}
+        self._launching: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._buyer = FleetBuyer(self._api, settings)
+
+    # -- the contract -------------------------------------------------------------------------------------------------
+
+    def bind(self, cluster: ClusterIdentity) -> None:
+        self._cluster = cluster
+        self._buyer.bind(cluster)
+
+    @property
+    def cluster(self) -> str:
+        """By what the agents on machines and the names of templates know the cluster."""
+        return self._cluster.id or self._cluster.name
+
+    async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        checked(order, self._rules)
+        if order.slice_id not in self._launching:
+            task = self._launching[order.slice_id] = self._task(self._launch(order, epoch))
+            task.add_done_callback(lambda _: self._launching.pop(order.slice_id, None))
+        await asyncio.shield(self._launching[order.slice_id])
+
+    async def _launch(self, order: LaunchOrder, epoch: int) -> None:
+        self._orders[order.slice_id] = (order, epoch)
+        there = await self._instances(slice_id=order.slice_id)
+        if there:
+            if all(one["State"]["Name"] == "terminated" for one in there):
+                self._orders.pop(order.slice_id, None)
+                log.warning("%s starts nothing: it has ended already, and an id buys once", order.slice_id)
+            return
+        try:
+            await self._buyer.buy(order, epoch)
+        except (InsufficientCapacity, QuotaExceeded, InvalidRequest):
+            self._orders.pop(order.slice_id, None)
+            raise
+
+    async def terminate(self, slice_id: str, epoch: int) -> None:  # noqa: ARG002  # EC2 keeps no epoch
+        await asyncio.shield(self._task(self._terminate(slice_id)))
+
+    async def _terminate(self, slice_id: str) -> None:
+        self._orders.pop(slice_id, None)
+        await self._preparations.stop(slice_id)
+        found = [one for one in await self._instances(slice_id=slice_id) if one["State"]["Name"] != "terminated"]
+        if found:
+            await self._api.call("terminate_instances", InstanceIds=[one["InstanceId"] for one in found])
+        await self._buyer.delete_template(slice_id)
+        for one in found:
+            await self._forget(one["InstanceId"])
+
+    async def list(self) -> Sequence[Instance]:
+        found = await self._instances(states=LIVE)
+        for name in [name for name in self._known if name not in {one["InstanceId"] for one in found}]:
+            await self._forget(name)
+        await asyncio.gather(*(self._look(one) for one in found if one["State"]["Name"] == "running"))
+        slices: dict[str, list[Mapping[str, Any]]] = {}
+        for one in found:
+            slices.setdefault(_tags(one).get("slice", ""), []).append(one)
+        return [self._instance(name, slices[name]) for name in sorted(slices) if name]
+
+    async def offerings(self) -> Sequence[Offering]:
+        """Machine types of the catalogue, for the markets that are bought from."""
+        markets = {"spot-first": ("spot", "on-demand")}.get(self.settings.market, (self.settings.market,))
+        return tuple(
+            Offering(one.type, resources_of(one), price=one.price, zones=one.zones, preemptible=one.market == "spot")
+            for one in read_catalogue(["aws"], prices=self.settings.prices)
+            if one.market in markets
+        )
+
+    async def close(self) -> None:
+        await self._preparations.stop()
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name in list(self._known):
+            await self._forget(name)
+        self._api.close()
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def _instances(self, slice_id: str = "", states: Sequence[str] = ()) -> Sequence[Mapping[str, Any]]:
+        filters = [{"Name": "tag-key", "Values": [f"{TAG}cluster"]}]
+        if states:
+            filters.append({"Name": "instance-state-name", "Values": list(states)})
+        reservations = await self._api.pages("describe_instances", "Reservations", Filters=filters)
+        found = [one for reservation in reservations for one in reservation.get("Instances") or () if self._owns(one)]
+        if slice_id:  # picked here, so that another journal under our name is noticed by every call
+            found = [one for one in found if _tags(one).get("slice") == slice_id]
+        return sorted(found, key=lambda one: (_tags(one).get("slice", ""), str(one["InstanceId"])))
+
+    def _owns(self, one: Mapping[str, Any]) -> bool:
+        """Whether an instance is of our cluster. ``ClusterConflict``: another journal uses our name, and it lives."""
+        tags = _tags(one)
+        name, id = tags.get("cluster", ""), tags.get("cluster-id", "")
+        if (one.get("State") or {}).get("Name") == "terminated":
+            return id == self._cluster.id if self._cluster.id else name == self._cluster.name
+        return self._cluster.owns(name, id)
+
+    async def _look(self, one: Mapping[str, Any]) -> None:
+        """Ask a running instance how it does, and prepare it if it was launched by us and waits for that."""
+        name = str(one["InstanceId"])
+        known = self._known.get(name) or self._follow(one)
+        if known is None:
+            return
+        try:
+            known.looked = await known.machine.ask("look", limit=LOOK_LIMIT, metadata=self.settings.metadata_url)
+            known.trouble = ""
+        except (Unreachable, AgentRefused) as error:
+            known.trouble = plain(error)
+            if known.looked is not None and known.silent_for > self._lost_after:
+                await known.machine.leave_tunnel()
+            return
+        slice_id = _tags(one).get("slice", "")
+        ordered = self._orders.get(slice_id)
+        if self._look_only or ordered is None:
+            return
+        order, epoch = ordered
+        sold = known.looked.get("sold")
+        numbers = self._numbers(slice_id)
+        number = numbers.index(name) if name in numbers else 0
+        if sold is None:
+            taking: dict[str, Any] = {
+                "slice": slice_id,
+                "group": order.group,
+                "host": number,
+                "hosts": len(order.hosts),
+            }
+            with suppress(Unreachable, AgentRefused):
+                await known.machine.ask(
+                    "take", epoch=epoch, lease=self._rules.lease, cluster_name=self._cluster.name, **taking
+                )
+                known.looked = {**known.looked, "sold": {**taking, "phase": "connecting"}}
+        sold = known.looked.get("sold") or {}
+        if sold and not sold.get("started") and not sold.get("failed"):
+            self._preparations.begin(known.machine, order, int(sold["host"]), epoch)
+
+    def _numbers(self, slice_id: str) -> Sequence[str]:
+        """The instances of a slice, in the order of their host numbers."""
+        return sorted(name for name, known in self._known.items() if known.machine.label == slice_id)
+
+    def _follow(self, one: Mapping[str, Any]) -> _Known | None:
+        tags = _tags(one)
+        keys = ("PublicIpAddress", "PrivateIpAddress")
+        order = keys if self.settings.connect == "tunnel" else keys[::-1]
+        address = next((str(one[key]) for key in order if one.get(key)), "")
+        if not address or not tags.get("host-key"):
+            return None
+        login = Login(address, 22, self.settings.user, str(self._buyer.key_file), host_key=tags["host-key"])
+        machine = Machine(login, self.cluster)
+        machine.label = tags.get("slice", "")
+        known = self._known[str(one["InstanceId"])] = _Known(machine, time.monotonic())
+        return known
+
+    async def _forget(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            await known.machine.close()
+
+    def _instance(self, slice_id: str, found: Sequence[Mapping[str, Any]]) -> Instance:
+        tags = _tags(found[0])
+        count = max(len(found), int(tags.get("hosts") or 1) if (tags.get("hosts") or "1").isdecimal() else 1)
+        states = [str(one["State"]["Name"]) for one in found]
+        hosts, phases, troubles, notices = [], [], [], []
+        for number in range(count):
+            if number >= len(found):
+                hosts.append(Host(f"{slice_id}/{number}", running=False))
+                troubles.append(f"host {number} is gone")
+                continue
+            one, known = found[number], self._known.get(str(found[number]["InstanceId"]))
+            running, phase, trouble = self._host(one, known, slice_id)
+            hosts.append(Host(f"{slice_id}/{number}", running, known.machine.login.address if known else ""))
+            phases.append(phase)
+            troubles.append(trouble)
+            notices.append(_notice((known.looked or {}).get("notice")) if known else None)
+        ending = all(state in ("shutting-down", "stopping", "stopped") for state in states)
+        phase = next(filter(None, phases), "")
+        return Instance(
+            slice_id,
+            tags.get("group") or "unknown",
+            "ending" if ending else "pending" if "pending" in states else "running",
+            tuple(hosts),
+            preempted_at=min((at for at in notices if at is not None), default=None),
+            zone=plain((found[0].get("Placement") or {}).get("AvailabilityZone", ""), 60),
+            price=self._price(found),
+            phase=phase,
+            phase_since=self._phases.since(slice_id, phase),
+            trouble="; ".join(filter(None, troubles)),
+        )
+
+    def _host(self, one: Mapping[str, Any], known: _Known | None, slice_id: str) -> tuple[bool, str, str]:
+        """Whether a host is up, in which phase it is, and what is wrong with it."""
+        if one["State"]["Name"] != "running":
+            return False, "", ""
+        if known is None or known.looked is None:
+            waited = 0.0 if known is None else time.monotonic() - known.since
+            return True, "waiting for SSH", known.trouble if known and waited > ORPHAN_AFTER else ""
+        looked = known.looked
+        sold = looked.get("sold") or {}
+        if known.trouble and known.silent_for > self._lost_after:
+            return False, "", known.trouble
+        if sold.get("failed"):
+            return False, "", plain_lines(sold["failed"])
+        if sold.get("started") and not looked.get("running"):
+            exited = looked.get("exited") or {}
+            return (
+                False,
+                "",
+                f"its program ended with code {exited.get('code')}: {plain_lines(exited.get('tail'), 500)}",
+            )
+        alone = not sold.get("started") and slice_id not in self._orders and not self._look_only
+        if alone and time.monotonic() - known.since > ORPHAN_AFTER:
+            return False, "", "no controller prepares it: the one that bought it has ended"
+        return True, phase_of(looked) or ("" if sold.get("started") else "connecting"), known.trouble
+
+    def _price(self, found: Sequence[Mapping[str, Any]]) -> int | None:
+        market = "spot" if found[0].get("InstanceLifecycle") == "spot" else "on-demand"
+        prices = {one.type: one.price for one in self._catalogue() if one.market == market}
+        each = [prices.get(str(one.get("InstanceType"))) for one in found]
+        return None if None in each else sum(price for price in each if price is not None)
+
+    def _catalogue(self) -> Sequence[MachineOffer]:
+        if not hasattr(self, "_offers"):
+            self._offers = read_catalogue(["aws"], prices=self.settings.prices)
+        return self._offers
+
+    def _task(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        async def run() -> T:
+            return await work
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def resources_of(offer: MachineOffer) -> Amounts:
+    found = {"cpu": 1000 * offer.vcpu, "memory": offer.memory}
+    if offer.accelerator:
+        found["gpu"] = round(1000 * offer.count)
+    return amounts(found)
+
+
+def _tags(one: Mapping[str, Any]) -> dict[str, str]:
+    found = {str(tag.get("Key")): str(tag.get("Value")) for tag in one.get("Tags") or ()}
+    return {key.removeprefix(TAG): value for key, value in found.items() if key.startswith(TAG)}
+
+
+def _notice(notice: object) -> float | None:
+    """When EC2 will take an instance away, from what its metadata service said; None if that says nothing."""
+    if not isinstance(notice, Mapping):
+        return None
+    try:
+        return dt.datetime.fromisoformat(str(notice.get("time")).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

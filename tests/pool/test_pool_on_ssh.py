@@ -1,0 +1,116 @@
+"""A pool on machines with SSH: real sshd, asyncssh and Dask. The machines cannot reach this program's loopback."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import windlass as wl
+from windlass.testing.clouds import SshHosts, missing_for_hosts
+
+from .machines_elsewhere import PACKAGE, package_index
+from .processes import eventually
+
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+pytestmark = [
+    pytest.mark.ssh,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_for_hosts()), reason=missing_for_hosts() or "-"),
+]
+SECRET = "hunter2-is-not-a-password"
+
+
+@wl.compute
+def tripled(number, file, seconds):
+    """Leaves a line when it begins, and one when it ends."""
+    import windlasstoy  # type: ignore[import-not-found]
+
+    with Path(file).open("a", encoding="utf-8") as out:
+        out.write(f"begin {number} {os.environ['WINDLASS_NODE']}\n")
+    time.sleep(seconds)
+    with Path(file).open("a", encoding="utf-8") as out:
+        out.write(f"end {number} {os.environ['TOY']}\n")
+    return windlasstoy.triple(number)
+
+
+@wl.compute
+def marked(number, file, seconds):
+    with Path(file).open("a", encoding="utf-8") as out:
+        out.write(f"begin {number} {os.environ['WINDLASS_NODE']}\n")
+    time.sleep(seconds)
+    return number
+
+
+def marks(file: Path, word: str) -> list[int]:
+    if not file.exists():
+        return []
+    lines = [line.split() for line in file.read_text().splitlines()]
+    return [int(line[1]) for line in lines if line[0] == word]
+
+
+@pytest.fixture
+def hosts() -> Iterator[SshHosts]:
+    with SshHosts(4) as hosts:
+        yield hosts
+
+
+def pool_on(hosts: SshHosts, nodes, **more) -> wl.ComputePool:
+    machines = wl.SSH(
+        hosts=[host.spec for host in hosts], key_file=hosts.key_file, known_hosts=hosts.known_hosts, price="$1/h"
+    )
+    settings = {"autoscale_cooldown": 1.0, "autoscale_idle_timeout": 2.0, "reconcile_tick_interval": 0.5}
+    return wl.ComputePool(machines, nodes, **{"console": False, "slots": 2, **settings, **more})
+
+
+def test_200_tasks_with_a_package_a_crashed_machine_and_scale_to_zero(hosts, tmp_path, monkeypatch):
+    monkeypatch.setattr("windlass.pool.machines.LEASE", 8.0)
+    file = tmp_path / "marks"
+    image = wl.Image(pip=[PACKAGE], pip_index=package_index(tmp_path), env={"TOY": SECRET}, setup=["echo set up"])
+    journal = tmp_path / "pool"
+    with pool_on(hosts, (0, 4), image=image, directory=journal) as pool:
+
+        def crash_one() -> None:
+            eventually(lambda: len(marks(file, "end")) > 40, 90, lambda: marks(file, "end"))
+            holder = next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists())
+            holder.crash()
+
+        saboteur = threading.Thread(target=crash_one)
+        saboteur.start()
+        values = wl.gather(*[tripled(n, str(file), 0.1) for n in range(200)]) >> pool
+        saboteur.join()
+        assert values == [3 * n for n in range(200)]
+        begun = Counter(marks(file, "begin"))
+        lines = [line.split() for line in file.read_text().splitlines() if line.startswith("begin")]
+        first = {number: node for _, number, node in reversed(lines)}
+        again = {first[str(number)] for number, times in begun.items() if times > 1}
+        assert len(again) <= 1, "only what ran on the machine that crashed is run again"
+        assert pool.status().dollars > 0
+        eventually(lambda: pool.status().count("ready") == 0, 60, pool.status)
+    for host in hosts:
+        assert not [pid for pid in host.pids() if b"dask" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert not (host.home / ".windlass/sold.json").exists() or host._process is None
+    assert SECRET.encode() not in (journal / "journal.db").read_bytes()
+
+
+def test_a_connection_that_is_cut_while_tasks_run_runs_none_twice(hosts, tmp_path):
+    file = tmp_path / "marks"
+    with pool_on(hosts, 2) as pool:
+        future = wl.gather(*[marked(n, str(file), 3.0) for n in range(8)]) > pool
+        eventually(lambda: len(marks(file, "begin")) >= 4, 60, lambda: marks(file, "begin"))
+        for host in hosts:
+            host.cut()
+        assert future.result() == list(range(8))
+    assert Counter(marks(file, "begin")) == Counter(range(8))
+
+
+def test_a_closed_pool_leaves_its_machines_free_for_the_next(hosts, tmp_path):
+    with pool_on(hosts, 1) as pool:
+        assert marked(1, str(tmp_path / "a"), 0) >> pool == 1
+    with pool_on(hosts, 4) as pool:
+        eventually(lambda: pool.status().count("ready") == 4, 60, pool.status)
