@@ -200,6 +200,7 @@ def snapshot(
     max_launching: int | None = None,
     choose: str | None = None,
     effort: int | None = None,
+    own_machine_premium: float | None = None,
     apart: float | None = None,
 ) -> Snapshot:
     """All of it together, checked as a scenario file is; ``ScenarioError`` names every mistake."""
@@ -209,7 +210,7 @@ def snapshot(
         max_launching=max_launching,
         choose=choose,
         effort=effort,
-        apart=apart,
+        own_machine_premium=own_machine_premium if own_machine_premium is not None else apart,
     )
     return read_plain(
         {

@@ -151,7 +151,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     group("scale_down: 60"): ("groups.g.scale_down", "60"),
     group("scale_down: {idle_timeot: 60}"): ("groups.g.scale_down.idle_timeot", "did you mean idle_timeout?"),
     group("scale_down: {idle_timeout: -1}"): ("groups.g.scale_down.idle_timeout", "at least 0", "-1"),
-    group("scale_down: {idle_timeout: 1m}"): ("groups.g.scale_down.idle_timeout", "seconds", "'1m'"),
+    group("scale_down: {idle_timeout: 1 month}"): ("groups.g.scale_down.idle_timeout", "seconds", "'1 month'"),
     group("scale_down: {low_utilization: 0.3}"): ("groups.g.scale_down.low_utilization", "0.3"),
     group("scale_down: {low_utilization: {keep: 1}}"): ("groups.g.scale_down.low_utilization.below", "required"),
     group("scale_down: {low_utilization: {below: 0}}"): ("groups.g.scale_down.low_utilization.below", "above 0"),

@@ -54,6 +54,7 @@ _NOT_CONFIGURED: Final = {
     "availability": "is what the controller finds out by itself; leave it out",
     "frozen": "is what an operator says to a running controller: windlass freeze GROUP",
 }
+_FACTS: Final = frozenset({"now", "slices", "demands", "requests"})
 CONFIG_FILE: Final = FileKind("configuration", ConfigError, "it has at least groups, providers and a workload")
 
 
@@ -102,8 +103,12 @@ def read_config(text: str | bytes, *, path: str | os.PathLike[str]) -> Config:
 
     ``path`` is where the file is: what it names without a leading slash is beside it.
     """
-    home = FilePath(os.fspath(path)).absolute().parent
-    return _ConfigReader(home).config(plain_data(text, CONFIG_FILE))
+    return read_config_data(plain_data(text, CONFIG_FILE), path=path)
+
+
+def read_config_data(data: object, *, path: str | os.PathLike[str]) -> Config:
+    """The same from data that is already plain: mappings, lists, text and numbers."""
+    return _ConfigReader(FilePath(os.fspath(path)).absolute().parent).config(data)
 
 
 class _ConfigReader(GroupReader):
@@ -114,6 +119,11 @@ class _ConfigReader(GroupReader):
         self._home = home
 
     def config(self, data: object) -> Config:
+        if isinstance(data, Mapping):
+            for key in _FACTS:
+                if key in data:
+                    self.wrong((key,), "unknown key in a configuration: it is a fact for windlass plan; leave it out")
+            data = {key: one for key, one in data.items() if key not in _FACTS} if _FACTS & data.keys() else data
         fields = self.fields((), data, CONFIG)
         cluster = self.cluster(("cluster",), fields.get("cluster"), CONFIGURED_CLUSTER)
         groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)

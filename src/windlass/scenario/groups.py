@@ -46,6 +46,8 @@ from .schema import (
 )
 
 T = TypeVar("T")
+PREMIUM = "own_machine_premium"
+OLD_PREMIUM = "apart"
 
 
 class GroupReader(DataReader):
@@ -63,14 +65,14 @@ class GroupReader(DataReader):
     def cluster(self, at: Path, value: object, form: Form = CLUSTER) -> Cluster:
         if value is None:
             return Cluster()
-        fields = self.fields(at, value, form)
+        fields = self.fields(at, self._with_new_names(at, value), form)
         return Cluster(
             max_nodes=self.integer((*at, "max_nodes"), fields.get("max_nodes"), None, high=MOST),
             max_hourly_cost=self.money((*at, "max_hourly_cost"), fields.get("max_hourly_cost")),
             max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
             choose=cast("Choose | None", self.choice((*at, "choose"), fields.get("choose"), STRATEGIES, None)),
             effort=self.integer((*at, "effort"), fields.get("effort"), 1, low=1, high=MOST_EFFORT),
-            apart=self._apart((*at, "apart"), fields.get("apart")),
+            apart=self._premium((*at, PREMIUM), fields.get(PREMIUM)),
             name=self._cluster_name((*at, "name"), fields.get("name")),
         )
 
@@ -86,7 +88,17 @@ class GroupReader(DataReader):
         )
         return Cluster().name
 
-    def _apart(self, at: Path, value: object) -> Fraction | None:
+    def _with_new_names(self, at: Path, value: object) -> object:
+        """The same with today's names for keys that were renamed."""
+        if not isinstance(value, Mapping) or OLD_PREMIUM not in value:
+            return value
+        if PREMIUM in value:
+            self.wrong((*at, OLD_PREMIUM), f"is the old name of {PREMIUM}; keep one of them")
+        return {PREMIUM if key == OLD_PREMIUM else key: one for key, one in value.items() if key != PREMIUM} | (
+            {PREMIUM: value[PREMIUM]} if PREMIUM in value else {}
+        )
+
+    def _premium(self, at: Path, value: object) -> Fraction | None:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_APART:

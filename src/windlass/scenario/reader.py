@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from windlass.core.model.reasons import nearest_name
 
+from .durations import parse_duration
+
 T = TypeVar("T")
 
 Path = tuple[str | int, ...]
@@ -21,11 +23,17 @@ Path = tuple[str | int, ...]
 
 
 class FileError(ValueError):
-    """A file is wrong; ``mistakes`` has one message each, with its path."""
+    """A file is wrong; ``mistakes`` has one message each, with its path, and ``places`` the path of each."""
 
-    def __init__(self, mistakes: Iterable[str]) -> None:
+    def __init__(self, mistakes: Iterable[str], places: Iterable[Path] = ()) -> None:
         self.mistakes = tuple(mistakes)
+        known = tuple(places)
+        self.places: tuple[Path, ...] = known if len(known) == len(self.mistakes) else ((),) * len(self.mistakes)
         super().__init__("\n".join(self.mistakes))
+
+    def placed(self) -> Iterable[tuple[str, Path]]:
+        """Each mistake with its path in the data."""
+        return zip(self.mistakes, self.places, strict=True)
 
 
 class ScenarioError(FileError):
@@ -136,20 +144,27 @@ def is_name(value: str) -> bool:
     return value != "" and value.isprintable() and value[0] != " " != value[-1]
 
 
+def _whole(value: float) -> int | float:
+    """A whole number as one, so that 60 and 1m give the same snapshot."""
+    return int(value) if value.is_integer() else value
+
+
 class DataReader:
     """Collects the mistakes of one file."""
 
     def __init__(self, kind: FileKind = SCENARIO_FILE) -> None:
         self.kind = kind
         self.mistakes: list[str] = []
+        self.places: list[Path] = []
         self._good_keys: set[tuple[Form, tuple[Any, ...]]] = set()
 
     def wrong(self, at: Path, text: str) -> None:
         self.mistakes.append(f"{path_text(at) or self.kind.noun}: {plainly(text)}")
+        self.places.append(at)
 
     def finish(self) -> None:
         if self.mistakes:
-            raise self.kind.error(self.mistakes)
+            raise self.kind.error(self.mistakes, self.places)
 
     # -- structure ---------------------------------------------------------------------------------------------------
 
@@ -269,11 +284,17 @@ class DataReader:
         return default
 
     def number(self, at: Path, value: object, default: T, *, low: float = -1e15, high: float = 1e15) -> int | float | T:
-        """Seconds, mostly: a finite number between the bounds."""
+        """A time or a span in seconds, as a number or as text such as ``10m``, between the bounds."""
         if value is None:
             return default
+        if isinstance(value, str):
+            try:
+                value = _whole(parse_duration(value))
+            except ValueError:
+                self.wrong(at, f"must be a number of seconds, or text such as 45s, 10m, 6h or 30d, is {shown(value)}")
+                return default
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            self.wrong(at, f"must be a number of seconds, is {shown(value)}")
+            self.wrong(at, f"must be a number of seconds, or text such as 45s, 10m, 6h or 30d, is {shown(value)}")
         elif value < low:
             self.wrong(at, f"must be at least {low:g}, is {shown(value)}")
         elif value > high:

@@ -58,11 +58,12 @@ CLUSTER: Final = Form(
         "effort": Key(
             "1", "`cheapest` only: rounds of work for a cheaper mix. Never seconds: same input, same plan.", "rounds"
         ),
-        "apart": Key(
+        "own_machine_premium": Key(
             "tasks share slices for the least gain",
             (
                 "`cheapest` only: single tasks get slices of their own, which can be given back one by one, as long as "
-                "these cost at most this share more per hour than the one that they would share. 0: at equal cost."
+                "these cost at most this share more per hour than the one that they would share. 0: at equal cost. "
+                "Its old name `apart` is read, too."
             ),
         ),
     },

@@ -45,7 +45,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         max_launching=cluster.max_launching,
         choose=cluster.choose,
         effort=_changed(cluster.effort, 1),
-        apart=None if cluster.apart is None else float(cluster.apart),
+        own_machine_premium=None if cluster.apart is None else float(cluster.apart),
     )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import NoReturn
 from urllib.parse import urlsplit
 
 import click
 
+from windlass.cli.ui.mistakes import refuse, warn
 from windlass.cli.ui.output import content, write
 from windlass.config import Config, ConfigError, read_config
 from windlass.config.build import incompatibilities
+from windlass.config.warnings import config_warnings
 from windlass.core.model.quantities import format_money, format_needs
 from windlass.core.model.reasons import plural
 
@@ -36,13 +36,30 @@ def check(file: str) -> None:
     FILE is YAML or JSON, and - is standard input. Nothing that it names is opened. Every mistake is told at once, each
     with its path.
     """
+    text = content(file)
     try:
-        config = read_config(content(file), path="windlass.yaml" if file == "-" else file)
+        config = read_config(text, path="windlass.yaml" if file == "-" else file)
         if wrong := incompatibilities(config):
             raise ConfigError(wrong)
     except ConfigError as error:
-        _refuse(error)
+        refuse(error, file, text)
     write("\n".join(_summary(config, file)) + "\n")
+    warn(config_warnings(config))
+
+
+@command.command("schema")
+def schema() -> None:
+    """Print a JSON Schema of the configuration, with which editors complete and check the file.
+
+    \b
+    Example:
+      windlass config schema > windlass.schema.json
+    """
+    import json
+
+    from windlass.config.json_schema import config_schema
+
+    write(json.dumps(config_schema(), indent=2) + "\n")
 
 
 @command.command("reference")
@@ -82,19 +99,14 @@ def import_(file: str, kind: str | None) -> None:
     """
     from windlass.config.importers.base import import_config
 
+    text = content(file)
     try:
-        imported = import_config(content(file), kind=kind)
+        imported = import_config(text, kind=kind)
     except ConfigError as error:
-        _refuse(error)
+        refuse(error, file, text)
     for note in imported.notes:
         click.echo(note, err=True)
     write(imported.text)
-
-
-def _refuse(error: ConfigError) -> NoReturn:
-    for mistake in error.mistakes:
-        click.echo(mistake, err=True)
-    sys.exit(1)
 
 
 # -- the summary -----------------------------------------------------------------------------------------------------

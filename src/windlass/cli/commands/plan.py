@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import click
 
 from windlass._gc_pause import uncollected
+from windlass.cli.ui.mistakes import refuse, warn
 from windlass.cli.ui.output import content, write
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
-from windlass.scenario import ScenarioError, read_scenario
+from windlass.scenario.parser import plain_data
+from windlass.scenario.reader import FileError
+from windlass.scenario.scenario import read_plain
+from windlass.scenario.warnings import snapshot_warnings
 
 CONFIG = "windlass.yaml"
+ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
+"""Keys by which a configuration is told from a scenario."""
 
 
 @click.command(
@@ -34,13 +41,13 @@ CONFIG = "windlass.yaml"
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if there is nothing to do, with 2 if there is.")
 def command(file: str | None, live: bool, config_file: str, as_json: bool, detailed_exitcode: bool) -> None:
-    """Show what would be done about the scenario in FILE, or about a live cluster, and why.
+    """Show what would be done about the cluster in FILE, or about a live cluster, and why.
 
-    FILE is YAML or JSON, and - is standard input. Nothing is changed and nothing is asked: no cluster, no account and
-    no network are needed.
+    FILE is a scenario or a configuration, in YAML or JSON; - is standard input. No cluster, no account and no network
+    are needed, and nothing is changed.
 
-    With --live, the providers and the workload of a configuration are looked at, and the journal is read. Nothing is
-    changed or written then, either: it may be done beside a controller that runs, and before the first one does.
+    With --live, the providers and the workload of a configuration are asked, and the journal is read. Nothing is
+    changed or written: it may run beside a controller, and before the first one.
 
     \b
     Examples:
@@ -51,7 +58,7 @@ def command(file: str | None, live: bool, config_file: str, as_json: bool, detai
       windlass plan --live
     """
     if live == (file is not None):
-        raise click.UsageError("give the FILE of a scenario, or --live to look at the cluster of a configuration")
+        raise click.UsageError("give FILE (a scenario or a configuration), or --live to look at a running cluster")
     with uncollected():
         snapshot = _live(config_file) if file is None else _read(file)
 
@@ -82,12 +89,19 @@ def _source(file: str | None, config_file: str) -> str:
 
 
 def _read(file: str) -> Snapshot:
+    text = content(file)
     try:
-        return read_scenario(content(file))
-    except ScenarioError as error:
-        for mistake in error.mistakes:
-            click.echo(mistake, err=True)
-        sys.exit(1)
+        data = plain_data(text)
+        if isinstance(data, Mapping) and any(key in data for key in ONLY_CONFIGURED):
+            from windlass.config.planned_file import read_configured_plan
+
+            snapshot = read_configured_plan(data, path=CONFIG if file == "-" else file)
+        else:
+            snapshot = read_plain(data)
+    except FileError as error:
+        refuse(error, file, text)
+    warn(snapshot_warnings(snapshot))
+    return snapshot
 
 
 def _live(config_file: str) -> Snapshot:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 
+from windlass.cli.ui.mistakes import refuse
 from windlass.cli.ui.output import content
 from windlass.config import Config, ConfigError, read_config
 
@@ -17,12 +19,15 @@ DEFAULT = "windlass.yaml"
 
 def load(file: str) -> Config:
     """The configuration in a file; its mistakes go to standard error, with exit status 1."""
-    try:
-        return read_config(content(file), path=file)
-    except ConfigError as error:
-        for mistake in error.mistakes:
-            click.echo(mistake, err=True)
+    if file != "-" and not Path(file).exists():
+        given = "name another file with -c FILE" if file == DEFAULT else "check the name"
+        click.echo(f"there is no {file}; write a first one with windlass init, or {given}", err=True)
         sys.exit(1)
+    text = content(file)
+    try:
+        return read_config(text, path=file)
+    except ConfigError as error:
+        refuse(error, file, text)
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,35 @@
+"""Mistakes in a file, each on one line with the file and the line on which it stands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import NoReturn
+
+import click
+
+from windlass.scenario.places import lines_of
+from windlass.scenario.reader import FileError
+
+
+def located(error: FileError, file: str, text: str | bytes) -> list[str]:
+    """``FILE:LINE: PATH: what is wrong``, for every mistake; for standard input the path alone."""
+    if file == "-":
+        return list(error.mistakes)
+    lines = lines_of(text, error.places)
+    return [
+        f"{file}:{line}: {mistake}" if line is not None else f"{file}: {mistake}"
+        for mistake, line in zip(error.mistakes, lines, strict=True)
+    ]
+
+
+def refuse(error: FileError, file: str, text: str | bytes) -> NoReturn:
+    """All mistakes on standard error, and exit status 1."""
+    for line in located(error, file, text):
+        click.echo(line, err=True)
+    sys.exit(1)
+
+
+def warn(warnings: Iterable[str]) -> None:
+    for text in warnings:
+        click.echo(f"warning: {text}", err=True)

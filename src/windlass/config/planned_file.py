@@ -1,0 +1,58 @@
+"""A configuration as a file for ``windlass plan``: its groups, with or without facts beside them.
+
+The facts are those of a scenario: ``now``, ``slices``, ``demands`` and ``requests``. A configuration without facts is
+planned as a cluster in which nothing runs and nothing waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from windlass.core.model.snapshot import Snapshot
+from windlass.scenario.reader import FileError, Path
+from windlass.scenario.scenario import read_plain
+from windlass.scenario.schema import CLUSTER, GROUP, SCENARIO
+
+from .reader import read_config_data
+from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP
+
+FACTS: Final = tuple(key for key in SCENARIO.keys if key not in CONFIG.keys)
+"""Keys that a scenario has and a configuration has not."""
+GROUP_SETTINGS: Final = tuple(key for key in CONFIGURED_GROUP.keys if key not in GROUP.keys)
+CLUSTER_SETTINGS: Final = tuple(key for key in CONFIGURED_CLUSTER.keys if key not in CLUSTER.keys)
+"""Keys of the cluster and of a group that are for a controller alone: who sells it, how fast it grows."""
+
+
+def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str]) -> Snapshot:
+    """The snapshot in a configuration; ``FileError`` names every mistake with its path."""
+    mistakes: dict[str, Path] = {}
+    snapshot = None
+    try:
+        read_config_data({key: one for key, one in data.items() if key not in FACTS}, path=path)
+    except FileError as error:
+        mistakes |= dict(error.placed())
+    try:
+        snapshot = read_plain(dict(_facts(data)))
+    except FileError as error:
+        mistakes |= {text: place for text, place in error.placed() if text not in mistakes}
+    if mistakes or snapshot is None:
+        raise FileError(mistakes, mistakes.values())
+    return snapshot
+
+
+def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, one in data.items():
+        if key == "groups" and isinstance(one, Mapping):
+            yield key, {name: _without(GROUP_SETTINGS, group) for name, group in one.items()}
+        elif key == "cluster":
+            yield key, _without(CLUSTER_SETTINGS, one)
+        elif key in SCENARIO.keys:
+            yield key, one
+
+
+def _without(settings: tuple[str, ...], part: Any) -> Any:
+    if not isinstance(part, Mapping):
+        return part
+    return {key: one for key, one in part.items() if key not in settings}

@@ -1,0 +1,39 @@
+"""Warnings about a scenario: what is allowed and is probably a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from windlass.core.model.snapshot import Group, Snapshot
+
+
+def snapshot_warnings(snapshot: Snapshot) -> list[str]:
+    """Every warning about a snapshot, each one line: a resource under two names, in groups or in demands."""
+    names = resources_of(snapshot.groups)
+    for demand in (*snapshot.demands, *snapshot.requests):
+        for bundle in demand.bundles:
+            for resource, _ in bundle.needs:
+                names.setdefault(resource, f"demand {demand.id}")
+    return same_resource_twice(names)
+
+
+def resources_of(groups: Iterable[Group]) -> dict[str, str]:
+    """Every resource of some groups, with the first group that has it."""
+    names: dict[str, str] = {}
+    for group in groups:
+        for resource, _ in group.resources:
+            names.setdefault(resource, f"group {group.name}")
+    return names
+
+
+def same_resource_twice(names: Mapping[str, str]) -> list[str]:
+    """Resources whose names differ only in case or in a prefix such as ``nvidia.com/``: they are two resources."""
+    by_word: dict[str, list[str]] = {}
+    for name in sorted(names):
+        by_word.setdefault(name.rpartition("/")[2].lower(), []).append(name)
+    return [
+        f"{' and '.join(f'{name} ({names[name]})' for name in same)} are different resources; "
+        f"if one thing is meant, call it {min(same, key=lambda name: (name != name.lower(), len(name)))} everywhere"
+        for same in by_word.values()
+        if len(same) > 1
+    ]
