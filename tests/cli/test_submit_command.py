@@ -117,3 +117,39 @@ def test_a_queue_that_is_not_there_yet_is_told_with_the_way_to_make_one(queue_di
     assert done.exit_code == 1
     assert "windlass submit -- COMMAND" in done.stderr
     assert not queue_directory.exists()
+
+
+# -- gangs and environments ----------------------------------------------------------------------------------------
+
+
+def test_a_gang_is_one_job_of_so_many_tasks(queue_directory):
+    done = submitted("--gang", "4", "--json", "--", "train")
+    assert done.exit_code == 0, done.stderr
+    assert (json.loads(done.stdout)["tasks"], json.loads(done.stdout)["gang"]) == (4, True)
+    (job,) = Queue(queue_directory).jobs()
+    assert (job.tasks, job.gang) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--gang", "2", "--needs", "cpu=1", "--needs", "gpu=1"), "the members of a gang all need the same"),
+        (("--gang", "2", "--count", "3"), "--gang 2 is a job of 2 tasks, and --count says 3"),
+        (("--gang", "2", "--retries", "1"), "give no retries"),
+        (("--env", "NOT_SET_HERE"), "NOT_SET_HERE is not set in this shell"),
+    ],
+)
+def test_what_no_gang_can_be_is_refused_with_the_reason(queue_directory, words, told):
+    done = submitted(*words, "--", "train")
+    assert done.exit_code != 0
+    assert told in done.stderr
+    assert not queue_directory.exists() or Queue(queue_directory).jobs() == []
+
+
+def test_tasks_get_the_variables_that_are_named_and_no_others(queue_directory, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "from the shell")
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    assert submitted("--env", "HF_TOKEN", "--env", "MODE=fast", "--", "train").exit_code == 0
+    queue = Queue(queue_directory)
+    [claim] = queue.claim(queue.join("n/0", "n", {"cpu": 1000}, {}))
+    assert claim.environment == {"HF_TOKEN": "from the shell", "MODE": "fast"}

@@ -759,3 +759,31 @@ def test_a_slow_boot_is_over_when_its_time_has_come_by_the_given_clock(directory
 
     run(test())
     assert marked(directory) == []
+
+
+def test_hosts_get_the_usual_variables_and_those_that_are_named_and_no_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret too")
+    monkeypatch.setenv("HF_TOKEN", "wanted")
+    monkeypatch.setenv("LC_ALL", "C")
+
+    async def test():
+        provider = LocalProvider(tmp_path / "slices", environment=["HF_TOKEN"])
+        host = HostOrder(("sh", "-c", f"env > {tmp_path}/env.new; mv {tmp_path}/env.new {tmp_path}/env; sleep 60"))
+        await provider.launch(LaunchOrder("s-1", "g", (host,), ()), 1)
+        try:
+
+            async def written():
+                return (tmp_path / "env").exists()
+
+            await eventually(written)
+        finally:
+            await provider.terminate("s-1", 1)
+
+    run(test())
+    found = dict(
+        line.split("=", 1) for line in (tmp_path / "env").read_text(encoding="utf-8").splitlines() if "=" in line
+    )
+    assert "PGPASSWORD" not in found
+    assert "AWS_SECRET_ACCESS_KEY" not in found
+    assert (found["HF_TOKEN"], found["LC_ALL"], found["PATH"]) == ("wanted", "C", os.environ["PATH"])

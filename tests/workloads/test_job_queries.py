@@ -50,7 +50,7 @@ def test_running_tasks_of_a_cancelled_job_are_named_to_their_node_and_counted_wh
     place = queue.join("s/0", "s", {"cpu": 4000}, {})
     mine = [claim.number for claim in queue.claim(place) if claim.job == "a"]
     queries.cancel("a")
-    assert sorted(queue.cancelled(place)) == sorted(mine)
+    assert sorted(queue.commands(place).claims) == sorted(mine)
     assert counts(queries) == (0, 3, 0, 0, 0)
     for number in mine:
         queue.report(place, number, None)

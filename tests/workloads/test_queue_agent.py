@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.journal.journals import mounted
 from tests.providers.local_processes import marked, pid_of
 from tests.workloads.test_queue_workload import CPU, FOUR, ONE, UNTIL_TOLD, QueueStage
 from windlass.core.model.snapshot import amounts
@@ -64,6 +66,13 @@ class World(QueueStage):
         os.mkfifo(self.directory / name)
         shell = f'{before}echo $$; while true; do read line < "$1" && exit 0; done'
         self.queue.submit(name, ("sh", "-c", shell, "sh", str(self.directory / name)), CPU)
+
+    async def is_told(self, slice_id: str, words: str) -> None:
+        """The agent of a slice says so; its log is wherever the test has put it."""
+        await eventually(lambda: self.read(slice_id), lambda text: words in text, within=20)
+
+    async def read(self, slice_id: str) -> str:
+        return self.logs[slice_id].read_text(encoding="utf-8")
 
     async def left(self, slice_id: str) -> int:
         """The exit code of an agent, when it has gone."""
@@ -306,30 +315,82 @@ def test_an_agent_whose_slice_was_forgotten_ends_its_task_and_itself(tmp_path):
     on(tmp_path, test)
 
 
-def test_an_agent_without_its_queue_ends(tmp_path):
+def test_running_tasks_outlive_a_queue_directory_that_is_away_for_a_while(tmp_path):
     async def test(world: World):
         world.submit_blocked("a")
         await world.join_slice("s-1")
         pid = await world.pid("a")
         (tmp_path / "queue").rename(tmp_path / "away")
-        assert await world.left("s-1") == 0
-        await gone(pid)
+        await world.is_told("s-1", "was moved, deleted")
+        assert HostProcess.of(pid) is not None
+        (tmp_path / "away").rename(tmp_path / "queue")
+        await world.tell("a")
+        assert (await world.ended("a")).done == 1
 
     on(tmp_path / "queue", test)
 
 
-def test_an_agent_without_its_queue_does_not_ask_for_it_again_while_its_task_takes_its_time(tmp_path):
+def test_an_end_that_could_not_be_reported_is_reported_when_the_queue_is_back(tmp_path):
     async def test(world: World):
-        world.submit_blocked("a", IGNORES_SIGTERM)
-        join = world.workload.join("s-1", "g", 0)
-        with (tmp_path / "said").open("wb") as said:
-            world.agents["s-1"] = subprocess.Popen(join.command, env={**os.environ, **join.environment}, stderr=said)
-        await world.pid("a")
+        world.submit_shell("a", f"echo $$; while ! test -e {tmp_path}/go; do sleep 0.05; done")
+        await world.join_slice("s-1")
+        pid = await world.pid("a")
         (tmp_path / "queue").rename(tmp_path / "away")
-        assert await world.left("s-1") == 0
-        assert (tmp_path / "said").read_text(encoding="utf-8").count("\n") == 1
+        (tmp_path / "go").touch()
+        await gone(pid)
+        (tmp_path / "away").rename(tmp_path / "queue")
+        assert (await world.ended("a")).done == 1
 
     on(tmp_path / "queue", test)
+
+
+def test_running_tasks_outlive_a_full_disk_and_the_node_says_what_is_wrong(tmp_path):
+    async def test(world: World):
+        world.submit_blocked("a")
+        await world.join_slice("s-1", log=tmp_path / "disk" / "agent.log")
+        pid = await world.pid("a")
+        with (tmp_path / "disk" / "filler").open("wb") as filler, suppress(OSError):
+            while True:
+                filler.write(b"x" * 65536)
+                filler.flush()
+
+        async def seen():
+            return (await world.workload.observe()).nodes[0]
+
+        node = await eventually(seen, lambda one: "full" in one.trouble, within=30)
+        assert node.healthy, "it lives, and its tasks do"
+        assert HostProcess.of(pid) is not None
+        (tmp_path / "disk" / "filler").unlink()
+        await world.tell("a")
+        assert (await world.ended("a")).done == 1
+        await eventually(seen, lambda one: not one.trouble, within=30)
+
+    with mounted(tmp_path / "disk", "2m"):
+        on(tmp_path / "disk" / "queue", test)
+
+
+def test_a_host_that_cannot_start_tasks_puts_them_back_and_takes_no_more(tmp_path):
+    async def test(world: World):
+        world.submit_blocked("a")
+        await world.join_slice("s-1", "four")
+        pid = await world.pid("a")
+        agent = world.agents["s-1"].pid
+        opened = len(list(Path(f"/proc/{agent}/fd").iterdir()))
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (opened + 1, opened + 100))
+        world.submit_shell("many", "true", 200)
+
+        async def seen():
+            return (await world.workload.observe()).nodes[0]
+
+        node = await eventually(seen, lambda one: not one.healthy, within=30)
+        assert "cannot start tasks" in node.trouble
+        job = await world.job("many")
+        assert (job.failed, job.done + job.waiting) == (0, 200)
+        assert HostProcess.of(pid) is not None, "what runs there goes on"
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (opened + 100, opened + 100))
+        assert (await eventually(lambda: world.job("many"), lambda job: job.done == 200, within=60)).failed == 0
+
+    on(tmp_path, test)
 
 
 def test_an_agent_that_is_not_told_which_node_it_is_says_so(tmp_path):

@@ -218,6 +218,7 @@ class ComputePool:
             boot_delay=local.boot_delay,
             grace=local.grace,
             tie_to=os.getpid(),
+            environment=None,
         )
 
     def _last_words(self, slice_id: str) -> str:

@@ -40,6 +40,8 @@ class WorkNode:
     healthy: bool = True
     present: Amounts | None = None
     """What the node really has; None: what its group says. A node without its accelerator is not ready."""
+    trouble: str = ""
+    """What is wrong on the node, for people; empty: nothing."""
     activity: str = ""
     """What keeps the node busy, in the words of the workload; empty: it does not say."""
     lost: str = ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -46,6 +48,28 @@ def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> 
     return needs
 
 
+def read_all_needs(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Amounts, ...]:
+    return tuple(read_needs(context, option, text) for text in texts)
+
+
+def read_environment(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """``NAME=VALUE``, or ``NAME`` for the value that it has here."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise click.BadParameter(f"{text!r} has no name; write NAME=VALUE, or NAME")
+        if not equals and name not in os.environ:
+            raise click.BadParameter(f"{name} is not set in this shell; write {name}=VALUE, or export it first")
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
+def refuse(why: str) -> NoReturn:
+    click.echo(f"nothing is submitted: {why}", err=True)
+    sys.exit(1)
+
+
 SCHEMA = "windlass.job/v1"
 WAIT_EVERY = 0.2
 """Seconds between two looks at a job that is waited for."""
@@ -63,9 +87,16 @@ LAST_LINES = 10
 )
 @configured
 @click.option("--name", metavar="NAME", help="What the job is called; no other may have the name.  [default: job-N]")
-@click.option("--count", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="How many tasks.")
+@click.option("--count", metavar="N", type=click.IntRange(min=1), help="How many tasks.  [default: 1]")
 @click.option(
-    "--needs", callback=read_needs, metavar="NEEDS", default="cpu=1", show_default=True, help="What each task needs."
+    "--needs",
+    "all_needs",
+    multiple=True,
+    callback=read_all_needs,
+    metavar="NEEDS",
+    default=("cpu=1",),
+    show_default="cpu=1",
+    help="What each task needs.",
 )
 @click.option(
     "--retries",
@@ -75,6 +106,20 @@ LAST_LINES = 10
     show_default=True,
     help="How often a task that fails is run again. One that loses its node always is.",
 )
+@click.option(
+    "--gang",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="N tasks that start all together or not at all; all of them need the same.",
+)
+@click.option(
+    "--env",
+    "environment",
+    metavar="NAME[=VALUE]",
+    multiple=True,
+    callback=read_environment,
+    help="A variable for its tasks; without a value, the one of this shell. They get no other of its variables.",
+)
 @click.option("--wait", is_flag=True, help="Wait until every task has ended.")
 @click.option("--force", is_flag=True, help="Submit it even if no group has what a task needs.")
 @click.option("--json", "as_json", is_flag=True, help="The job as JSON, for programs.")
@@ -82,9 +127,11 @@ LAST_LINES = 10
 def command(
     config: Config,
     name: str | None,
-    count: int,
-    needs: Amounts,
+    count: int | None,
+    all_needs: tuple[Amounts, ...],
     retries: int,
+    gang: int | None,
+    environment: dict[str, str],
     wait: bool,
     force: bool,
     as_json: bool,
@@ -102,13 +149,29 @@ def command(
       windlass submit --name nightly --retries 2 -- make report
       windlass submit --wait -- python train.py && echo trained
     """
+    if len(set(all_needs)) > 1:
+        different = " and ".join(format_needs(one) for one in all_needs)
+        what = "members of a gang" if gang else "tasks of a job"
+        refuse(f"the {what} all need the same, and these need {different}; give --needs once, or submit several jobs")
+    if gang and count not in (None, gang):
+        refuse(f"--gang {gang} is a job of {plural(gang, 'task')}, and --count says {count}; leave out --count")
+    needs = all_needs[0]
     if not force and (mistake := unmet_needs(needs, config)):
         click.echo(f"nothing is submitted: {mistake} (--force submits it anyway, and it waits)", err=True)
         sys.exit(1)
     try:
         queue = Queue(queue_directory(config))
         try:
-            job = queue.submit(name, command_line, needs, count, retries, directory=Path.cwd())
+            job = queue.submit(
+                name,
+                command_line,
+                needs,
+                gang or count or 1,
+                retries,
+                directory=Path.cwd(),
+                gang=gang is not None,
+                environment=environment,
+            )
         finally:
             queue.close()
     except QueueError as error:
@@ -242,6 +305,7 @@ def job_data(job: QueueJob, directory: Path) -> dict[str, object]:
         "command": list(job.command),
         "tasks": job.tasks,
         "needs": {resource: exact_quantity(amount, resource) for resource, amount in job.needs},
+        "gang": job.gang,
         "retries": job.retries,
         "submitted": job.submitted,
         "waiting": job.waiting,

@@ -162,6 +162,8 @@ class Observer:
         for name, source in self._providers.items():
             if source.trouble or instances[name] is None:
                 troubles[f"provider {name}"] = source.trouble or "has not answered yet"
+        if work is not None:
+            troubles |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
         if (self._workload.trouble or work is None) and not self._workload.brief:
             troubles["workload"] = self._workload.trouble or "has not answered yet"
         return Observation(instances, work, troubles)

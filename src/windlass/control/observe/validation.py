@@ -172,6 +172,7 @@ def _is_whole_node(node: Any) -> bool:
         and all(_is_name(key) and (value == "" or _is_name(value)) for key, value in node.labels.items())
         and type(node.healthy) is bool
         and (node.present is None or _are_amounts(node.present))
+        and isinstance(node.trouble, str)
         and isinstance(node.activity, str)
         and isinstance(node.lost, str)
     )

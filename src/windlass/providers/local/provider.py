@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +53,15 @@ from .supervisor import HostProcess
 
 log = logging.getLogger(__name__)
 
+INHERITED: Final = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV"),
+        *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_RUNTIME_DIR"),
+    }
+)
+INHERITED_PREFIXES: Final = ("LC_", "CUDA_", "NVIDIA_")
+"""Variables of the controller's environment that hosts get. Its passwords and cloud secrets are not among them."""
+
 MARK: Final = "WINDLASS_DIRECTORY"
 """In the environment of everything that runs on a host: by it the last orphan is found."""
 
@@ -77,16 +86,21 @@ class LocalProvider:
         tie_to: int | None = None,
         grace: float = 5.0,
         repair: bool = True,
+        environment: Iterable[str] | None = (),
     ) -> None:
         """``tie_to``: the number of a process with which all slices launched here end; None: they live on.
 
         ``grace``: seconds between SIGTERM and SIGKILL.
+
+        ``environment``: names of variables that hosts get from this process, besides the usual ones (``INHERITED``).
+        None: all of them, for hosts that are part of the caller's own program.
 
         ``repair``: whether ``list`` does what a controller that died has left undone. With False it only reads: it
         starts, ends, makes and removes nothing, and a directory that is not there is an empty list.
         """
         self._files = Files(Path(directory), make=repair)
         self._repair = repair
+        self._named = None if environment is None else frozenset(environment)
         self._boot_delay = boot_delay
         self._faults = LocalFaults(faults or (), now)
         self._now = now
@@ -157,12 +171,22 @@ class LocalProvider:
         return LocalRecord(
             slice_id=order.slice_id,
             group=order.group,
-            hosts=tuple(HostRecord(tuple(host.command), dict(host.environment)) for host in order.hosts),
+            hosts=tuple(
+                HostRecord(tuple(host.command), {**self._inherited(), **host.environment}) for host in order.hosts
+            ),
             boot_delay=self._boot_delay,
             grace=self._grace,
             tie_to=self._tie_to,
             cluster=(order.cluster.name, order.cluster.id),
         )
+
+    def _inherited(self) -> dict[str, str]:
+        """What hosts get from the environment of this process."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if self._named is None or name in self._named or name in INHERITED or name.startswith(INHERITED_PREFIXES)
+        }
 
     def _known(self, home: Path, epoch: int) -> bool:
         with self._files.changing(epoch):
@@ -350,7 +374,6 @@ def _begin(home: Path, record: LocalRecord, number: int) -> subprocess.Popen[byt
     """A supervisor for one host. It detaches itself, and the process that is started here ends at once."""
     directory = home / f"host-{number}"
     environment = {
-        **os.environ,
         **record.hosts[number].environment,
         "WINDLASS_SLICE": record.slice_id,
         "WINDLASS_GROUP": record.group,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
-from windlass.setting_types import Duration, Place, Section, Setting
+from windlass.setting_types import Duration, Place, Section, Setting, Words
 
 
 def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
@@ -20,6 +20,7 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
         repair=not context.look_only,
         tie_to=context.tie_to,
         now=context.now,
+        environment=settings["environment"] or (),
     )
 
 
@@ -32,6 +33,15 @@ LOCAL: Final = ProviderType(
             Setting("boot_delay", Duration(high=3600), "0s", "s", "How long a slice pretends to boot."),
             Setting(
                 "grace", Duration(high=3600), "5s", "s", "How long processes may take to end; then they are killed."
+            ),
+            Setting(
+                "environment",
+                Words(),
+                None,
+                "",
+                "Variables of the controller's environment that its processes, and so tasks, get. Without it they get "
+                "the usual ones alone: PATH, HOME, USER, LANG, TZ, TMPDIR, PYTHONPATH, CUDA_* and the like.",
+                absent="none",
             ),
         ),
     ),

@@ -178,13 +178,25 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
         command = HostProcess.of(child)
         if command is not None:
             known["command"] = command
-        write_json(directory / PROCESS, known)
-        told = _wait(child, owner, None)
+        told = _note(directory, known, child, owner) or _wait(child, owner, None)
     _end_all(child, float(record.get("grace", 5)))
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
         write_json(directory / PROCESS, {**known, "ended": told})
     if told == "orphaned":
         _remove(home, directory)
+
+
+def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess | None) -> str:
+    """Write down which process the command is. A full disk must not end the command: it is tried again until there is
+    room. What ended the wait, if something did."""
+    while True:
+        try:
+            write_json(directory / PROCESS, known)
+            return ""
+        except OSError:
+            told = _wait(child, owner, 1.0)
+            if told != "time":
+                return told
 
 
 def _wait(child: int | None, owner: HostProcess | None, seconds: float | None) -> str:

@@ -9,7 +9,11 @@ a second the clock, to say that it is alive and to look even if no bell rang.
 - Told to end (SIGTERM), it claims nothing more, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them
   back to waiting, and leaves.
 - Told to evict, it ends its tasks in the same way and stays.
-- Dismissed (its slice was forgotten) or without a queue (the file is gone), it ends its tasks and itself.
+- Dismissed (its slice was forgotten), it ends its tasks and itself.
+- Without a queue (a full disk, a directory that is away, a file that cannot be read) its tasks run on. It keeps what it
+  has to report and tries again; its status file says that it is alive and what is wrong.
+- On a host that cannot start tasks (no room, no processes, no memory) the task waits again, and the node reports the
+  trouble and claims nothing until a test shows that it is over.
 - Killed, it takes its tasks with it, so that no task runs twice at the same time: the kernel kills each task's own
   process (the parent-death signal), and the ``Guard``, a process beside the agent, whatever that one had started.
 
@@ -20,6 +24,7 @@ Needs Linux. Standard library only, so that it starts in a twentieth of a second
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import select
@@ -28,16 +33,31 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from .claims import Claim, Joined
 from .database import Dismissed, QueueError, QueueGone
-from .store import Claim, Joined, Queue
+from .node_status import StatusFile
+from .store import Queue
 from .wakeup import AGENTS, Bell
 
 NODE: Final = "WINDLASS_QUEUE_NODE"
 """In the environment: which node this is and what it has, as JSON."""
 BEAT: Final = 1.0
 """Seconds between two signs of life: ten are missed before a node counts as unhealthy."""
+HOST_TROUBLE: Final = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EROFS, errno.EIO),
+        *(errno.ESTALE, errno.ENOTCONN, errno.ENXIO),
+    }
+)
+"""Errors at the start of a task that are the host's and not the task's."""
+PROBE_EVERY: Final = 5.0
+"""Seconds between two tests of a host that could not start a task."""
+ABANDONED: Final = 600.0
+"""Seconds without a queue after which an agent that has nothing to run leaves."""
+JOIN_FOR: Final = 60.0
+"""Seconds for which an agent tries to join."""
 CANNOT_RUN: Final = 127
 """The exit code of a command that cannot be started, as a shell would say it."""
 
@@ -102,12 +122,20 @@ class Agent:
         """Claims whose end is not in the queue yet, with their exit code; None: they wait again."""
         self._kill_at: float | None = None
         """When what was asked to end is killed; None: nothing was asked to."""
-        self._cancelled: dict[int, float] = {}
-        """Processes of cancelled jobs, and when each is killed."""
         self._leaving = False
         self._dismissed = False
         self._next_beat = 0.0
         self._bell: Bell | None = None
+        self._status = StatusFile(queue.directory, place.node)
+        self._said = ""
+        self._failing_since: float | None = None
+        """Since when the queue cannot be used."""
+        self._trouble = ""
+        """Why this host cannot start tasks."""
+        self._trouble_told = ""
+        self._probe_at = 0.0
+        self._recalled: dict[int, float] = {}
+        """Processes of tasks that were called back, and when they are killed."""
 
     def leave(self) -> None:
         """Claim nothing more, end what runs, go."""
@@ -118,8 +146,7 @@ class Agent:
         awake = _signals_that_wake()
         signal.signal(signal.SIGTERM, lambda *_: self.leave())
         signal.signal(signal.SIGINT, lambda *_: self.leave())
-        with suppress(OSError):
-            self._bell = Bell(self._queue.directory, AGENTS)
+        self._listen()
         try:
             while not self._leaving or self._running:
                 more = self._turn()
@@ -127,10 +154,20 @@ class Agent:
                     self._sleep(awake)
             if not self._dismissed:
                 with suppress(QueueError):
+                    self._tell()
                     self._queue.leave(self._place)
         finally:
+            self._status.remove()
             if self._bell is not None:
                 self._bell.close()
+
+    def _listen(self) -> None:
+        if self._bell is None or not self._bell.path.exists():
+            with suppress(OSError):
+                if self._bell is not None:
+                    self._bell.close()
+                    self._bell = None
+                self._bell = Bell(self._queue.directory, AGENTS)
 
     def _turn(self) -> bool:
         """Do what is to be done; whether there may be more at once."""
@@ -141,16 +178,45 @@ class Agent:
                 self._tell()
                 self._beat()
                 more = not self._leaving and self._obey()
-        except (Dismissed, QueueGone) as error:
+                self._queue_works()
+        except Dismissed as error:
             _say(f"{error}; ending")
             self._leaving = self._dismissed = True
-        except QueueError as error:
-            _say(f"{error}; trying again")  # a disk that is full just now: the next beat may be luckier
-            self._next_beat = time.monotonic() + BEAT
+        except (QueueError, OSError) as error:
+            self._queue_fails(error)
         if self._leaving:
             self._end_tasks()
         self._kill_overdue()
         return more
+
+    def _queue_works(self) -> None:
+        if self._failing_since is not None:
+            self._failing_since, self._said = None, ""
+            self._listen()
+        self._status.report(self._trouble) if self._trouble else self._status.clear()
+
+    def _queue_fails(self, error: Exception) -> None:
+        """Tasks run on, what is to be reported is kept, and the next beat tries again."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        if str(error) != self._said:
+            self._said = str(error)
+            _say(f"{error}; trying again")
+        self._status.report(str(error))
+        self._next_beat = now + BEAT
+        if isinstance(error, QueueGone):
+            self._reopen()
+        if not self._running and now - self._failing_since >= ABANDONED:
+            _say(f"there was no queue for {ABANDONED:g} s, and nothing runs; leaving")
+            self._leaving = True
+
+    def _reopen(self) -> None:
+        """Another file may have taken the place of the one that was opened, such as after a remount."""
+        with suppress(QueueError, OSError):
+            fresh = Queue(self._queue.directory, create=False)
+            self._queue.close()
+            self._queue = fresh
 
     def _beat(self) -> None:
         if time.monotonic() >= self._next_beat:
@@ -159,11 +225,12 @@ class Agent:
 
     def _obey(self) -> bool:
         """End what must be evicted, or else start what there is room for; whether anything was claimed."""
-        if self._queue.must_evict(self._place):
+        commands = self._queue.commands(self._place)
+        if commands.everything:
             self._end_tasks()
             return False
-        self._end_cancelled()
-        if self._kill_at is not None:
+        self._call_back(commands.claims)
+        if self._kill_at is not None or not self._is_able():
             return False
         claims = self._queue.claim(self._place)
         for claim in claims:
@@ -177,7 +244,7 @@ class Agent:
             waits.register(self._bell, select.POLLIN)
         # A dismissed agent beats no more: what is left to wait for is the end of its tasks.
         until = time.monotonic() + BEAT if self._dismissed else self._next_beat
-        until = min(until, self._kill_at or until, *self._cancelled.values())
+        until = min(until, self._kill_at or until, *self._recalled.values())
         waits.poll(max(until - time.monotonic(), 0) * 1000)
         if self._bell is not None:
             self._bell.hush()
@@ -186,9 +253,46 @@ class Agent:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
+    def _call_back(self, claims: frozenset[int]) -> None:
+        """End tasks of jobs that were cancelled, and of gangs that have lost a member."""
+        for pid, (claim, _) in self._running.items():
+            if claim.number in claims and pid not in self._recalled:
+                self._recalled[pid] = time.monotonic() + self._grace
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGTERM)
+
+    def _is_able(self) -> bool:
+        """Whether this host can start tasks; one that could not is tested now and then."""
+        if self._trouble and time.monotonic() >= self._probe_at:
+            self._probe_at = time.monotonic() + PROBE_EVERY
+            self._trouble = self._probe()
+            if not self._trouble:
+                _say("this host can start tasks again")
+        if self._trouble != self._trouble_told:
+            self._queue.set_trouble(self._place, self._trouble)
+            self._trouble_told = self._trouble
+        return not self._trouble
+
+    def _probe(self) -> str:
+        """Start and write something as a task would; what is wrong, or nothing."""
+        test = self._queue.directory / "logs" / f".probe-{os.getpid()}"
+        try:
+            test.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            test.write_bytes(b"x" * 4096)
+            subprocess.run(["true"], stdin=subprocess.DEVNULL, check=False)
+        except FileNotFoundError:
+            return ""  # no such program: the rest has worked
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"this host cannot start tasks: {error}"
+        finally:
+            with suppress(OSError):
+                test.unlink()
+        return ""
+
     def _start(self, claim: Claim) -> None:
         log = self._queue.directory / "logs" / claim.job / f"{claim.task}.log"
         environment = {name: value for name, value in os.environ.items() if name != NODE} | {
+            **claim.environment,
             "WINDLASS_TASK": f"{claim.job}/{claim.task}",
             "WINDLASS_TASK_INDEX": str(claim.task),
             "WINDLASS_NODE": self._place.node,
@@ -216,11 +320,18 @@ class Agent:
                         preexec_fn=die_with_the_agent,
                     )
                 except (OSError, ValueError) as error:
-                    out.write(f"windlass: cannot run {claim.command[0]} in {claim.directory}: {error}\n".encode())
+                    if not _is_the_hosts(error):
+                        out.write(f"windlass: cannot run {claim.command[0]} in {claim.directory}: {error}\n".encode())
+                        out.flush()
                     raise
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             _say(f"{claim.job}/{claim.task} cannot be started: {error}")
-            self._ended[claim.number] = CANNOT_RUN
+            if _is_the_hosts(error):
+                self._ended[claim.number] = None  # it waits again, for another host
+                self._trouble = f"this host cannot start tasks: {error}"
+                self._probe_at = time.monotonic() + PROBE_EVERY
+            else:
+                self._ended[claim.number] = CANNOT_RUN
         else:
             self._running[process.pid] = RunningTask(claim, process)
 
@@ -236,7 +347,7 @@ class Agent:
             code = process.wait()
             del self._running[pid]
             # Asked after the task was seen dead: whoever ends both of us tells us first.
-            asked = self._leaving or self._kill_at is not None or self._cancelled.pop(pid, None) is not None
+            asked = self._leaving or self._kill_at is not None or self._recalled.pop(pid, None) is not None
             self._ended[claim.number] = None if asked else code if code >= 0 else 128 - code
         if not self._running:
             self._kill_at = None
@@ -251,21 +362,10 @@ class Agent:
             self._kill_at = time.monotonic() + self._grace
             self._signal(signal.SIGTERM)
 
-    def _end_cancelled(self) -> None:
-        """SIGTERM for tasks whose job was cancelled; they are not counted as failed."""
-        if not self._running:
-            return
-        cancelled = set(self._queue.cancelled(self._place))
-        for pid, (claim, _) in self._running.items():
-            if claim.number in cancelled and pid not in self._cancelled:
-                self._cancelled[pid] = time.monotonic() + self._grace
-                with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGTERM)
-
     def _kill_overdue(self) -> None:
-        for pid, kill_at in self._cancelled.items():
-            if time.monotonic() >= kill_at:
-                self._cancelled[pid] = time.monotonic() + BEAT
+        for pid, at in self._recalled.items():
+            if time.monotonic() >= at:
+                self._recalled[pid] = time.monotonic() + BEAT
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
@@ -286,9 +386,31 @@ def _signals_that_wake() -> int:
     return reading
 
 
+def _is_the_hosts(error: Exception) -> bool:
+    """Whether it is the host that cannot start a task, and not the task that cannot be started."""
+    return isinstance(error, subprocess.SubprocessError) or getattr(error, "errno", None) in HOST_TROUBLE
+
+
 def _say(text: str) -> None:
-    sys.stderr.write(f"windlass: {text}\n")
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # its log may be on the disk that is full
+        sys.stderr.write(f"windlass: {text}\n")
+        sys.stderr.flush()
+
+
+def _joined(directory: str, told: dict[str, Any]) -> tuple[Queue, Joined]:
+    """The queue and the node's place in it. A queue that cannot be used just now is tried again for a while."""
+    until = time.monotonic() + JOIN_FOR
+    while True:
+        try:
+            queue = Queue(directory, create=False)
+            return queue, queue.join(told["node"], told["slice"], told["resources"], told["labels"])
+        except Dismissed:
+            raise
+        except QueueError as error:
+            if time.monotonic() >= until:
+                raise
+            _say(f"{error}; trying again")
+            time.sleep(BEAT)
 
 
 def main(directory: str) -> int:
@@ -297,8 +419,7 @@ def main(directory: str) -> int:
     try:
         told = json.loads(os.environ[NODE])
         grace = float(told["grace"])
-        queue = Queue(directory, create=False)
-        place = queue.join(told["node"], told["slice"], told["resources"], told["labels"])
+        queue, place = _joined(directory, told)
     except (KeyError, ValueError, TypeError) as error:
         _say(f"{NODE} does not tell which node this is ({error!r}); run what the workload says a host must run to join")
         return 2

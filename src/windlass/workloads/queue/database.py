@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = "queue.db"
-VERSION: Final = 2
+VERSION: Final = 3
 MARK: Final = 0x57_4E_44_51
 """``WNDQ``: SQLite's application id of a queue."""
 PATIENCE: Final = 5.0
@@ -111,7 +111,21 @@ CANCELLING: Final = (
         END""",
 )
 """What version 2 adds: a cancelled job has no waiting tasks, whatever puts them back."""
-MIGRATIONS: Final = {1: CANCELLING}
+GANGS: Final = (
+    "ALTER TABLE jobs ADD COLUMN gang INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN environment TEXT NOT NULL DEFAULT '{}'",
+    "ALTER TABLE tasks ADD COLUMN given INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE tasks ADD COLUMN recalled INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE nodes ADD COLUMN trouble TEXT NOT NULL DEFAULT ''",
+    """CREATE TABLE holds (
+        node TEXT NOT NULL,
+        job INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        PRIMARY KEY (node, job)
+    ) STRICT, WITHOUT ROWID""",
+)
+"""What version 3 adds: gangs, environments, the trouble of a node, and room that nodes keep for a job."""
+MIGRATIONS: Final = {1: CANCELLING, 2: GANGS}
 """By version: the statements that make the next version of it."""
 
 

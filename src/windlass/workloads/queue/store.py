@@ -25,20 +25,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from windlass.core.capacity.node_room import NodeRoom
-
-from .database import Dismissed, QueueError, QueueFile, Run
+from .claims import Claim, Claims, Joined, read_amounts, write_amounts
+from .database import Dismissed, QueueError, Run
 from .wakeup import AGENTS, WATCHERS, ring
 
 if TYPE_CHECKING:
     from windlass.core.model.snapshot import Amounts
 
-MOST_AT_ONCE: Final = 64
-"""Tasks claimed in one transaction: others get their turn in between."""
 MOST_TASKS: Final = 2**31
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -58,24 +54,16 @@ class QueueJob(NamedTuple):
     done: int
     failed: int
     cancelled: int = 0
+    gang: bool = False
 
 
-class Joined(NamedTuple):
-    """A node's place in the queue; the number tells it from a former agent of the same node."""
+class Commands(NamedTuple):
+    """What a node must end."""
 
-    node: str
-    slice_id: str
-    number: int
-
-
-class Claim(NamedTuple):
-    """One task that this node must run now."""
-
-    number: int
-    job: str
-    task: int
-    command: tuple[str, ...]
-    directory: str
+    everything: bool
+    """Its slice is evicted."""
+    claims: frozenset[int]
+    """Tasks of jobs that were cancelled, and of gangs that have lost another member and start again as a whole."""
 
 
 class NodeSeen(NamedTuple):
@@ -87,19 +75,29 @@ class NodeSeen(NamedTuple):
     idle_since: float
     labels: Mapping[str, str]
     heartbeat: float
+    trouble: str
+
+
+class WaitingTasks(NamedTuple):
+    """Tasks of one job that wait."""
+
+    job: str
+    needs: Amounts
+    tasks: int
+    since: float
+    gang: bool
 
 
 class QueueView(NamedTuple):
     """The whole queue at one instant."""
 
-    waiting: Sequence[tuple[str, Amounts, int, float]]
-    """QueueJob, needs of each task, how many wait, since when."""
+    waiting: Sequence[WaitingTasks]
     nodes: Sequence[NodeSeen]
     fences: Sequence[tuple[str, int, int]]
     """Slice, epoch, tasks that run there."""
 
 
-class Queue(QueueFile):
+class Queue(Claims):
     """The rules, each a transaction of its own."""
 
     def __init__(
@@ -119,9 +117,17 @@ class Queue(QueueFile):
         retries: int = 0,
         *,
         directory: str | os.PathLike[str] | None = None,
+        gang: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> QueueJob:
-        """Add a job; None gives it a name. Its tasks run in ``directory``, by default in the caller's."""
+        """Add a job; None gives it a name. Its tasks run in ``directory``, by default in the caller's.
+
+        ``gang``: all of its tasks start together or none does. ``environment``: variables for its tasks, besides those
+        of the host.
+        """
         _check_job(name, command, needs, count, retries)
+        if gang and retries:
+            raise QueueError("the tasks of a gang start together, so one of them is not tried again: give no retries")
         where = str(Path.cwd() if directory is None else Path(directory).absolute())
         with self._changing() as run:
             [number] = run("SELECT coalesce(max(number), 0) + 1 FROM jobs").fetchone()
@@ -129,9 +135,22 @@ class Queue(QueueFile):
             if self._is_job(run, name):
                 raise QueueError(f"there is a job {name} already; give another name, or none and it gets one")
             run(
-                "INSERT INTO jobs (number, name, command, directory, needs, count, retries, submitted, waiting)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (number, name, json.dumps(command), where, _text(needs), count, retries, self._now(), count),
+                "INSERT INTO jobs (number, name, command, directory, needs, count, retries, submitted, waiting, gang,"
+                " environment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(
+                        number,
+                        name,
+                        json.dumps(command),
+                        where,
+                        write_amounts(needs),
+                        count,
+                        retries,
+                        self._now(),
+                        count,
+                    ),
+                    *(int(gang), json.dumps(dict(environment or {}))),
+                ),
             )
             job = self._jobs("WHERE number = ?", (number,))[0]
         self._ring(AGENTS, WATCHERS)
@@ -152,11 +171,15 @@ class Queue(QueueFile):
 
     def _jobs(self, which: str, values: Sequence[Any] = ()) -> list[QueueJob]:
         columns = (
-            "name, command, needs, count, retries, submitted, waiting, running, done, failed - cancelled, cancelled"
+            "name, command, needs, count, retries, submitted, waiting, running, done, failed - cancelled, cancelled,"
+            " gang"
         )
         rows = self._connection.execute(f"SELECT {columns} FROM jobs {which}", values)
+        jobs = [QueueJob(*row) for row in rows]
         return [
-            QueueJob(name, tuple(json.loads(command)), _amounts(needs), *rest) for name, command, needs, *rest in rows
+            job._replace(command=tuple(json.loads(str(command))), needs=read_amounts(str(needs)), gang=bool(gang))
+            for job in jobs
+            for command, needs, gang in [(job.command, job.needs, job.gang)]
         ]
 
     # -- for the workload --------------------------------------------------------------------------------------------
@@ -164,8 +187,14 @@ class Queue(QueueFile):
     def look(self) -> QueueView:
         """What waits, who has joined, what runs where, which fences stand: all of one instant."""
         with self._looking() as run:
-            waiting = run("SELECT name, needs, waiting, submitted FROM jobs WHERE waiting > 0").fetchall()
-            nodes = run("SELECT id, slice, resources, labels, idle_since, heartbeat FROM nodes ORDER BY id").fetchall()
+            # Of a gang that is put back nothing waits until all of its members do.
+            waiting = run(
+                "SELECT name, needs, waiting, submitted, gang FROM jobs"
+                " WHERE waiting > 0 AND NOT (gang AND running > 0)"
+            ).fetchall()
+            nodes = run(
+                "SELECT id, slice, resources, labels, idle_since, heartbeat, trouble FROM nodes ORDER BY id"
+            ).fetchall()
             runs = run("SELECT node, needs, runs.count FROM runs JOIN jobs ON number = job").fetchall()
             fences = run("SELECT slice, cordon FROM fences WHERE cordon IS NOT NULL ORDER BY slice").fetchall()
         used: dict[str, dict[str, int]] = {}
@@ -173,25 +202,29 @@ class Queue(QueueFile):
         for node, needs, count in runs:
             tasks[node] = tasks.get(node, 0) + count
             of_node = used.setdefault(node, {})
-            for resource, amount in _amounts(needs):
+            for resource, amount in read_amounts(needs):
                 of_node[resource] = of_node.get(resource, 0) + amount * count
         running: dict[str, int] = {}
         for node, slice_id, *_ in nodes:
             running[slice_id] = running.get(slice_id, 0) + tasks.get(node, 0)
         return QueueView(
-            waiting=sorted((name, _amounts(needs), count, since) for name, needs, count, since in waiting),
+            waiting=sorted(
+                WaitingTasks(name, read_amounts(needs), count, since, bool(gang))
+                for name, needs, count, since, gang in waiting
+            ),
             nodes=[
                 NodeSeen(
                     node,
                     slice_id,
-                    _amounts(resources),
+                    read_amounts(resources),
                     tuple(sorted(used.get(node, {}).items())),
                     tasks.get(node, 0),
                     idle_since,
                     json.loads(labels),
                     heartbeat,
+                    trouble,
                 )
-                for node, slice_id, resources, labels, idle_since, heartbeat in nodes
+                for node, slice_id, resources, labels, idle_since, heartbeat, trouble in nodes
             ],
             fences=[(slice_id, epoch, running.get(slice_id, 0)) for slice_id, epoch in fences],
         )
@@ -227,6 +260,7 @@ class Queue(QueueFile):
 
     def _change_fence(self, statement: str, values: Sequence[Any]) -> bool:
         with self._changing() as run:
+            run("DELETE FROM holds WHERE node IN (SELECT id FROM nodes WHERE slice = ?)", values[:1])
             return run(statement, values).rowcount > 0
 
     def forget(self, slice_ids: Sequence[str]) -> None:
@@ -256,9 +290,13 @@ class Queue(QueueFile):
                 raise Dismissed(f"node {node} has an agent already, process {before[0].partition('@')[0]}")
             self._remove(run, node)
             number, now = self._number(run), self._now()
-            place = (node, slice_id, _text(tuple(sorted(resources.items()))), json.dumps(dict(labels)))
+            place = (node, slice_id, write_amounts(tuple(sorted(resources.items()))), json.dumps(dict(labels)))
             agent = process_identity(os.getpid()) or "0@unknown"
-            run("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*place, agent, number, now, now))
+            run(
+                "INSERT INTO nodes (id, slice, resources, labels, agent, joined, idle_since, heartbeat)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (*place, agent, number, now, now),
+            )
         self._ring(WATCHERS)
         return Joined(node, slice_id, number)
 
@@ -268,38 +306,50 @@ class Queue(QueueFile):
             self._check(run, place)
             run("UPDATE nodes SET heartbeat = ? WHERE id = ?", (self._now(), place.node))
 
-    def must_evict(self, place: Joined) -> bool:
-        """Whether this node must end what it runs; ``Dismissed`` if it has no place any more."""
+    def commands(self, place: Joined) -> Commands:
+        """What this node must end; ``Dismissed`` if it has no place any more."""
         with self._looking() as run:
             self._check(run, place)
-            return bool(run("SELECT 1 FROM fences WHERE slice = ? AND evict", (place.slice_id,)).fetchone())
+            evict = run("SELECT 1 FROM fences WHERE slice = ? AND evict", (place.slice_id,)).fetchone()
+            recalled = run(
+                "SELECT claim FROM tasks JOIN jobs ON number = job"
+                " WHERE node = ? AND state = 'running' AND (recalled OR cancelled_at IS NOT NULL)",
+                (place.node,),
+            ).fetchall()
+        return Commands(bool(evict), frozenset(claim for (claim,) in recalled))
 
-    def cancelled(self, place: Joined) -> list[int]:
-        """Claims of this node whose job was cancelled: they must be ended."""
-        with self._looking() as run:
-            return [
-                claim
-                for (claim,) in run(
-                    "SELECT claim FROM tasks JOIN jobs ON number = job"
-                    " WHERE node = ? AND state = 'running' AND cancelled_at IS NOT NULL",
-                    (place.node,),
-                )
-            ]
+    def set_trouble(self, place: Joined, trouble: str) -> None:
+        """The node cannot start tasks, and why; empty: it can again. A node in trouble claims nothing."""
+        with self._changing() as run:
+            self._check(run, place)
+            run("UPDATE nodes SET trouble = ? WHERE id = ?", (trouble, place.node))
+            run("DELETE FROM holds WHERE node = ?", (place.node,))
+        self._ring(WATCHERS)
 
     def claim(self, place: Joined) -> list[Claim]:
-        """Tasks that this node must run now: as many as it has room for, of the oldest jobs; what is too large for it
-        is passed over."""
+        """Tasks that this node must run now: as many as it has room for, of the oldest jobs.
+
+        A task that is too large for the room that is left is passed over, but not for ever: after ``PATIENCE`` seconds
+        a node that could hold it takes nothing younger until the task has started, there or elsewhere. The tasks of a
+        gang start together: nodes keep room for them, and the node that completes it starts all of them at once.
+        """
         with self._looking() as run:  # looking locks nobody out: a hundred idle agents may look at once
             self._check(run, place)
-            if not self._fitting(run, place):
+            if not self._has_news(run, place):
                 return []
         found: list[Claim] = []
         with self._changing() as run:
             self._check(run, place)
-            for job, count in self._fitting(run, place):
+            found += self._given(run, place)
+            choice = self._choose(run, place)
+            for job, count in choice.starts:
                 found += self._started(run, place, job, count)
+            gangs = self._hold(run, place, choice.holds)
+            found += self._given(run, place)
         if found:
             self._ring(WATCHERS)
+        if gangs:
+            self._ring(AGENTS)
         return found
 
     def report(self, place: Joined, claim: int, exit_code: int | None) -> None:
@@ -324,6 +374,12 @@ class Queue(QueueFile):
             run("UPDATE runs SET count = count - 1 WHERE node = ? AND job = ?", (place.node, job))
             run("DELETE FROM runs WHERE node = ? AND job = ? AND count = 0", (place.node, job))
             run("UPDATE nodes SET idle_since = ? WHERE id = ?", (self._now(), place.node))
+            if state == "waiting":
+                run(
+                    "UPDATE tasks SET recalled = 1 WHERE job = ? AND state = 'running'"
+                    " AND EXISTS (SELECT 1 FROM jobs WHERE number = ? AND gang)",
+                    (job, job),
+                )
         self._ring(WATCHERS, *([AGENTS] if state == "waiting" else []))
 
     def leave(self, place: Joined) -> None:
@@ -333,66 +389,22 @@ class Queue(QueueFile):
             self._remove(run, place.node)
         self._ring(AGENTS, WATCHERS)
 
-    def _check(self, run: Run, place: Joined) -> None:
-        if not run("SELECT 1 FROM nodes WHERE id = ? AND joined = ?", (place.node, place.number)).fetchone():
-            raise Dismissed(f"node {place.node} has no place in the queue any more: its slice was given up")
-
-    def _fitting(self, run: Run, place: Joined) -> list[tuple[int, int]]:
-        """(job, count) of what the node may start now."""
-        if run("SELECT 1 FROM fences WHERE slice = ? AND cordon IS NOT NULL", (place.slice_id,)).fetchone():
-            return []
-        [resources] = run("SELECT resources FROM nodes WHERE id = ?", (place.node,)).fetchone()
-        there = run("SELECT needs, runs.count FROM runs JOIN jobs ON number = job WHERE node = ?", (place.node,))
-        room = NodeRoom(_amounts(resources), [(_amounts(needs), count) for needs, count in there])
-        found, left, too_large = [], MOST_AT_ONCE, set()
-        for job, needs, waiting in run("SELECT number, needs, waiting FROM jobs WHERE waiting > 0 ORDER BY number"):
-            if needs not in too_large:
-                count = room.take_many(_amounts(needs), min(waiting, left))
-                left -= count
-                if count:
-                    found.append((job, count))
-                if not left:
-                    break
-                if count < waiting:
-                    too_large.add(needs)
-        return found
-
-    def _started(self, run: Run, place: Joined, job: int, count: int) -> list[Claim]:
-        name, command, directory, fresh = run(
-            "SELECT name, command, directory, fresh FROM jobs WHERE number = ?", (job,)
-        ).fetchone()
-        again = run("SELECT task FROM tasks WHERE job = ? AND state = 'waiting' ORDER BY task LIMIT ?", (job, count))
-        indexes = [index for (index,) in again]
-        new = count - len(indexes)
-        indexes += range(fresh, fresh + new)
-        claims = [Claim(self._number(run), name, index, tuple(json.loads(command)), directory) for index in indexes]
-        for claim in claims:
-            run(
-                "INSERT INTO tasks (job, task, state, claim, node) VALUES (?, ?, 'running', ?, ?)"
-                " ON CONFLICT DO UPDATE SET state = 'running', claim = excluded.claim, node = excluded.node",
-                (job, claim.task, claim.number, place.node),
-            )
-        run(
-            "UPDATE jobs SET fresh = fresh + ?, waiting = waiting - ?, running = running + ? WHERE number = ?",
-            (new, count, count, job),
-        )
-        run(
-            "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
-            (place.node, job, count),
-        )
-        return claims
-
     def _remove(self, run: Run, node: str) -> None:
         """Take a node away: nothing runs there, and what did waits again, not counted as a retry."""
         for job, count in run("SELECT job, count FROM runs WHERE node = ?", (node,)).fetchall():
             run("UPDATE jobs SET waiting = waiting + ?, running = running - ? WHERE number = ?", (count, count, job))
+            self._recall(run, job, node)
         run("UPDATE tasks SET state = 'waiting' WHERE node = ? AND state = 'running'", (node,))
-        run("DELETE FROM runs WHERE node = ?", (node,))
-        run("DELETE FROM nodes WHERE id = ?", (node,))
+        for table, column in (("runs", "node"), ("holds", "node"), ("nodes", "id")):
+            run(f"DELETE FROM {table} WHERE {column} = ?", (node,))
 
-    def _number(self, run: Run) -> int:
-        """A number that was never given before."""
-        return int(run("UPDATE numbers SET last = last + 1 RETURNING last").fetchone()[0])
+    def _recall(self, run: Run, job: int, node: str) -> None:
+        """A member of a gang was lost with its node, or ended from outside: the others are ended, and wait with it."""
+        run(
+            "UPDATE tasks SET recalled = 1 WHERE job = ? AND state = 'running' AND node <> ?"
+            " AND EXISTS (SELECT 1 FROM jobs WHERE number = ? AND gang)",
+            (job, node, job),
+        )
 
     def _ring(self, *who: str) -> None:
         for one in who:
@@ -410,15 +422,6 @@ def _check_job(name: str | None, command: Sequence[str], needs: Amounts, count: 
         raise QueueError("a task must need something, or a node would run any number of them; give needs such as cpu=1")
     if not 1 <= count <= MOST_TASKS or retries < 0:
         raise QueueError(f"a job has from 1 to {MOST_TASKS:,} tasks and no less than 0 retries; give such numbers")
-
-
-def _text(amounts: Amounts) -> str:
-    return json.dumps(amounts)
-
-
-@lru_cache(maxsize=1024)
-def _amounts(text: str) -> Amounts:
-    return tuple((name, amount) for name, amount in json.loads(text))
 
 
 def process_identity(pid: int) -> str | None:

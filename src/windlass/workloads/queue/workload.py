@@ -21,18 +21,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from windlass.core.model.snapshot import Bundle, Demand, Group
+from windlass.core.model.snapshot import Bundle, Demand, Gang, Group
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
 from .agent import NODE
+from .claims import SILENT
 from .database import FILE, QueueError, QueueGone
-from .store import Queue, QueueView
+from .node_status import read_status
+from .store import NodeSeen, Queue, QueueView
 from .wakeup import WATCHERS, Bell
 
 T = TypeVar("T")
 
-SILENT: Final = 10.0
-"""Seconds without a sign of life after which a node is unhealthy; agents give one a second."""
 GRACE: Final = 3.0
 """Seconds between SIGTERM and SIGKILL for a task: less than the five that a local provider gives the whole host, so
 that its agent has the time to put its tasks back."""
@@ -75,7 +75,7 @@ class QueueWorkload:
         if self._bell is not None:
             self._bell.hush()
         sight = await _asked(lambda: self._looking.do(Queue.look))
-        return _view(sight, self._now())
+        return _view(sight, self._directory, self._now())
 
     async def changed(self) -> None:
         with suppress(WorkloadError):
@@ -186,23 +186,34 @@ async def _asked(call: Callable[[], T]) -> T:
         raise WorkloadError(str(error)) from error
 
 
-def _view(sight: QueueView, now: float) -> WorkloadView:
+def _view(seen: QueueView, directory: Path, now: float) -> WorkloadView:
     return WorkloadView(
         demands=tuple(
-            Demand(name, (Bundle(needs, count),), since=since) for name, needs, count, since in sight.waiting
+            Demand(one.job, (Bundle(one.needs, one.tasks),), since=one.since, gang=Gang.ANY if one.gang else None)
+            for one in seen.waiting
         ),
-        nodes=tuple(
-            WorkNode(
-                id=node.id,
-                slice_id=node.slice_id,
-                used=node.used,
-                tasks=node.tasks,
-                idle_since=None if node.tasks else node.idle_since,
-                labels=node.labels,
-                healthy=now - node.heartbeat <= SILENT,
-                present=node.resources,
-            )
-            for node in sight.nodes
-        ),
-        acknowledged=tuple(Acknowledgement(*fence) for fence in sight.fences),
+        nodes=tuple(_node(node, directory, now) for node in seen.nodes),
+        acknowledged=tuple(Acknowledgement(*fence) for fence in seen.fences),
+    )
+
+
+def _node(node: NodeSeen, directory: Path, now: float) -> WorkNode:
+    """A node as the contract has it. Where the database has no fresh sign of life, its status file may have one: the
+    agent cannot write to the database, and says why."""
+    alive, trouble = now - node.heartbeat <= SILENT, node.trouble
+    if now - node.heartbeat > SILENT / 3 and (status := read_status(directory, node.id)) is not None:
+        alive = alive or now - status[0] <= SILENT
+        trouble = trouble or status[1]
+    if not alive:
+        trouble = f"gave no sign of life for {round(now - node.heartbeat)} s" + (f": {trouble}" if trouble else "")
+    return WorkNode(
+        id=node.id,
+        slice_id=node.slice_id,
+        used=node.used,
+        tasks=node.tasks,
+        idle_since=None if node.tasks else node.idle_since,
+        labels=node.labels,
+        healthy=alive and not node.trouble,
+        present=node.resources,
+        trouble=trouble,
     )

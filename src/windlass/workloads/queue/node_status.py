@@ -1,0 +1,66 @@
+"""A status file per node: how an agent reports that it is alive, and what troubles it, when nothing can be written.
+
+    DIRECTORY/nodes/NODE      the agent's trouble, padded to a fixed size; its time of change is a sign of life
+
+The file gets its full size when the agent joins and is only overwritten in place afterwards. That needs no new room, so
+it works on a full disk, where a change of the queue's database does not. The agent keeps the file open, so it also
+works while the directory is away.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+SIZE: Final = 1024
+
+
+class StatusFile:
+    """The file of one node, as its agent has it open. A file that cannot be made or written is done without."""
+
+    def __init__(self, directory: Path, node: str) -> None:
+        self._path = _path(directory, node)
+        self._handle: int | None = None
+        self._text = ""
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._overwrite()
+
+    def report(self, trouble: str) -> None:
+        """Say that the agent is alive, and what troubles it."""
+        self._text = trouble
+        with suppress(OSError):
+            self._overwrite()
+
+    def clear(self) -> None:
+        """Nothing troubles it any more; the database has its sign of life."""
+        if self._text:
+            self.report("")
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _overwrite(self) -> None:
+        if self._handle is not None:
+            text = self._text.encode()[:SIZE].decode(errors="ignore").encode()
+            os.pwrite(self._handle, text.ljust(SIZE), 0)
+
+
+def read_status(directory: Path, node: str) -> tuple[float, str] | None:
+    """When the agent of a node last wrote its status file, and the trouble in it; None: there is no such file."""
+    try:
+        with _path(directory, node).open("rb") as file:
+            return os.fstat(file.fileno()).st_mtime, file.read(SIZE).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _path(directory: Path, node: str) -> Path:
+    return directory / "nodes" / node.replace("%", "%25").replace("/", "%2F")

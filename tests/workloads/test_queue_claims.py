@@ -1,0 +1,200 @@
+"""Which tasks a node claims: small ones starve no large one, and a gang starts as a whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windlass.core.model.snapshot import amounts
+from windlass.workloads.queue.claims import PATIENCE, Claim, Joined
+from windlass.workloads.queue.database import QueueError
+from windlass.workloads.queue.store import Queue
+from windlass.workloads.queue.workload import QueueWorkload
+
+SMALL = amounts({"cpu": 1000})
+LARGE = amounts({"cpu": 4000})
+
+
+class Stage:
+    """A queue on a clock that the test turns; nodes with four cpus each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.time = 1000.0
+        self.queue = Queue(directory, now=lambda: self.time)
+        self.nodes: dict[str, Joined] = {}
+        self.running: dict[str, list[Claim]] = {}
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            self.nodes[name] = self.queue.join(f"{name}/0", name, dict(LARGE), {})
+            self.running[name] = []
+
+    def submit(self, name: str, needs: tuple[tuple[str, int], ...] = SMALL, count: int = 1, **more: bool) -> None:
+        self.queue.submit(name, ["true"], needs, count, **more)
+
+    def turn(self, name: str) -> list[str]:
+        """The node gives a sign of life and claims; which jobs it starts tasks of."""
+        self.queue.beat(self.nodes[name])
+        claims = self.queue.claim(self.nodes[name])
+        self.running[name] += claims
+        return [claim.job for claim in claims]
+
+    def end(self, name: str, code: int | None = 0) -> None:
+        """The oldest task of a node ends."""
+        self.queue.report(self.nodes[name], self.running[name].pop(0).number, code)
+
+    def counts(self, name: str) -> tuple[int, int, int]:
+        job = next(job for job in self.queue.jobs() if job.name == name)
+        return job.waiting, job.running, job.done
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_steady_stream_of_small_tasks_does_not_starve_a_large_one(stage: Stage) -> None:
+    stage.join("n")
+    for number in range(4):
+        stage.submit(f"first-{number}")
+    assert len(stage.turn("n")) == 4
+    stage.submit("large", LARGE)
+    submitted, seconds = stage.time, 0
+    while stage.counts("large")[0]:
+        stage.time += 1
+        seconds += 1
+        assert seconds < 2 * PATIENCE, "it waits for ever"
+        stage.submit(f"small-{seconds}")
+        stage.end("n")
+        stage.turn("n")
+    assert stage.time - submitted <= PATIENCE + 10, "four tasks of a second each are waited for"
+    stage.end("n")
+    assert len(stage.turn("n")) == 4, "then the small ones have their turn"
+
+
+def test_only_as_many_nodes_wait_for_a_large_task_as_it_needs(stage: Stage) -> None:
+    stage.join("a", "b")
+    for number in range(8):
+        stage.submit(f"first-{number}")
+    assert len(stage.turn("a") + stage.turn("b")) == 8
+    stage.submit("large", LARGE)
+    stage.time += PATIENCE
+    stage.submit("small", count=2)
+    stage.end("a")
+    assert stage.turn("a") == []
+    stage.end("b")
+    assert stage.turn("b") == ["small"]
+
+
+def test_nothing_is_kept_for_what_could_never_run_on_the_node(stage: Stage) -> None:
+    stage.join("n")
+    stage.submit("huge", amounts({"cpu": 64_000}))
+    stage.time += 10 * PATIENCE
+    stage.submit("small")
+    assert stage.turn("n") == ["small"]
+
+
+def test_a_gang_starts_on_several_nodes_at_once_or_not_at_all(stage: Stage) -> None:
+    stage.join("a", "b")
+    stage.submit("busy", LARGE)
+    assert stage.turn("a") == ["busy"]
+    stage.submit("gang", SMALL, 6, gang=True)
+    assert stage.turn("b") == []
+    assert stage.counts("gang") == (6, 0, 0)
+    stage.end("a")
+    assert stage.turn("a") == ["gang"] * 2, "four members have their room on the other node"
+    assert stage.counts("gang") == (0, 6, 0)
+    assert stage.turn("b") == ["gang"] * 4
+
+
+def test_room_that_is_kept_for_a_gang_is_not_taken_by_younger_tasks(stage: Stage) -> None:
+    stage.join("a", "b")
+    stage.submit("busy", LARGE)
+    assert stage.turn("a") == ["busy"]
+    stage.submit("gang", SMALL, 6, gang=True)
+    stage.turn("b")
+    stage.submit("small", count=8)
+    assert stage.turn("b") == []
+
+
+def test_a_gang_that_the_nodes_could_never_hold_keeps_nothing(stage: Stage) -> None:
+    stage.join("a")
+    stage.submit("gang", SMALL, 5, gang=True)
+    stage.submit("small")
+    assert stage.turn("a") == ["small"]
+
+
+def test_a_gang_does_not_start_on_a_cordoned_node(stage: Stage) -> None:
+    stage.join("a", "b")
+    stage.submit("busy", LARGE)
+    stage.turn("a")
+    stage.submit("gang", SMALL, 6, gang=True)
+    stage.turn("b")
+    stage.queue.cordon("b", 1)
+    stage.end("a")
+    assert stage.turn("a") == []
+    assert stage.counts("gang") == (6, 0, 0)
+    assert [fence for fence in stage.queue.look().fences if fence[0] == "b"] == [("b", 1, 0)]
+
+
+def test_a_gang_that_loses_a_node_is_ended_and_waits_again_as_a_whole(stage: Stage) -> None:
+    stage.join("a", "b")
+    stage.submit("gang", LARGE, 2, gang=True)
+    stage.turn("a")
+    stage.turn("b")
+    stage.turn("a")
+    assert stage.counts("gang") == (0, 2, 0)
+    stage.queue.forget(["b"])
+    assert len(stage.queue.commands(stage.nodes["a"]).claims) == 1
+    assert stage.queue.look().waiting == [], "it is no demand before all of it waits"
+    stage.end("a", None)
+    [waiting] = stage.queue.look().waiting
+    assert (waiting.job, waiting.tasks, waiting.gang) == ("gang", 2, True)
+    stage.join("c")
+    stage.turn("a")
+    stage.turn("c")
+    stage.turn("a")
+    assert stage.counts("gang") == (0, 2, 0)
+
+
+def test_two_gangs_do_not_wait_for_each_others_room(stage: Stage) -> None:
+    stage.join("a", "b")
+    stage.submit("one", LARGE, 2, gang=True)
+    stage.submit("two", LARGE, 2, gang=True)
+    started = [job for _ in range(2) for name in "ab" for job in stage.turn(name)]
+    assert started == ["one", "one"]
+    stage.end("a")
+    stage.end("b")
+    assert [job for _ in range(2) for name in "ba" for job in stage.turn(name)] == ["two", "two"]
+
+
+def test_a_gang_is_demand_that_must_be_placed_as_a_whole(tmp_path: Path) -> None:
+    import asyncio
+
+    stage = Stage(tmp_path)
+    stage.submit("gang", SMALL, 3, gang=True)
+
+    async def shown() -> None:
+        workload = QueueWorkload(tmp_path)
+        [demand] = (await workload.observe()).demands
+        assert demand.gang == "any"
+        assert demand.count == 3
+        await workload.close()
+
+    asyncio.run(shown())
+
+
+def test_a_gang_is_not_tried_again_member_by_member(stage: Stage) -> None:
+    with pytest.raises(QueueError, match="retries"):
+        stage.queue.submit("gang", ["true"], SMALL, 3, 2, gang=True)
+
+
+def test_a_node_in_trouble_claims_nothing_until_it_is_well(stage: Stage) -> None:
+    stage.join("n")
+    stage.submit("a")
+    stage.queue.set_trouble(stage.nodes["n"], "no room on the disk")
+    assert stage.turn("n") == []
+    assert stage.queue.look().nodes[0].trouble == "no room on the disk"
+    stage.queue.set_trouble(stage.nodes["n"], "")
+    assert stage.turn("n") == ["a"]
