@@ -60,6 +60,7 @@ def test_a_file_that_says_nothing_about_it_gets_every_default():
         "directory": "/etc/windlass/.windlass/local",
         "boot_delay": 0,
         "grace": 5,
+        "environment": None,
     }
     assert config.workload.settings == {"directory": "/etc/windlass/.windlass/queue"}
     simulated = read(GOOD.replace("queue", "simulated"))
