@@ -30,8 +30,8 @@ class Stage:
             self.nodes[name] = self.queue.join(f"{name}/0", name, dict(LARGE), {})
             self.running[name] = []
 
-    def submit(self, name: str, needs: tuple[tuple[str, int], ...] = SMALL, count: int = 1, **more: bool) -> None:
-        self.queue.submit(name, ["true"], needs, count, **more)
+    def submit(self, name: str, needs: tuple[tuple[str, int], ...] = SMALL, count: int = 1, gang: bool = False) -> None:
+        self.queue.submit(name, ["true"], needs, count, gang=gang)
 
     def turn(self, name: str) -> list[str]:
         """The node gives a sign of life and claims; which jobs it starts tasks of."""
