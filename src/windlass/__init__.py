@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windlass.pool.client.api import compute, gather
     from windlass.pool.environment import Image
     from windlass.pool.local import Local
-    from windlass.pool.machines import SSH
+    from windlass.pool.machines import AWS, SSH
     from windlass.pool.options import Nodes
     from windlass.pool.pool import ComputePool
     from windlass.scenario.reader import ScenarioError
@@ -36,6 +36,7 @@ from ._extras import install_command
 from ._version import __version__
 
 __all__ = [
+    "AWS",
     "SSH",
     "ComputePool",
     "Image",
@@ -59,6 +60,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AWS": "pool.machines",
     "SSH": "pool.machines",
     "ComputePool": "pool.pool",
     "Image": "pool.environment",
@@ -80,7 +82,7 @@ _HOMES = {
     "write_scenario": "scenario.writer",
 }
 
-_EXTRAS = {"asyncssh": "ssh", "cloudpickle": "pool", "distributed": "pool"}
+_EXTRAS = {"asyncssh": "ssh", "boto3": "aws", "cloudpickle": "pool", "distributed": "pool"}
 """Packages that not everybody has, and what brings them."""
 
 

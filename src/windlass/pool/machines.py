@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from windlass.offers import MachineOffer, Wanted, read_catalogue, select
 from windlass.pool.engines.registry import need
 from windlass.pool.errors import BadPool
 from windlass.providers.protocol import Provider, ProviderError
@@ -24,6 +25,10 @@ class RemoteMachines(ABC):
     """Machines elsewhere, as a pool is given them."""
 
     price: float | str | None = None
+
+    def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:  # noqa: ARG002
+        """The machine that a node will be, if that is chosen from a catalogue."""
+        return None
 
     @abstractmethod
     def provider(self, image: Mapping[str, Any]) -> Provider:
@@ -72,3 +77,88 @@ class SSH(RemoteMachines):
             )
         except ProviderError as error:
             raise BadPool(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class AWS(RemoteMachines):
+    """Nodes on EC2 instances.
+
+    Credentials are found as by any program that uses boto3; ``profile`` names one of ``~/.aws/config``. ``zones`` or
+    ``subnets``: where instances may be; anywhere in the region's default network otherwise. ``security_group``: one
+    that lets SSH in from this computer; one is made if none is given. ``image_id``: a Linux image whose Python has the
+    minor version of this program, Ubuntu if none is given. ``user``: its login. ``market``: ``"on-demand"``,
+    ``"spot"``, or ``"spot-first"``, which takes on-demand instances where there is no spot capacity. ``max_price``: the
+    most that a spot instance may cost, in dollars per hour. ``instance_type``: the machine type; by default the
+    cheapest of the catalogue that has what nodes need (``windlass offers --provider aws``). ``prices``: dollars per
+    hour by machine type, in place of the catalogue's. ``endpoint_url``: of another EC2, such as a fake one.
+    """
+
+    region: str = "us-east-1"
+    zones: Sequence[str] = ()
+    subnets: Sequence[str] = ()
+    security_group: str = ""
+    image_id: str = ""
+    profile: str = ""
+    market: Literal["spot", "on-demand", "spot-first"] = "on-demand"
+    max_price: float | None = None
+    endpoint_url: str = ""
+    user: str = "ubuntu"
+    key_file: str | os.PathLike[str] = ""
+    connect: Literal["tunnel", "direct"] = "tunnel"
+    ssh_from: str = ""
+    disk: int = 50
+    instance_type: str = ""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    metadata_url: str = "http://169.254.169.254"
+    directory: str = "~/.config/windlass"
+
+    def __post_init__(self) -> None:
+        if self.market not in ("spot", "on-demand", "spot-first"):
+            raise BadPool(f"AWS: market must be 'spot', 'on-demand' or 'spot-first', is {self.market!r}")
+        for name in ("zones", "subnets"):
+            if isinstance(getattr(self, name), str):
+                raise BadPool(f"AWS: {name} must be a list, such as {name}=[{getattr(self, name)!r}]")
+        need("boto3", "aws")
+        need("asyncssh", "aws")
+
+    def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:
+        catalogue = read_catalogue(["aws"], prices=self.prices)
+        market: Literal["spot", "on-demand"] = "on-demand" if self.market == "on-demand" else "spot"
+        if self.instance_type:
+            return next((one for one in catalogue if (one.type, one.market) == (self.instance_type, market)), None)
+        found = select(catalogue, Wanted(accelerator, count, market, self.max_price, vcpu=slots))
+        found = [one for one in found if bool(one.accelerator) == bool(accelerator or count)]
+        if not found:
+            what = f"{count:g} {accelerator or 'gpu'}" if accelerator or count else f"{slots} CPUs"
+            limit = f" for at most ${self.max_price:g}/h" if self.max_price is not None else ""
+            raise BadPool(
+                f"AWS: no machine type of the catalogue has {what}{limit} ({market}); see windlass offers --provider "
+                "aws, or name an instance_type"
+            )
+        return found[0]
+
+    def provider(self, image: Mapping[str, Any]) -> Provider:
+        from windlass.providers.aws.buying import AWSSettings
+        from windlass.providers.aws.provider import AWSProvider
+
+        settings = AWSSettings(
+            region=self.region,
+            zones=tuple(self.zones),
+            subnets=tuple(self.subnets),
+            security_group=self.security_group,
+            image_id=self.image_id,
+            profile=self.profile,
+            market=self.market,
+            max_price=self.max_price,
+            endpoint_url=self.endpoint_url,
+            user=self.user,
+            key_file=os.fspath(self.key_file),
+            directory=self.directory,
+            ssh_from=self.ssh_from,
+            connect=self.connect,
+            disk=self.disk,
+            instance_type=self.instance_type,
+            prices=self.prices,
+            metadata_url=self.metadata_url,
+        )
+        return AWSProvider(settings, lease=LEASE, image=image)

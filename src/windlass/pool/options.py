@@ -10,6 +10,7 @@ from windlass.builders import NamedGroup, Quantity, group
 from windlass.control.settings import BackOff, Interval, Policy, Settings, SoldGroup
 from windlass.core.model.quantities import BadQuantity, parse_money, parse_quantity
 from windlass.core.model.snapshot import Amounts, Cluster, Group, amounts
+from windlass.offers import MachineOffer
 from windlass.pool.errors import BadPool, is_number, is_whole
 from windlass.pool.local import Local
 from windlass.pool.machines import RemoteMachines
@@ -92,6 +93,8 @@ class PoolShape:
     """Of a task that says nothing itself; slots included."""
     result_limit: int = LIMIT
     """Bytes of the largest result of a task."""
+    notice: str = ""
+    """What the user of the pool is told before the first machine is bought."""
 
 
 def shaped(
@@ -118,6 +121,7 @@ def shaped(
         if not is_number(value, lowest):
             raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
     wanted = needs_of(needs or {})
+    notice = ""
     if groups is not None:
         kinds, size = _given_groups(groups, accelerator, slots), None if nodes is None else Nodes.of(nodes)
         if size is not None and size.min:
@@ -125,6 +129,15 @@ def shaped(
     else:
         size = Nodes.of(1 if nodes is None else nodes)
         price = provider.price if isinstance(provider, Local | RemoteMachines) else None
+        if isinstance(provider, RemoteMachines):
+            devices, labels = _accelerators(accelerator)
+            gpus = float(parse_quantity(devices["gpu"], "gpu")) / 1000 if "gpu" in devices else 0
+            offer = provider.offer(labels.get("accelerator", ""), gpus, slots or 1)
+            if offer is not None:
+                price = offer.dollars
+                notice = _notice(offer, gpus)
+                if offer.count > gpus > 0:
+                    accelerator = f"{labels.get('accelerator', 'gpu')}:{int(offer.count)}"
         kinds = (_only_group(size, accelerator, wanted, slots, price),)
     cluster = Cluster(
         max_nodes=size.max if groups is not None and size is not None else None, max_hourly_cost=_budget(budget, kinds)
@@ -140,7 +153,14 @@ def shaped(
         {one.name: size.desired if size is not None and groups is None else one.min for one in steered},
         wanted,
         _bytes(result_limit),
+        notice,
     )
+
+
+def _notice(offer: MachineOffer, gpus: float) -> str:
+    has = f" with {offer.count:g} {offer.accelerator}" if offer.accelerator else f" with {offer.vcpu} CPUs"
+    more = f"; {gpus:g} would do, and needs= packs several tasks onto it" if offer.count > gpus > 0 else ""
+    return f"each node is a {offer.type}{has}, ${offer.dollars:.2f}/h ({offer.market}, prices of {offer.as_of}){more}"
 
 
 def _bytes(given: int | str) -> int:

@@ -155,6 +155,8 @@ class ComputePool:
         self._directory = self._given_directory or own_directory()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self.name}")
+        if self._shape.notice:
+            self._console.told(self._shape.notice)
         try:
             self._store = self._preparer.store = DataStore(self._directory / "data")
             environment = self._prepared_nodes()

@@ -31,6 +31,8 @@ from windlass.providers.remote.connection import plain
 
 Market = Literal["spot", "on-demand", "spot-first"]
 TAG: Final = "windlass:"
+SLOTS: Final = "slots"
+"""A resource that a pool's nodes make themselves: processes, each of which wants a CPU."""
 TYPES: Final = 5
 """Machine types that one launch offers to EC2, if the group names none."""
 UBUNTU: Final = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
@@ -109,7 +111,7 @@ class FleetBuyer:
             needs.get("gpu", 0) / 1000,
             market="on-demand",
             providers=("aws",),
-            vcpu=-(-needs.get("cpu", 0) // 1000),
+            vcpu=-(-max(needs.get("cpu", 0), needs.get(SLOTS, 0)) // 1000),
             memory=needs.get("memory", 0),
         )
         found = [one for one in select(catalogue, wanted) if one.accelerator or not needs.get("gpu")]

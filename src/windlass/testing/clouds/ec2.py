@@ -47,6 +47,8 @@ class EC2Faults:
 
     capacity: dict[str, int] = field(default_factory=dict)
     """Instances that can be had at once, by machine type; types that are not here are without limit."""
+    spot_capacity: int | None = None
+    """Spot instances that can be had at once."""
     quota: int | None = None
     """Instances at once over all types."""
     throttle: int = 0
@@ -218,9 +220,16 @@ class FakeEC2:
         """The answer of a fleet without instances, if there is no stock or no quota."""
         wanted = int(form.get("TargetCapacitySpecification.TotalTargetCapacity", "1"))
         kinds = [form[name] for name in sorted(form) if name.endswith(".InstanceType")]
+        spot = form.get("TargetCapacitySpecification.DefaultTargetCapacityType") == "spot"
         code = ""
         if self.faults.quota is not None and len(self.live) + wanted > self.faults.quota:
             code, text = "VcpuLimitExceeded", "You have requested more vCPU capacity than your current limit allows."
+        elif (
+            self.faults.spot_capacity is not None
+            and spot
+            and sum(one.spot for one in self.live) + wanted > (self.faults.spot_capacity)
+        ):
+            code, text = "UnfulfillableCapacity", "Unable to fulfill capacity due to your request configuration."
         else:
             used = Counter(one.type for one in self.live)
             short = [kind for kind in kinds if used[kind] + wanted > self.faults.capacity.get(kind, 10**9)]
