@@ -45,9 +45,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A number above 0 and up to 1; with ``below_one``, 1 is too much."""
+    """A number above 0 and up to 1; with ``below_one``, 1 is too much; with ``or_none``, 0 is fine."""
 
     below_one: bool = False
+    or_none: bool = False
 
 
 @dataclass(frozen=True, slots=True)

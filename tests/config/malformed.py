@@ -85,7 +85,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     f"{GROUPS}{WORKLOAD}providers: {{}}": ("providers", "at least one"),
     f"{GROUPS}{WORKLOAD}providers: [local]": ("providers", "must be a mapping", "a list"),
     f"{GROUPS}{WORKLOAD}providers: {{'': {{type: local}}}}": ("providers", "named ''"),
-    provider("local"): ("providers.p", "must be a provider with a type (local, simulated)", "'local'"),
+    provider("local"): ("providers.p", "must be a provider with a type (local, simulated", "'local'"),
     provider(""): ("providers.p", "must be a provider", "nothing"),
     provider("{}"): ("providers.p.type", "required", "local, simulated"),
     provider("{type: 3}"): ("providers.p.type", "local, simulated", "3", "installed package"),
@@ -101,7 +101,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("{type: simulated, seed: -1}"): ("providers.p.seed", "at least 0"),
     provider("{type: simulated, seed: x}"): ("providers.p.seed", "whole number", "'x'"),
     # -- workload --------------------------------------------------------------------------------------------------
-    workload("ray"): ("workload", "must be a workload with a type (queue, dask, ray, simulated, pool)", "'ray'"),
+    workload("ray"): ("workload", "must be a workload with a type (queue, dask, ray, simulated", "'ray'"),
     workload("{}"): ("workload.type", "required"),
     workload("{type: ray}"): ("workload.address", "required"),
     workload("{type: ray, address: 'ray://here:6379'}"): ("workload.address", "HOST:PORT", "'ray://here:6379'"),

@@ -16,7 +16,7 @@ from windlass._registry import BadRegistration
 from windlass.providers.protocol import ClusterIdentity, GroupAwareProvider, Provider
 from windlass.providers.registry import PROVIDER_TYPES, ProviderContext, ProviderType
 from windlass.setting_types import BadSettings
-from windlass.workloads.protocol import GroupAwareWorkload, Workload
+from windlass.workloads.protocol import GroupAwareWorkload, ProviderWrapper, Workload
 from windlass.workloads.registry import WORKLOAD_TYPES, WorkloadContext, WorkloadType
 
 from .reader import Config, ConfigError
@@ -108,6 +108,8 @@ def build_components(
             workload = build(
                 config.workload.settings, WorkloadContext(providers, config.empty_snapshot(), look_only, now)
             )
+        if isinstance(workload, ProviderWrapper):
+            providers = {name: workload.wrap_provider(name, provider) for name, provider in providers.items()}
         if isinstance(workload, GroupAwareWorkload):
             workload.regroup([sold.group for sold in config.settings.groups])
         if (run_here := getattr(workload, "run_here", None)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
@@ -39,6 +39,7 @@ from windlass.setting_types import (
     Whole,
     Words,
 )
+from windlass.workloads.registry import WORKLOAD_TYPES
 
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
@@ -92,6 +93,7 @@ class Config:
     workload: WorkloadConfig
     journal: JournalConfig
     leader: Leadership
+    shadow: bool = False
 
     def empty_snapshot(self) -> Snapshot:
         """The cluster before anything is bought and anything waits: what a plan holds at the least."""
@@ -124,9 +126,12 @@ class _ConfigReader(GroupReader):
                 if key in data:
                     self.wrong((key,), "unknown key in a configuration: it is a fact for windlass plan; leave it out")
             data = {key: one for key, one in data.items() if key not in _FACTS} if _FACTS & data.keys() else data
+        if isinstance(data, Mapping) and "groups" not in data and _defines_groups(data.get("workload")):
+            data = {**data, "groups": {}}
         fields = self.fields((), data, CONFIG)
         cluster = self.cluster(("cluster",), fields.get("cluster"), CONFIGURED_CLUSTER)
         groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)
+        self._may_lack_providers = _defines_groups(fields.get("workload"))
         providers = self._providers(("providers",), fields.get("providers"))
         config = Config(
             settings=Settings(
@@ -142,8 +147,11 @@ class _ConfigReader(GroupReader):
             workload=WorkloadConfig(*self._typed(("workload",), fields.get("workload"), WORKLOADS)),
             journal=JournalConfig(**self._section(("journal",), fields.get("journal"), JOURNAL)),
             leader=self._leader(("leader",), fields.get("leader")),
+            shadow=self.boolean(("shadow",), fields.get("shadow"), False),
         )
         self.finish()
+        if config.workload.type == "kubernetes":
+            config = replace(config, settings=_for_nodes(config.settings))
         return config
 
     # -- groups and who sells them -----------------------------------------------------------------------------------
@@ -211,7 +219,7 @@ class _ConfigReader(GroupReader):
             return {}
         found = {}
         entries = self.mapping(at, value, "a mapping from names to providers")
-        if isinstance(value, Mapping) and not entries:
+        if isinstance(value, Mapping) and not entries and not self._may_lack_providers:
             self.wrong(at, "must have at least one provider, such as {local: {type: local}}")
         for name, one in entries.items():
             if not is_name(name):
@@ -321,11 +329,13 @@ class _ConfigReader(GroupReader):
         return default
 
     def _share(self, at: Path, value: object, kind: Share) -> float | None:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+        good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+        good = good and (value != 0 or kind.or_none)
         if good and not (kind.below_one and value == 1):
             return float(value)  # type: ignore[arg-type]
         most = "below 1" if kind.below_one else "up to 1"
-        self.wrong(at, f"must be a number above 0 and {most}, is {shown(value)}")
+        least = "from 0" if kind.or_none else "above 0"
+        self.wrong(at, f"must be a number {least} and {most}, is {shown(value)}")
         return None
 
     def _place_of(self, at: Path, value: object) -> str | None:
@@ -392,6 +402,19 @@ class _ConfigReader(GroupReader):
         else:
             return self._place_of(at, text)
         return None
+
+
+def _for_nodes(settings: Settings) -> Settings:
+    """Settings of a cluster whose machines register as nodes: one that never does is ended after requesting_timeout."""
+    policy = settings.policy
+    boot, join = (min(one, policy.requesting_timeout) for one in (policy.boot_timeout, policy.initializing_timeout))
+    return replace(settings, policy=replace(policy, boot_timeout=boot, initializing_timeout=join))
+
+
+def _defines_groups(workload: object) -> bool:
+    """Whether a workload has groups of its own, so that the file need not have any."""
+    kind = workload.get("type") if isinstance(workload, Mapping) else None
+    return isinstance(kind, str) and kind in WORKLOAD_TYPES and WORKLOAD_TYPES[kind].groups_optional
 
 
 def _remedy(kind: object, types: Types) -> str:

@@ -212,5 +212,6 @@ CONFIG: Final = Form(
         "journal": Key("see below", "Where every observation and decision is recorded."),
         "policy": Key("see below", "How fast and how patiently it works."),
         "leader": Key("see below", "Who decides when several controllers share a journal."),
+        "shadow": Key("`false`", "Only look, plan and note what would be done, as `windlass run --shadow` does."),
     },
 )

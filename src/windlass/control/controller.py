@@ -22,6 +22,7 @@ from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.operator_orders import orders_after
 from windlass.control.reconcile.pool_settings import Steer, Steered, as_told
 from windlass.control.reconcile.transitions import Fold
+from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.journal_tables import SETTINGS, VERSION, ControllerState, recovered, saved, with_nodes
 from windlass.control.state.fleet import Refused
 from windlass.core.model.lifecycle import State
@@ -32,7 +33,7 @@ from windlass.providers.protocol import ClusterIdentity, Provider
 from windlass.workloads.protocol import DecidedSlice, DecisionListener, DecisionReport, Workload
 
 from .leadership import Leading
-from .settings import Leadership, Settings, SoldGroup
+from .settings import Leadership, Settings
 
 SAVE_AFTER = 1000
 """Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
@@ -209,21 +210,14 @@ class Controller:
     def _with_workload_groups(self, steered: Steered, work: ValidView | None) -> Steered:
         """Settings with the groups that the workload defines; those of the last pass while it does not answer."""
         if work is not None:
-            ours = {sold.group.name for sold in steered.settings.groups}
-            groups = tuple(
-                SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving)
-                for one in work.shown.groups
-                if one.group.name not in ours
-            )
+            whole = with_workload_groups(steered.settings, work.shown.groups)
         else:
             last = self.controller_state.settings.get(SETTINGS)
             known = {sold.group.name for sold in self.settings.groups}
-            groups = tuple(sold for sold in last.groups if sold.group.name not in known) if last is not None else ()
-            groups = groups if self._has_workload_groups else ()
-        if not groups:
+            more = [sold for sold in last.groups if sold.group.name not in known] if last is not None else []
+            whole = replace(steered.settings, groups=(*steered.settings.groups, *more)) if more else steered.settings
+        if whole is steered.settings or not self._has_workload_groups:
             return steered
-        self._has_workload_groups = True
-        whole = replace(steered.settings, groups=(*steered.settings.groups, *groups))
         # The same settings are one object: what follows from them is worked out once.
         if self._whole is not None and self._whole == whole:
             whole = self._whole

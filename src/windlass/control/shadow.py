@@ -14,6 +14,7 @@ from windlass.control.observe.observed import sighted_after
 from windlass.control.observe.observer import Observer
 from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.reconcile.transitions import fold, forgotten
+from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.journal_tables import (
     IS,
     SETTINGS,
@@ -54,6 +55,7 @@ class Shadow:
         leadership: Leadership,
     ) -> None:
         self.settings, self.journal, self.now = settings, journal, now
+        self._settings = settings
         self._leading = Leading(journal, leadership, now, steady)
         self.controller_state = recovered(journal)
         self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
@@ -62,8 +64,11 @@ class Shadow:
     async def tick(self) -> tuple[Entry, ...]:
         """Look, fold, plan, and write down what is new."""
         self._leading.renew()
-        before, settings = self.controller_state, self.settings
+        before = self.controller_state
         look = await self._observer.look()
+        if look.work is not None:
+            self._settings = with_workload_groups(self.settings, look.work.shown.groups)
+        settings = self._settings
         now, was = self.now(), before.settings.get(SETTINGS)
         observed = sighted_after(before.observed, look.instances, look.work, look.troubles, was, settings)
         folded = fold(before.fleet, observed, settings, now)

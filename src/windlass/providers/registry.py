@@ -54,6 +54,7 @@ class ProviderType:
 BUILT_IN: Final[Mapping[str, str]] = {
     "local": "windlass.providers.local.registration:LOCAL",
     "simulated": "windlass.sim.cloud.registration:SIMULATED",
+    "kwok": "windlass.providers.kwok.registration:KWOK",
 }
 """Where each type of this package is declared."""
 

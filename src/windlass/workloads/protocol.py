@@ -122,6 +122,15 @@ class DecisionReport:
 
 
 @runtime_checkable
+class ProviderWrapper(Protocol):
+    """A workload that keeps an object of its own for every machine of a provider."""
+
+    def wrap_provider(self, name: str, provider: Any) -> Any:
+        """Return the provider as this workload wants it used. One that is wrapped already is wrapped anew."""
+        ...
+
+
+@runtime_checkable
 class DecisionListener(Protocol):
     """A workload that shows the controller's decisions to its own users."""
 

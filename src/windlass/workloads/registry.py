@@ -61,6 +61,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "dask": "windlass.workloads.dask_cluster.registration:DASK",
     "ray": "windlass.workloads.ray.registration:RAY",
     "simulated": "windlass.sim.workload.registration:SIMULATED",
+    "kubernetes": "windlass.config.kubernetes:KUBERNETES",
     "pool": "windlass.pool.scaling.registration:POOL",
 }
 """Where each type of this package is declared."""

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from windlass.config import Config
 from windlass.config.build import incompatibilities
 from windlass.control.record.journal_tables import SETTINGS, ControllerState
 from windlass.control.report.leader import leader_of
+from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import plural, seconds
@@ -73,7 +75,7 @@ def _checks(config: Config) -> Iterator[Check]:
             yield from _leader(journal)
             before = known(config)
             running = before.settings.get(SETTINGS)
-            if running is not None and running != config.settings:
+            if running is not None and _configured(running, config) != config.settings:
                 text = "the controller goes by other settings than the file says"
                 yield note("settings", text, "its log tells why the file was refused; windlass run reads it anew")
     except JournalError as error:
@@ -82,6 +84,14 @@ def _checks(config: Config) -> Iterator[Check]:
         yield from _sources(config, before)
     if before is not None:
         yield from _slices(before)
+
+
+def _configured(running: Settings, config: Config) -> Settings:
+    """The settings of a running controller without the groups that its workload defines."""
+    if config.workload.type != "kubernetes":
+        return running
+    names = config.settings.by_name
+    return replace(running, groups=tuple(sold for sold in running.groups if sold.group.name in names))
 
 
 # -- the journal and who leads -------------------------------------------------------------------------------------

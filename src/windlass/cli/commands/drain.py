@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.kubernetes_names import slice_of_node
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
 from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, tell
 from windlass.config import Config
@@ -30,7 +31,9 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
     Examples:
       windlass drain gpu-3-17
       windlass drain --undo gpu-3-17
+      windlass drain node/a100-7      (on Kubernetes: pods are evicted as their disruption budgets allow)
     """
+    slice_id = slice_of_node(config, slice_id)
     with opened(config) as journal:
         controller_state = read_state(journal)
         record = controller_state.fleet.slices.get(slice_id)

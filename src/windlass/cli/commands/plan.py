@@ -131,4 +131,4 @@ def _live(config_file: str) -> Snapshot:
         click.echo("without its workload nothing can be planned; windlass doctor looks at all of it", err=True)
         sys.exit(1)
     work = sight.look.work
-    return snapshot_of(sight.fold.fleet, work.demand.values(), work.request.values(), config.settings, sight.now)
+    return snapshot_of(sight.fold.fleet, work.demand.values(), work.request.values(), sight.settings, sight.now)

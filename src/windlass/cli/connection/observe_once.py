@@ -19,8 +19,10 @@ from windlass.control.observe.observer import Observation, Observer
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import apply_orders, orders_after
 from windlass.control.reconcile.transitions import Fold, fold
+from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.journal_tables import SETTINGS, ControllerState
 from windlass.control.report.current import read_state
+from windlass.control.settings import Settings
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, ClusterIdentity, Instance, Provider
 from windlass.workloads.protocol import Workload
@@ -41,6 +43,8 @@ class LiveView:
     fold: Fold
     """The book of the journal with what shows folded in."""
     now: float
+    settings: Settings
+    """The configuration's, with the groups that the workload defines."""
     denied: frozenset[str] = frozenset()
     """Providers that refuse our credentials."""
 
@@ -56,9 +60,11 @@ def seen(config: Config, *, remembered: bool = True) -> LiveView:
     )  # after the look: whatever is listed had its record before
     now = time.time()
     settings, was = config.settings, controller_state.settings.get(SETTINGS)
+    if look.work is not None:
+        settings = with_workload_groups(settings, look.work.shown.groups)
     observed = sighted_after(controller_state.observed, look.instances, look.work, look.troubles, was, settings)
     folded = fold(controller_state.fleet, observed, settings, now)
-    return LiveView(look, controller_state, folded, now, denied)
+    return LiveView(look, controller_state, folded, now, settings, denied)
 
 
 def known(config: Config) -> ControllerState:

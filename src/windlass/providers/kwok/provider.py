@@ -44,7 +44,7 @@ class KwokProvider:
 
     def __init__(
         self,
-        api: Api,
+        api: Api | None,
         name: str = "kwok",
         *,
         boot_delay: float = 0.0,
@@ -53,9 +53,9 @@ class KwokProvider:
         seed: int = 0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``name``: tells this provider's nodes from another's. ``failure``: the share of launches that is refused as
-        out of stock."""
-        self._api, self._name, self._now = api, name, now
+        """``api``: None until ``use_kubernetes``. ``name``: tells this provider's nodes from another's. ``failure``:
+        the share of launches that is refused as out of stock."""
+        self._client, self._name, self._now = api, name, now
         self._boot, self._devices, self._failure = boot_delay, device_delay, failure
         self._chance = random.Random(seed)
         self._due: dict[str, float] = {}
@@ -63,6 +63,16 @@ class KwokProvider:
         self._wake = asyncio.Event()
         self._ended: set[str] = set()
         self._cluster = ClusterIdentity()
+
+    def use_kubernetes(self, api: Api) -> None:
+        """Take the client of the workload's cluster."""
+        self._client = api
+
+    @property
+    def _api(self) -> Api:
+        if self._client is None:
+            raise ProviderError("kwok sells nodes of a Kubernetes cluster only: workload.type must be kubernetes")
+        return self._client
 
     def bind(self, cluster: ClusterIdentity) -> None:
         self._cluster = cluster

@@ -82,6 +82,7 @@ class FakeApiServer:
         self.calls: list[tuple[str, str]] = []
         """Every write, as method and path."""
         self.down = False
+        self.put("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
         self.on_write: Callable[[str, str], None] = lambda _method, _path: None
         """Called before a write is carried out; it may raise, as a crash would."""
 

@@ -48,7 +48,7 @@ class NodeFence:
     certificate: Certificate | None = None
 
 
-class Fences:
+class NodeFences:
     """Raises fences and takes them down. ``on_news`` is called when a fence has something new to say."""
 
     def __init__(

@@ -59,6 +59,8 @@ class LeaseElection:
                 self.trouble = str(error)
                 on_wait(f"standing by: the lease cannot be had: {error}")
             await asyncio.sleep(self._duration / 5)
+        with suppress(ApiError):
+            await self._try()  # the first call has also made the connection, which may have taken much of the lease
         self.lost.clear()
         self._renewing = asyncio.create_task(self._renew(), name="renew the lease")
 

@@ -88,11 +88,18 @@ class ClusterMirror:
         self._tasks = []
 
     @property
-    def trouble(self) -> str:
-        """What is not known, and why; empty while everything is."""
+    def ended(self) -> str:
+        """A reflector that has ended by a mistake of ours; empty while all run."""
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 return f"{task.get_name()} ended, please report it: {type(error).__name__}: {error}"
+        return ""
+
+    @property
+    def trouble(self) -> str:
+        """What is not known, and why; empty while everything is."""
+        if ended := self.ended:
+            return ended
         return next((one.trouble or f"{one.path}: not listed yet" for one in self.reflectors if not one.synced), "")
 
     @property

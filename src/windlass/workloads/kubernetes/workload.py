@@ -29,7 +29,9 @@ from windlass.workloads.protocol import (
     WorkNode,
 )
 
-from .fence import SETTLE, Fences, describe
+from .fence import SETTLE, NodeFences, describe
+from .health import HealthServer, metrics
+from .lease import LeaseElection
 from .mirror import ClusterMirror
 from .translate.demand import DemandMaker, WaitingPods
 from .translate.nodes import MirroredNode, keeps_away, lacks
@@ -51,6 +53,9 @@ class Publisher(Protocol):
 
     async def close(self) -> None: ...
 
+    @property
+    def queued(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class KnownProvisioner:
@@ -70,17 +75,21 @@ class KubernetesWorkload:
         providers: Iterable[str] = (),
         *,
         publisher: Callable[[KubernetesWorkload], Publisher] | None = None,
+        wrap: Callable[[KubernetesWorkload, str, Any], Any] = lambda _workload, _name, provider: provider,
         settle: float = SETTLE,
+        election: LeaseElection | None = None,
+        health: HealthServer | None = None,
         look_only: bool = False,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``providers``: the names that provisioners may refer to. ``look_only``: nothing is written anywhere."""
         self.api, self._now, self._look_only = api, now, look_only
+        self.election, self.health, self._wrap = election, health, wrap
         self._providers = tuple(sorted(providers))
         self._news = asyncio.Event()
         self.mirror = ClusterMirror(api, self._news.set, now)
-        self.fences = Fences(api, self.mirror, self._news.set, now, settle=settle, sleep=sleep)
+        self.fences = NodeFences(api, self.mirror, self._news.set, now, settle=settle, sleep=sleep)
         self._demand = DemandMaker()
         self.waiting = WaitingPods((), {}, {})
         self.provisioners: dict[str, KnownProvisioner] = {}
@@ -90,6 +99,8 @@ class KubernetesWorkload:
         self._nodes: dict[str, tuple[Any, WorkNode]] = {}
         self._was_synced = False
         self.publisher = publisher(self) if publisher is not None and not look_only else None
+        if health is not None:
+            health.paths = {"/healthz": self._healthy, "/readyz": self._ready, "/metrics": self._metrics}
 
     # -- the contract --------------------------------------------------------------------------------------------------
 
@@ -150,10 +161,16 @@ class KubernetesWorkload:
 
     async def close(self) -> None:
         await self.fences.close()
+        if self.health is not None:
+            await self.health.close()
         if self.publisher is not None:
             await self.publisher.close()
         await self.mirror.close()
         await self.api.close()
+
+    def wrap_provider(self, name: str, provider: Any) -> Any:
+        """The provider with a claim for each of its machines."""
+        return self._wrap(self, name, provider)
 
     def on_decision(self, decision: DecisionReport) -> None:
         """Keep what was decided, and show it."""
@@ -174,8 +191,10 @@ class KubernetesWorkload:
         self._was_synced = True
 
     async def _call(self, call: Awaitable[None]) -> None:
-        if self._look_only:
-            raise WorkloadError("this controller only looks")
+        if self._look_only or (self.election is not None and not self.election.is_held()):
+            if asyncio.iscoroutine(call):
+                call.close()
+            raise WorkloadError("this controller only looks" if self._look_only else "the lease has run out")
         try:
             await call
         except ApiError as error:
@@ -321,6 +340,26 @@ class KubernetesWorkload:
         if decided is None:
             return False
         return decided.must_go and decided.reason.code in ("MANUAL", "GROUP_REMOVED")
+
+    # -- probes --------------------------------------------------------------------------------------------------------
+
+    def _is_leading(self) -> bool:
+        return self.election is None or self.election.is_held()
+
+    def _healthy(self) -> tuple[int, str]:
+        ended = self.mirror.ended
+        return (503, f"{ended}\n") if ended else (200, "ok\n")
+
+    def _ready(self) -> tuple[int, str]:
+        """A controller that stands by is ready to take over; one that leads must know the cluster."""
+        if not self._is_leading():
+            return 200, "standing by\n"
+        trouble = self.mirror.trouble
+        return (503, f"{trouble}\n") if trouble else (200, "ok\n")
+
+    def _metrics(self) -> tuple[int, str]:
+        queued = self.publisher.queued if self.publisher is not None else 0
+        return 200, metrics(self.mirror, self.decision, self._is_leading(), queued)
 
     # -- for others ----------------------------------------------------------------------------------------------------
 

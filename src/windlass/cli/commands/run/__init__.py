@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ from windlass.control.leadership import NotLeading
 from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
+from windlass.workloads.protocol import Workload
 
 FILE_EVERY = 1.0
 """Seconds between two looks at the configuration file."""
@@ -49,7 +51,7 @@ def command(file: str, as_json: bool, shadow: bool) -> None:
     """
     config = load(file)
     try:
-        if shadow:
+        if shadow or config.shadow:
             from .shadow import run_shadow
 
             sys.exit(asyncio.run(run_shadow(file, config, RunLog(as_json))))
@@ -83,19 +85,62 @@ async def _run(file: str, config: Config, components: Components, log: RunLog) -
             told=log.told,
         )
         running = _Running(Path(file), service, components, log)
-        loop = asyncio.get_running_loop()
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+
+        def stop() -> None:
+            stopped.set()
+            service.stop()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, service.stop)
+            loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, running.read_again.set)
         watching = asyncio.create_task(running.watch())
+        election = getattr(components.workload, "election", None)
         try:
-            await service.run()
+            if election is None:
+                await service.run()
+            else:
+                await _run_elected(service, components.workload, election, stopped, log)
         finally:
             watching.cancel()
             await running.components.close()
             log.close()
+    if election is not None and not stopped.is_set():
+        log.told("stopped: the lease was lost; another controller may lead", alarm=True)
+        return 1
     log.told("stopped; machines and work go on")
     return 0
+
+
+async def _run_elected(
+    service: Service, workload: Workload, election: Any, stopped: asyncio.Event, log: RunLog
+) -> None:
+    """Run while this controller holds the lease that the workload itself keeps; stand by until it does."""
+    health = getattr(workload, "health", None)
+    if health is not None:
+        await health.start()
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            log.told(text)
+
+    acquiring = asyncio.create_task(election.acquire(say))
+    waiting = asyncio.create_task(stopped.wait())
+    await asyncio.wait({acquiring, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if stopped.is_set():
+        acquiring.cancel()
+        return
+    await acquiring
+    losing = asyncio.create_task(election.lost.wait())
+    losing.add_done_callback(lambda done: None if done.cancelled() else service.stop())
+    try:
+        await service.run()
+    finally:
+        losing.cancel()
+        await election.release()
 
 
 class _Running:

@@ -11,6 +11,7 @@ import click
 from rich.console import RenderableType
 
 from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.kubernetes_names import kubernetes_names
 from windlass.cli.connection.open_journal import config_file, opened, stop
 from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
@@ -42,16 +43,20 @@ def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
 
     For a demand: what hinders it in each group, what would help, what is on its way. For a slice: why it started and
     why in this group, its life so far, why it is still here, or who said that it was empty before it ended. For a
-    group: what limits it and how well its launches went. What is gone is found in the journal.
+    group: what limits it and how well its launches went. What is gone is found in the journal. On Kubernetes also
+    pod/NAMESPACE/NAME, node/NAME and nodeprovisioner/NAME.
 
     \b
     Examples:
       windlass why job-1
       windlass why gpu-3-17 --at '10m ago'
       windlass why gpu --json | jq .group.availability
+      windlass why pod/default/train-0
+      windlass why node/a100-7 --at '1h ago'
     """
     with opened(config) as journal:
-        asked = _asked(config, journal, name, at)
+        questions = [_asked(config, journal, one, at) for one in kubernetes_names(config, name)]
+        asked = next((one for one in questions if one.kinds), questions[0])
         if not asked.kinds:
             stop(_unknown(asked))
         document = asked.to_dict()

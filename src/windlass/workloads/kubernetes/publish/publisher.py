@@ -66,6 +66,11 @@ class DecisionPublisher:
     async def close(self) -> None:
         await self.queue.close()
 
+    @property
+    def queued(self) -> int:
+        """How many writes wait, or failed and are tried again."""
+        return len(self.queue)
+
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def _show_marks(self, node: MirroredNode, decided: DecidedSlice) -> None:

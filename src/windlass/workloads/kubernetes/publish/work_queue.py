@@ -49,6 +49,9 @@ class WorkQueue:
     def __contains__(self, key: str) -> bool:
         return key in self._wanted or key in self._under_way
 
+    def __len__(self) -> int:
+        return len(self._wanted) + len(self._timers)
+
     async def settle(self) -> None:
         """Wait until nothing is wished for and nothing under way."""
         await self._idle.wait()

@@ -1,0 +1,20 @@
+"""Groups that a workload defines itself, beside those of the configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from windlass.control.settings import Settings, SoldGroup
+from windlass.workloads.protocol import WorkloadGroup
+
+
+def with_workload_groups(settings: Settings, groups: Sequence[WorkloadGroup]) -> Settings:
+    """Settings with the groups of the workload; one of the configuration with the same name comes first."""
+    ours = settings.by_name
+    more = [
+        SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving)
+        for one in groups
+        if one.group.name not in ours
+    ]
+    return replace(settings, groups=(*settings.groups, *more)) if more else settings
