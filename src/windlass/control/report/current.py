@@ -103,13 +103,19 @@ class Picture:
         if change is not None and verb != "keep":
             return change.reason.code, f"{_DUE[verb]}: {change.reason.why}"
         if record.state == State.READY and change is not None:
-            return change.reason.code, change.reason.why
+            held = self._held_by(record)
+            return change.reason.code, f"{change.reason.why}; stays: {held}" if held else change.reason.why
         text = record.reason.why
         if record.state in IN_FLIGHT and (left := self.ready_in(record)) is not None:
             text += f"; ready {about(left)}"
         elif (limit := due(record, self.settings)) is not None and record.state in RECALLABLE:
             text += f"; if not empty in {seconds(max(0, round(limit[0] - self.now)))} it goes back to {limit[1]}"
         return record.reason.code, text
+
+    def _held_by(self, record: SliceRecord) -> str:
+        """What keeps the nodes of a slice, in the words of the workload."""
+        nodes = self.controller_state.observed.nodes_of.get(record.id, ())
+        return "; ".join(dict.fromkeys(node.activity for node in nodes if node.activity))
 
     def parts(self, demand: Demand) -> tuple[SlicePart, ...]:
         """What becomes of the tasks of a demand: those that find no place first."""

@@ -15,7 +15,7 @@ from windlass.control.record.journal_tables import SETTINGS
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
 from windlass.core.capacity.limits import LimitCounter
-from windlass.core.model.lifecycle import COSTLY, COUNTED, IN_FLIGHT, State
+from windlass.core.model.lifecycle import COSTLY, COUNTED, IN_FLIGHT, TABLE, State
 from windlass.core.model.plan import Unblock
 from windlass.core.model.quantities import dollars, exact_quantity
 from windlass.core.model.reasons import Code, Reason
@@ -237,6 +237,7 @@ class Status:
             "group": record.group,
             "provider": record.provider,
             "state": str(record.state),
+            "ray_status": ray_status(record),
             "since": record.since,
             "tasks": sum(node.tasks for node in record.nodes),
             "code": reason,
@@ -268,6 +269,13 @@ class Status:
             "groups": {} if waits is None else _reasons_dict(waits.groups),
             "unblocks": [] if waits is None else [way_dict(one) for one in self.ways_out(demand.id)],
         }
+
+
+def ray_status(record: SliceRecord) -> str:
+    """The state by the name that users of Ray know."""
+    if record.state == State.DRAINING and record.certified:
+        return "RAY_STOPPED"
+    return TABLE[record.state].ray or str(record.state).upper()
 
 
 def spent_since(journal: Journal) -> float | None:
