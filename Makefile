@@ -32,11 +32,11 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo plans test lint format docs docs-write prove bench kubernetes-assets clean
+.PHONY: help setup demo plans test lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean
 
 help: ## Show all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
-		| while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+		| while IFS=$$'\t' read -r name text; do printf '  make %-17s %s\n' "$$name" "$$text"; done
 
 $(STAMPS)/place:
 	@if [ -z "$(PYTHON)" ]; then \
@@ -76,8 +76,27 @@ demo: $(STAMPS)/runtime ## See it work on this machine in 20 seconds: a burst of
 plans: $(STAMPS)/runtime ## Plan three example files: no cluster, no account, no network
 	@BIN=$(BIN) ./examples/plans.sh
 
-test: lint ## Lint, types, layers and all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+# Ray of two versions, for the tests with the marker `ray` and for bench-ray. Plain ray: workers start twice as fast.
+RAY_VENVS ?= .ray
+RAY_OLD := $(abspath $(RAY_VENVS))/old/bin
+RAY_NEW := $(abspath $(RAY_VENVS))/new/bin
+
+$(RAY_VENVS)/%/.made: | $(STAMPS)/place
+	@echo "Installing $(RAY_PACKAGE) in $(RAY_VENVS)/$*"
+	@$(BIN)/python -m venv $(RAY_VENVS)/$* \
+		&& $(RAY_VENVS)/$*/bin/python -m pip install --quiet --disable-pip-version-check "$(RAY_PACKAGE)" && touch $@ \
+		|| echo "Ray cannot be installed here: its tests are skipped"
+
+$(RAY_VENVS)/old/.made: RAY_PACKAGE = ray==2.48.0
+$(RAY_VENVS)/new/.made: RAY_PACKAGE = ray
+
+ray-environments: $(RAY_VENVS)/old/.made $(RAY_VENVS)/new/.made ## Install Ray of two versions for its tests
+
+proto: ## Generate the messages of the Ray workload; needs grpcio-tools
+	cd src && python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. windlass/workloads/ray/wire.proto
+
+test: lint ray-environments ## Lint, types, layers and all tests
+	RAY_OLD=$(RAY_OLD) RAY_NEW=$(RAY_NEW) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMPS)/dev ## Style, types and layers
 	$(BIN)/ruff check .
@@ -101,6 +120,9 @@ prove: $(STAMPS)/runtime ## Run the controller in SEEDS random simulations with 
 
 bench: $(STAMPS)/bench ## Measure speed and cost of plans
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+bench-ray: $(STAMPS)/bench $(RAY_VENVS)/new/.made ## Measure against Ray's own autoscaler on one real head
+	RAY_NEW=$(RAY_NEW) $(BIN)/python benchmarks/ray_cluster.py $(BENCH_ARGS)
 
 ASSETS ?= .kubernetes-assets
 kubernetes-assets: ## Get or build the Kubernetes binaries that the tier of tests `kubernetes` runs on

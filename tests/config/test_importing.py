@@ -52,7 +52,8 @@ def test_node_types_of_ray_become_groups():
     assert groups["gpu_spot"].preemptible
     assert dict(groups["gpu_spot"].resources) == {"cpu": 32000, "gpu": 4000, "accelerator_type:A10G": 1000}
     assert config.settings.groups[1].settings["InstanceMarketOptions"] == {"MarketType": "spot"}
-    assert (config.settings.cluster.max_nodes, config.settings.cluster.max_launching) == (24, 12)
+    assert (config.settings.cluster.max_nodes, config.settings.max_concurrent_launches) == (24, 10)
+    assert config.workload.type == "ray"
 
 
 def test_a_type_without_limits_may_have_as_many_workers_as_the_cluster():
@@ -81,10 +82,21 @@ def test_what_is_lost_stands_in_comments_and_in_notes():
     assert "available_node_types.detected.resources: not given" in comments
 
 
-@pytest.mark.parametrize(("speed", "pending"), [(1, 40), (0.1, 5), (2.5, 100), (0, 5)])
-def test_the_speed_of_ray_becomes_a_number_of_launches(speed, pending):
-    _, config = from_data(ray() | {"max_workers": 40, "upscaling_speed": speed})
-    assert config.settings.cluster.max_launching == pending
+@pytest.mark.parametrize("speed", [0, 0.5, 2])
+def test_the_speed_of_ray_is_carried_over(speed):
+    done, config = from_data(ray() | {"max_workers": 40, "upscaling_speed": speed})
+    assert [sold.upscaling_speed for sold in config.settings.groups] == [speed]
+    assert any("it is faster" in note for note in done.notes)
+    assert from_data(ray())[1].settings.groups[0].upscaling_speed is None
+
+
+def test_the_head_of_a_file_is_the_address_of_the_workload():
+    commands = ["ray stop", "ray start --head --port=6400"]
+    file = ray() | {"provider": {"type": "local", "head_ip": "10.0.0.7"}, "head_start_ray_commands": commands}
+    assert from_data(file)[1].workload.settings["address"] == "10.0.0.7:6400"
+    done, config = from_data(ray())
+    assert config.workload.settings["address"] == "127.0.0.1:6379"
+    assert any(note.startswith("workload: the head's host is not in the file") for note in done.notes)
 
 
 @pytest.mark.parametrize(

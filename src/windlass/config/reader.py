@@ -184,8 +184,8 @@ class _ConfigReader(GroupReader):
     def _speed(self, at: Path, value: object) -> float | None:
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 10**6:
-            self.wrong(at, f"must be a number above 0, such as 1.0, is {shown(value)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10**6:
+            self.wrong(at, f"must be a number from 0 on, such as 1.0, is {shown(value)}")
             return None
         return float(value)
 

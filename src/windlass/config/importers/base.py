@@ -44,6 +44,8 @@ class ImportDraft:
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     providers: dict[str, dict[str, Any]] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
+    workload: dict[str, Any] = field(default_factory=dict)
+    """Empty: this version has none for that system."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     """(section or ``groups.NAME`` that it stands above, the note)."""
 
@@ -124,9 +126,10 @@ def _written(draft: ImportDraft) -> str:
         lines += [f"  {line}" for line in _comments(draft, f"groups.{name}")]
         lines.append(indent(_yaml({name: group}), "  "))
     lines += _section(draft, "providers", draft.providers)
-    workload = f"there is no workload for {draft.system} in this version: a simulated one stands in"
-    lines += ["", f"# workload: {workload}", "workload: {type: simulated}"]
-    draft.notes.append(("workload", f"workload: {workload}"))
+    if not draft.workload:
+        workload = f"there is no workload for {draft.system} in this version: a simulated one stands in"
+        draft.notes.append(("workload", f"workload: {workload}"))
+    lines += _section(draft, "workload", draft.workload or {"type": "simulated"})
     lines += _section(draft, "policy", draft.policy)
     return "\n".join(lines) + "\n"
 

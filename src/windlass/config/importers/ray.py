@@ -6,8 +6,8 @@ started as before; its node type becomes a group only if Ray may start workers o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from math import ceil
 from typing import Any, Final
 
 from windlass.scenario.reader import Path, is_name, shown
@@ -20,8 +20,10 @@ RESOURCES: Final = {"CPU": "cpu", "GPU": "gpu", "TPU": "tpu"}
 
 MAX_WORKERS: Final = 2
 IDLE_MINUTES: Final = 5
-LEAST_PENDING: Final = 5
-"""Ray lets so many nodes be pending however small the cluster is."""
+CONCURRENT: Final = 10
+"""Ray's own autoscaler launches so many nodes at once, over all types."""
+GCS_PORT: Final = 6379
+_PORT: Final = re.compile(r"--port[= ](\d+)")
 
 LEGACY_TYPE: Final = "ray.worker.default"
 CARRIED: Final = {
@@ -45,7 +47,13 @@ def import_ray(reader: ImportReader, data: object) -> ImportDraft:
     draft.note(("max_workers",), "Ray does not count the head, and neither does max_nodes", "cluster")
     speed = file.get("upscaling_speed")
     if speed is not None:
-        draft.cluster["max_launching"] = _pending(reader, draft, speed, most)
+        factor = _speed(reader, speed)
+        draft.cluster["max_concurrent_launches"] = CONCURRENT
+        text = (
+            f"as in Ray, at most max(1, {factor:g} x running) of a group and {CONCURRENT} over all come up at once; "
+            "without upscaling_speed and max_concurrent_launches it is faster"
+        )
+        draft.note(("upscaling_speed",), text, "cluster")
     provider = reader.part(("provider",), file.get("provider"))
     seller = provider.get("type")
     seller = seller if isinstance(seller, str) and is_name(seller) else "ray"
@@ -59,22 +67,30 @@ def import_ray(reader: ImportReader, data: object) -> ImportDraft:
     for at, name, kind in _node_types(reader, draft, file):
         head = name == file.get("head_node_type")
         _group(reader, draft, at, name, kind, most=0 if head else most, idle=minutes * 60, head=head)
+    if speed is not None:
+        for group in draft.groups.values():
+            group["upscaling_speed"] = _speed(reader, speed)
+    draft.workload = {"type": "ray", "address": _head(draft, file, provider)}
     return draft
 
 
-def _pending(reader: ImportReader, draft: ImportDraft, speed: object, most: int) -> int:
-    wanted = "a number"
-    factor = reader.parsed(("upscaling_speed",), speed, float, wanted) or 0.0
+def _speed(reader: ImportReader, speed: object) -> float:
+    factor = reader.parsed(("upscaling_speed",), speed, float, "a number") or 0.0
     if not 0 <= factor <= MOST_SLICES:
         reader.wrong(("upscaling_speed",), f"must be a number from 0 on, is {shown(speed)}")
         factor = 0.0
-    pending = max(LEAST_PENDING, ceil(factor * most))
-    text = (
-        f"Ray starts up to {factor:g} times the nodes that run, and {LEAST_PENDING} at the least; max_launching is a "
-        f"fixed number: what that is at max_workers, {pending}"
-    )
-    draft.note(("upscaling_speed",), text, "cluster")
-    return pending
+    return factor
+
+
+def _head(draft: ImportDraft, file: Mapping[str, Any], provider: Mapping[str, Any]) -> str:
+    """The address of the GCS: its host is in the file only where the machines are the user's own."""
+    commands = file.get("head_start_ray_commands")
+    port = _PORT.search(" ".join(map(str, commands)) if isinstance(commands, list) else "")
+    host = provider.get("head_ip")
+    if not isinstance(host, str) or not is_name(host):
+        host = "127.0.0.1"
+        draft.note(("workload",), "the head's host is not in the file: write it in place of 127.0.0.1", "workload")
+    return f"{host}:{port[1] if port else GCS_PORT}"
 
 
 def _node_types(

@@ -53,9 +53,7 @@ class PlacementGroup:
 
     def demand(self, since: float) -> Demand:
         where = tuple(Condition(label, "absent") for label in self.shunned)
-        bundles = tuple(
-            Bundle(needs, count, **_places(own, selectors)) for needs, own, selectors, count in self.bundles
-        )
+        bundles = tuple(_bundle(needs, own, selectors, count) for needs, own, selectors, count in self.bundles)
         return Demand(self.id, bundles, gang=self.gang, where=where, since=since)
 
 
@@ -142,7 +140,7 @@ def request_of(
                 bundles[needs, own, selectors] = bundles.get((needs, own, selectors), 0) + left
     if not bundles:
         return None
-    wanted = tuple(Bundle(needs, count, **_places(own, many)) for (needs, own, many), count in bundles.items())
+    wanted = tuple(_bundle(needs, own, many, count) for (needs, own, many), count in bundles.items())
     return Demand(REQUEST, wanted)
 
 
@@ -173,4 +171,14 @@ def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
     if len(selectors) == 1:
         where = tuple(dict.fromkeys((*own, *selectors[0])))
         return {"where": where} if where else {}
-    return ({"where": own} if own else {}) | ({"any_of": selectors} if selectors else {})
+    found: dict[str, Any] = {"where": own} if own else {}
+    if selectors and "any_of" in Demand.__dataclass_fields__:
+        found["any_of"] = selectors
+    elif selectors and all(selectors):
+        found["where"] = (*own, *selectors[0])
+    return found
+
+
+def _bundle(needs: Amounts, own: Selector, selectors: tuple[Selector, ...], count: int) -> Bundle:
+    places = _places(own, selectors) if "where" in Bundle.__dataclass_fields__ else {}
+    return Bundle(needs, count, **places)

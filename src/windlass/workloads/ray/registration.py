@@ -88,7 +88,7 @@ RAY: Final = WorkloadType(
         ),
     ),
     build=_build,
-    runs_on=frozenset({"local", "ssh", "aws", "gcp", "ray-node-provider", "kuberay"}),
+    runs_on=frozenset({"local", "simulated", "ssh", "aws", "gcp", "ray-node-provider", "kuberay"}),
     check=_check,
     modules=("grpc", "google.protobuf"),
     extra="ray",
