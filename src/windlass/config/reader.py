@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
+from windlass._registry import BadRegistration
 from windlass.control.settings import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.reasons import nearest_name
 from windlass.core.model.snapshot import Group, Snapshot
@@ -241,8 +242,12 @@ class _ConfigReader(GroupReader):
         elif not isinstance(kind, str) or kind not in types.known:
             self.wrong((*at, "type"), f"must be one of {options}, is {shown(kind)}; {_remedy(kind, types)}")
         else:
-            fields = self.fields(at, value, types.form(kind))
-            return kind, self._values(at, fields, types.section(kind))
+            try:
+                form, section = types.form(kind), types.section(kind)
+            except BadRegistration as error:
+                self.wrong((*at, "type"), str(error))
+                return "", {}
+            return kind, self._values(at, self.fields(at, value, form), section)
         return "", {}
 
     # -- settings ----------------------------------------------------------------------------------------------------
