@@ -92,9 +92,12 @@ def node(
     idle_since: float | None = None,
     labels: Mapping[str, object] | None = None,
     healthy: bool | None = None,
+    classes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """One host of a slice, for ``slice_(nodes=[...])``."""
-    return _given(id=id, used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy)
+    return _given(
+        id=id, used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy, classes=classes
+    )
 
 
 def slice_(
@@ -111,12 +114,13 @@ def slice_(
     idle_since: float | None = None,
     labels: Mapping[str, object] | None = None,
     healthy: bool | None = None,
+    classes: Mapping[str, int] | None = None,
     hosts: int | None = None,
     price: Quantity | None = None,
 ) -> dict[str, Any]:
     """A slice. What its only node uses can be given here; one with several hosts takes ``nodes=[node(...), ...]``.
     ``hosts`` and ``price`` are for one whose group is gone."""
-    of_node = node(used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy)
+    of_node = node(used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy, classes=classes)
     if of_node and nodes is not None:
         raise TypeError(f"slice {id}: give either nodes=[...] or {', '.join(of_node)}, not both")
     if of_node:
@@ -142,6 +146,11 @@ def demand(
     where: Sequence[str] | None = None,
     prefer: Sequence[str] | None = None,
     tolerates: Sequence[Mapping[str, str]] | None = None,
+    any_of: Sequence[Sequence[str]] | None = None,
+    classes: Sequence[str] | None = None,
+    apart: Sequence[Mapping[str, Any]] | None = None,
+    spread: Sequence[Mapping[str, Any]] | None = None,
+    together: Sequence[Mapping[str, Any]] | None = None,
     priority: int | None = None,
     since: float | None = None,
 ) -> dict[str, Any]:
@@ -153,6 +162,11 @@ def demand(
         where=where,
         prefer=prefer,
         tolerates=tolerates,
+        any_of=any_of,
+        classes=classes,
+        apart=apart,
+        spread=spread,
+        together=together,
         priority=priority,
         since=since,
     )
@@ -160,21 +174,33 @@ def demand(
 
 def gang(
     id: str,
-    bundles: Iterable[tuple[Needs, int] | Needs],
+    bundles: Iterable[tuple[Needs, int] | Needs | Mapping[str, Any]],
     kind: str = "any",
     *,
     deadline: float | None = None,
     where: Sequence[str] | None = None,
     prefer: Sequence[str] | None = None,
     tolerates: Sequence[Mapping[str, str]] | None = None,
+    any_of: Sequence[Sequence[str]] | None = None,
+    classes: Sequence[str] | None = None,
+    apart: Sequence[Mapping[str, Any]] | None = None,
+    spread: Sequence[Mapping[str, Any]] | None = None,
+    together: Sequence[Mapping[str, Any]] | None = None,
     priority: int | None = None,
     since: float | None = None,
 ) -> dict[str, Any]:
-    """Work that starts all at once or not at all: ``gang("pg-7", [({"gpu": 1}, 8)], kind="same-slice")``."""
-    members = [
-        {"needs": one, "count": 1} if isinstance(one, Mapping) else {"needs": one[0], "count": one[1]}
-        for one in bundles
-    ]
+    """Work that starts all at once or not at all: ``gang("pg-7", [({"gpu": 1}, 8)], kind="same-slice")``.
+
+    A bundle is (needs, count), the needs of one task, or a mapping with the keys of a bundle in a scenario file.
+    """
+    members = []
+    for one in bundles:
+        if not isinstance(one, Mapping):
+            members.append({"needs": one[0], "count": one[1]})
+        elif isinstance(one.get("needs"), Mapping):
+            members.append(dict(one))
+        else:
+            members.append({"needs": one, "count": 1})
     return _given(
         id=id,
         gang=kind,
@@ -183,6 +209,11 @@ def gang(
         where=where,
         prefer=prefer,
         tolerates=tolerates,
+        any_of=any_of,
+        classes=classes,
+        apart=apart,
+        spread=spread,
+        together=together,
         priority=priority,
         since=since,
     )

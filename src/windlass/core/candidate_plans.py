@@ -73,7 +73,7 @@ def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> PlanDraft:
 def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tuple[PlanDraft, DraftOptions]:
     """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
     if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
-        loose = served(layout, replace(way, loose=True))
+        loose = served(layout, replace(way, loose=frozenset({Gang.ANY})))
         if _is_whole(loose):
             return loose, loose.way
     return served(layout, way), way
@@ -141,8 +141,8 @@ def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set
 
     def moved(served: Served) -> Served:
         result = Served()
-        for positions, counts in served.runs:
-            result.add(place[positions], counts)
+        for run in served.runs:
+            result.add(place[run.positions], run.counts, None, run.tasks)
         return result
 
     draft.served_shapes = [(shape, moved(served)) for shape, served in other.served_shapes]
@@ -160,6 +160,8 @@ def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set
     count = int(kept.sum())
     offers.tier[kept] = source.tier[:count]
     offers.room.put(np.flatnonzero(kept), source.room.rows(np.arange(count)))
+    if offers.classes is not None and source.classes is not None:
+        offers.classes.put(np.flatnonzero(kept), source.classes, np.arange(count))
     new = np.arange(count, len(source))
     target = place[source.position[new]]
     in_stock = target < len(draft.slices)
@@ -169,5 +171,7 @@ def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set
     loaded = [rows_of[int(position)].pop(0) for position in target[in_stock]]
     if loaded:
         offers.room.put(np.array(loaded), source.room.rows(new[in_stock]))
+        if offers.classes is not None and source.classes is not None:
+            offers.classes.put(np.array(loaded), source.classes, new[in_stock])
     rest = new[~in_stock]
     offers.adopt(source, rest, target[~in_stock])

@@ -7,12 +7,14 @@ share of the largest node, and the id. Single demands that need the same and may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from windlass.core.capacity.room import Kinds, Need
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Selector, selector_of
+from windlass.core.model.constraints import NO_RULES, NODE, Apart, Rules
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Selector, rules_of, selector_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,22 @@ class Shape:
     members: tuple[tuple[str, int], ...]
     """(demand id, count), sorted by id: served in this order."""
     count: int
+    rules: Rules = NO_RULES
+    bundles: tuple[int | None, ...] = ()
+    """For each member its bundle, if it is of a gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangTasks:
+    """Equal tasks of a gang."""
+
+    needs: Amounts
+    need: Need
+    count: int
+    selector: Selector
+    rules: Rules
+    bundles: tuple[tuple[int, int], ...]
+    """(bundle, count): the bundles that they are of, by their place in the demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +70,48 @@ def hardness(needs: Mapping[str, int], conditions: int, largest: Mapping[str, in
     return -conditions, -len(wanted), -max(shares, default=0.0)
 
 
-def levels(
-    demands: Iterable[Demand], kinds: Kinds, largest: Mapping[str, int], *, loose: bool = False
-) -> tuple[Level, ...]:
-    """Demand by priority, the highest first.
+def counting(rules: Rules, classes: Collection[str]) -> Rules:
+    """The rules without the classes that no constraint asks about: what differs only in these is equal."""
+    if all(name in classes for name in rules.classes):
+        return rules
+    kept = tuple(name for name in rules.classes if name in classes)
+    return Rules(kept, rules.apart, rules.spread, rules.together) if kept or rules.binding else NO_RULES
 
-    ``loose``: members of gangs that may go anywhere are taken as single tasks, in front of the others. Whoever asks for
-    that must check that in the end all of them were served.
+
+def levels(
+    demands: Iterable[Demand],
+    kinds: Kinds,
+    largest: Mapping[str, int],
+    *,
+    loose: Collection[Gang] = (),
+    classes: Collection[str] = (),
+) -> tuple[Level, ...]:
+    """Demand by priority, the highest first. ``classes``: those that some constraint asks about.
+
+    ``loose``: members of gangs of these kinds are taken as single tasks, in front of the others. The caller must check
+    that in the end all of them were served.
     """
     gangs: dict[int, list[Demand]] = {}
-    singles: dict[tuple[int, bool, Amounts, Selector], list[tuple[str, int]]] = {}
+    singles: dict[tuple[int, bool, Amounts, Selector, Rules], list[tuple[str, int, int]]] = {}
     for demand in demands:
-        if demand.gang is not None and not (loose and demand.gang == Gang.ANY):
+        if demand.gang is not None and demand.gang not in loose:
             gangs.setdefault(demand.priority, []).append(demand)
             continue
-        for bundle in demand.bundles:
-            key = (demand.priority, demand.gang is None, bundle.needs, selector_of(demand))
-            singles.setdefault(key, []).append((demand.id, bundle.count))
+        for index, bundle in enumerate(demand.bundles):
+            rules = rules_of(demand, bundle)
+            rules = counting(rules, classes) if rules is not NO_RULES else rules
+            if demand.gang == Gang.SPREAD:
+                rules = rules.plus(on_own_nodes(demand))
+            key = (demand.priority, demand.gang is None, bundle.needs, selector_of(demand, bundle), rules)
+            singles.setdefault(key, []).append((demand.id, bundle.count, -1 if demand.gang is None else index))
     shapes: dict[int, list[tuple[bool, Shape]]] = {}
-    for (priority, single, needs, selector), members in singles.items():
+    for (priority, single, needs, selector, rules), members in singles.items():
         members.sort()
-        count = sum(count for _, count in members)
+        count = sum(count for _, count, _ in members)
         need = Need.of(dict(needs), kinds)
-        shape = Shape(needs, need, selector, priority, tuple(members), count)
+        named = tuple([(name, count) for name, count, _ in members])
+        bundles = () if single else tuple([bundle for _, _, bundle in members])
+        shape = Shape(needs, need, selector, priority, named, count, rules, bundles)
         shapes.setdefault(priority, []).append((single, shape))
 
     def order(item: tuple[bool, Shape]) -> tuple[bool, tuple[float, ...], str]:
@@ -97,10 +134,34 @@ def in_order(demands: Sequence[Demand], largest: Mapping[str, int]) -> tuple[Dem
     )
 
 
-def bundles_in_order(demand: Demand, largest: Mapping[str, int]) -> tuple[Bundle, ...]:
-    """The bundles of a gang, the hardest first; equal ones as one."""
-    counts: dict[Amounts, int] = {}
-    for bundle in demand.bundles:
-        counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
-    bundles = [Bundle(needs, count) for needs, count in counts.items() if count]
-    return tuple(sorted(bundles, key=lambda b: (hardness(dict(b.needs), 0, largest), b.needs)))
+def gang_tasks(
+    demand: Demand, kinds: Kinds, largest: Mapping[str, int], classes: Collection[str]
+) -> tuple[GangTasks, ...]:
+    """The tasks of a gang, the hardest first; those of equal bundles as one."""
+    alike: dict[tuple[Amounts, Selector, Rules], list[tuple[int, int]]] = {}
+    for index, bundle in enumerate(demand.bundles):
+        if bundle.count:
+            key = (bundle.needs, selector_of(demand, bundle), counting(rules_of(demand, bundle), classes))
+            alike.setdefault(key, []).append((index, bundle.count))
+    tasks = [
+        GangTasks(
+            needs, Need.of(dict(needs), kinds), sum(n for _, n in bundles), selector, rules, tuple(bundles)
+        )
+        for (needs, selector, rules), bundles in alike.items()
+    ]
+    own = len(demand.where)
+
+    def order(one: GangTasks) -> tuple[object, ...]:
+        return hardness(dict(one.needs), len(one.selector[0]) - own, largest), one.needs, one.bundles[0]
+
+    return tuple(sorted(tasks, key=order))
+
+
+def on_own_nodes(demand: Demand) -> Rules:
+    """What ``spread`` asks of the members of a gang, as a constraint: no two on one node."""
+    name = f"{MEMBER}{demand.id}"
+    return Rules((name,), (Apart(name, NODE),))
+
+
+MEMBER: Final = "\0member of "
+"""Begins the name of the class of a gang's members, which no demand can have."""

@@ -15,25 +15,26 @@ import numpy as np
 
 from windlass.core.buying.market import Market, filled_slice
 from windlass.core.buying.strategies import Choice, choose
-from windlass.core.capacity.eligibility import Eligibility
+from windlass.core.capacity.eligibility import Eligibility, preferences
 from windlass.core.capacity.limits import LimitCounter
-from windlass.core.capacity.offers import RECALL_TIER, Offers, TakenRows
-from windlass.core.capacity.room import Bools, Ints, Need, Room
+from windlass.core.capacity.class_counts import NO_VALUE, ClassCounts
+from windlass.core.capacity.offers import RECALL_TIER, Mark, Offers, TakenRows
+from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Need, Room
 from windlass.core.model.cached import cached_attribute
-from windlass.core.model.lifecycle import OFFERING
+from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, OFFERING
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Choose, Demand, Selector
+from windlass.core.model.snapshot import Choose, Demand, Gang, Selector
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
-from .demand import Shape
+from .demand import MEMBER, Shape, on_own_nodes
 
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
     """How a draft goes about serving demand; a plan may try several ways and take the best."""
 
-    loose: bool = False
-    """Gangs that may go anywhere are bought for together with single demand; good only if nothing waits in the end."""
+    loose: frozenset[Gang] = frozenset()
+    """Gangs of these kinds are bought for together with single demand; good only if nothing waits in the end."""
     flat: bool = False
     """The tightest node is taken before the nearest."""
     offer_all: bool = False
@@ -58,24 +59,41 @@ class Purchase:
     """(demand, tasks) on each of them; equal demands under the name of the first."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedRun:
+    """Tasks on some slices."""
+
+    positions: Ints
+    counts: Ints
+    rows: Ints | None = None
+    """The rows of the offers table, where they are known."""
+    tasks: int = 0
+    """Which tasks of a gang they are, by their place in its order."""
+
+
 @dataclass(slots=True)
 class Served:
-    """Where the tasks of one shape or gang have gone: runs of (slice positions, tasks on each)."""
+    """Where the tasks of one shape or gang have gone."""
 
-    runs: list[tuple[Ints, Ints]] = field(default_factory=list)
+    runs: list[PlacedRun] = field(default_factory=list)
     count: int = 0
 
-    def add(self, positions: Ints, counts: Ints) -> None:
+    def add(self, positions: Ints, counts: Ints, rows: Ints | None = None, tasks: int = 0) -> None:
         if len(positions):
-            self.runs.append((positions, counts))
+            self.runs.append(PlacedRun(positions, counts, rows, tasks))
             self.count += int(counts.sum())
+
+    def include(self, other: Served, tasks: int) -> None:
+        """Add the runs of the given tasks of a gang."""
+        for run in other.runs:
+            self.add(run.positions, run.counts, run.rows, tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Enough to take back what was tried for a gang."""
 
-    offers: tuple[tuple[Offers, tuple[int, int]], ...]
+    offers: tuple[tuple[Offers, Mark], ...]
     ledger: tuple[list[int], int, int, int]
     purchases: int
     recalled: frozenset[int]
@@ -145,9 +163,23 @@ class PlanDraft:
     def offers(self) -> Offers:
         """What is offered, laid out when it is first asked for."""
         offers = Offers(self.eligibility, self.layout.rows, flat=self.way.flat)
+        if self.classes:
+            offers.classes = class_counts(self.layout, self.classes)
         if self._closed:
             offers.open = ~np.isin(offers.position, np.array(self._closed, np.int64))
         return offers
+
+    @cached_attribute
+    def classes(self) -> tuple[str, ...]:
+        """The classes of tasks that are counted: where no constraint asks for any, nothing is counted."""
+        names = set(self.eligibility.classes)
+        spread = [demand for demand in self.snapshot.demands if demand.gang == Gang.SPREAD]
+        spread += [request for request in self.snapshot.requests if request.gang == Gang.SPREAD]
+        if spread and (names or (self.strategy == "cheapest" and int(self.hosts.max(initial=1)) > 1)):
+            names.add(MEMBER)
+        if Gang.SPREAD in self.way.loose:
+            names.update(on_own_nodes(demand).classes[0] for demand in spread)
+        return tuple(sorted(names))
 
     def _not_recallable(self) -> Iterable[int]:
         """Slices on their way out that the ceilings, as they are now, would not let back in."""
@@ -214,8 +246,8 @@ class PlanDraft:
         """For each slice of the snapshot, then each new one: whether it got a task in this plan."""
         result = np.zeros(len(self.slices) + self.ledger.bought, np.bool_)
         for _, served in (*self.served_shapes, *self.served_gangs):
-            for positions, _ in served.runs:
-                result[positions] = True
+            for run in served.runs:
+                result[run.positions] = True
         return result
 
     def bought_for_requests(self) -> list[int]:
@@ -237,7 +269,7 @@ class PlanDraft:
         answers = [self.eligibility.answers(selector) for selector in selectors]
         shape = (len(needs), len(self.groups))
         eligible = np.array([allowed[self.profile_index] for allowed, _ in answers], np.bool_).reshape(shape)
-        unmet = np.array([unmet[self.profile_index] for _, unmet in answers], np.int64).reshape(shape)
+        unmet = np.array([preferences(unmet[self.profile_index]) for _, unmet in answers], np.int64).reshape(shape)
         return Market(
             kinds=self.kinds,
             needs=tuple(needs),
@@ -319,7 +351,57 @@ class PlanDraft:
         return f"new:{self.groups[purchase.group].name}:{purchase.first + position - purchase.position}"
 
 
-def record(served: Served, offers: Offers, taken: TakenRows) -> None:
-    """Note where tasks went, by slice: several nodes of one slice are one entry."""
-    positions = offers.position[taken.rows]
-    served.add(positions, taken.counts)
+def record(served: Served, offers: Offers, taken: TakenRows, tasks: int = 0) -> None:
+    """Note where tasks went."""
+    served.add(offers.position[taken.rows], taken.counts, taken.rows, tasks)
+
+
+def class_counts(layout: SnapshotTables, classes: Sequence[str]) -> ClassCounts:
+    """What runs already, by class, on the rows of a table and in every domain."""
+    columns = {name: index for index, name in enumerate(classes)}
+    keys, eligibility, rows = sorted(layout.eligibility.domain_keys), layout.eligibility, layout.rows
+    of_profiles = {key: eligibility.values(key) for key in keys}
+    names = {key: dict.fromkeys(value for value in of_profiles[key] if value is not None) for key in keys}
+    node = np.zeros((len(rows.group), len(columns)), np.int64)
+    for row, one in enumerate(layout.nodes):
+        for name, count in one.classes if one is not None else ():
+            if name in columns:
+                node[row, columns[name]] = count
+    slices = np.zeros((len(layout.slices), len(columns)), np.int64)
+    elsewhere: list[tuple[dict[str, str], int, int]] = []
+    for position, item in enumerate(layout.slices):
+        if item.final or item.state in ENDING or item.state in IN_FLIGHT:
+            continue
+        group = layout.group_of(position)
+        for one in item.nodes:
+            for name, count in one.classes:
+                if name in columns:
+                    slices[position, columns[name]] += count
+                    labels = {**(layout.groups[group].node_labels() if group is not None else {}), **one.labels}
+                    elsewhere.append((labels, columns[name], count))
+                    for key in keys:
+                        if key in labels:
+                            names[key].setdefault(labels[key])
+    values = {key: sorted(names[key]) for key in keys}
+    number = {key: {value: index for index, value in enumerate(values[key])} for key in keys}
+    by_profile = {
+        key: np.array([NO_VALUE if v is None else number[key][v] for v in of_profiles[key]], np.int64) for key in keys
+    }
+    label = {key: np.zeros((len(values[key]), len(columns)), np.int64) for key in keys}
+    for labels, column, count in elsewhere:
+        for key in keys:
+            if key in labels:
+                label[key][number[key][labels[key]], column] += count
+    return ClassCounts(
+        columns=columns,
+        values=values,
+        position=rows.position,
+        node=node,
+        node_cap=np.full(node.shape, UNBOUNDED),
+        slice_counts=slices,
+        slice_cap=np.full(slices.shape, UNBOUNDED),
+        value={key: by_profile[key][rows.profile] for key in keys},
+        group_value={key: by_profile[key][layout.profile_index] for key in keys},
+        label=label,
+        label_cap={key: np.full(table.shape, UNBOUNDED) for key, table in label.items()},
+    )

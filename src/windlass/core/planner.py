@@ -9,7 +9,8 @@ function: the same snapshot gives the same plan, byte for byte, whatever the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from windlass.core.explain.kept import busy, kept
 from windlass.core.explain.launches import launch_reason, passed_over
@@ -19,6 +20,7 @@ from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
 from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Snapshot
+from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.minimums import hold_spares, meet_requests, raise_to_min
 from windlass.core.placement.singles import serve
 from windlass.core.scale_down.candidates import (
@@ -34,7 +36,7 @@ from windlass.core.scale_down.over_limit import lower_to_limits
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .candidate_plans import best_draft
-from .plan_draft import DraftOptions, PlanDraft, Purchase, Served
+from .plan_draft import DraftOptions, PlacedRun, PlanDraft, Purchase
 from .probe_launches import send_ahead
 
 
@@ -166,25 +168,39 @@ def _hourly_cost(draft: PlanDraft) -> HourlyCost:
 
 
 def placements(draft: PlanDraft) -> tuple[Placement, ...]:
-    """Which tasks of each demand go where, by demand and target."""
-    totals: dict[tuple[str, str], int] = {}
-    for gang, served in draft.served_gangs:
-        for target, count in _targets(draft, served):
-            totals[gang.id, target] = totals.get((gang.id, target), 0) + count
-    for shape, served in draft.served_shapes:
-        members = iter(shape.members)
-        name, left = "", 0
-        for target, count in _targets(draft, served):
+    """Which tasks of each demand go where, by demand, target and bundle."""
+    totals: dict[tuple[str, str, int], int] = {}
+
+    def deal(members: Iterable[tuple[str, int, int]], runs: Iterable[PlacedRun]) -> None:
+        waiting = iter(members)
+        name, bundle, left = "", SINGLE, 0
+        for target, count in _targets(draft, runs):
             while count:
                 while not left:
-                    name, left = next(members)
+                    name, bundle, left = next(waiting)
                 some = min(left, count)
-                totals[name, target] = totals.get((name, target), 0) + some
+                key = (name, target, bundle)
+                totals[key] = totals.get(key, 0) + some
                 left, count = left - some, count - some
-    return tuple([Placement(demand, count, on) for (demand, on), count in sorted(totals.items())])
+
+    for gang, served in draft.served_gangs:
+        for index, tasks in enumerate(tasks_of(draft, gang)):
+            members = [(gang.id, bundle, count) for bundle, count in tasks.bundles]
+            deal(members, [run for run in served.runs if run.tasks == index])
+    for shape, served in draft.served_shapes:
+        bundles = shape.bundles or (SINGLE,) * len(shape.members)
+        deal([(name, b or 0, n) for (name, n), b in zip(shape.members, bundles, strict=True)], served.runs)
+    return tuple(
+        Placement(demand, count, on, None if bundle == SINGLE else bundle)
+        for (demand, on, bundle), count in sorted(totals.items())
+    )
 
 
-def _targets(draft: PlanDraft, served: Served) -> Iterator[tuple[str, int]]:
-    for positions, counts in served.runs:
-        for position, count in zip(positions.tolist(), counts.tolist(), strict=True):
+SINGLE: Final = -1
+"""In place of a bundle: the task is of no gang."""
+
+
+def _targets(draft: PlanDraft, runs: Iterable[PlacedRun]) -> Iterator[tuple[str, int]]:
+    for run in runs:
+        for position, count in zip(run.positions.tolist(), run.counts.tolist(), strict=True):
             yield draft.name_of(position), count

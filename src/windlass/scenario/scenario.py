@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from windlass._gc_pause import uncollected
-from windlass.core.model.conditions import EFFECTS, Condition, Effect, Toleration, parse_condition
+from windlass.core.model.conditions import EFFECTS, Condition, Effect, Toleration
 from windlass.core.model.lifecycle import RECALLABLE, State
 from windlass.core.model.quantities import ACCELERATORS, DEVICE, format_quantity
 from windlass.core.model.reasons import nearest_name, plural
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Slice, Snapshot
 
-from .groups import GroupReader
+from .constraints import ConstraintReader
 from .parser import plain_data
 from .reader import Form, Path, is_name, path_text, shown
 from .schema import (
@@ -51,7 +51,7 @@ def read_plain(data: object) -> Snapshot:
     return _ScenarioReader().scenario(data)
 
 
-class _ScenarioReader(GroupReader):
+class _ScenarioReader(ConstraintReader):
     """Reads the parts of one scenario; remembers what later parts are checked against."""
 
     def __init__(self) -> None:
@@ -175,6 +175,7 @@ class _ScenarioReader(GroupReader):
             idle_since=self.number((*at, "idle_since"), fields.get("idle_since"), None),
             labels=self.labels((*at, "labels"), fields.get("labels")),
             healthy=self.boolean((*at, "healthy"), fields.get("healthy"), True),
+            classes=self.class_counts((*at, "classes"), fields.get("classes")),
         )
 
     def _check_used(self, at: Path, node: Node, group: Group) -> None:
@@ -223,7 +224,21 @@ class _ScenarioReader(GroupReader):
         bundles = self._bundles.get((like.bundles[0].needs, count))
         if bundles is None:
             return None
-        return Demand(name, bundles, None, like.where, like.prefer, like.tolerates, like.priority, since)
+        return Demand(
+            name,
+            bundles,
+            None,
+            like.where,
+            like.prefer,
+            like.tolerates,
+            like.priority,
+            since,
+            any_of=like.any_of,
+            classes=like.classes,
+            apart=like.apart,
+            spread=like.spread,
+            together=like.together,
+        )
 
     def demand(self, at: Path, value: object, form: Form) -> Demand:
         before = len(self.mistakes)
@@ -245,6 +260,11 @@ class _ScenarioReader(GroupReader):
             priority=self.integer((*at, "priority"), fields.get("priority"), 0, low=-MOST * 10, high=MOST * 10),
             since=self.number((*at, "since"), fields.get("since"), None),
             deadline=deadline,
+            any_of=self.alternatives((*at, "any_of"), fields.get("any_of")),
+            classes=self.classes((*at, "classes"), fields.get("classes")),
+            apart=self.apart((*at, "apart"), fields.get("apart")),
+            spread=self.spread((*at, "spread"), fields.get("spread")),
+            together=self.together((*at, "together"), fields.get("together")),
         )
         if single and demand.bundles and type(value) is dict and len(self.mistakes) == before:
             rest = {key: one for key, one in value.items() if key not in ("id", "count", "since")}
@@ -283,7 +303,20 @@ class _ScenarioReader(GroupReader):
             if bundle.get("needs") is not None:
                 needs = self._remembered(self._needs, (*here, "needs"), bundle["needs"], self.needs)
                 if count:
-                    found.append(Bundle(needs, count))
+                    found.append(
+                        Bundle(
+                            needs,
+                            count,
+                            self.conditions((*here, "where"), bundle.get("where")),
+                            self.conditions((*here, "prefer"), bundle.get("prefer")),
+                            self.tolerations((*here, "tolerates"), bundle.get("tolerates")),
+                            self.alternatives((*here, "any_of"), bundle.get("any_of")),
+                            self.classes((*here, "classes"), bundle.get("classes")),
+                            self.apart((*here, "apart"), bundle.get("apart")),
+                            self.spread((*here, "spread"), bundle.get("spread")),
+                            self.together((*here, "together"), bundle.get("together")),
+                        )
+                    )
         size = sum(bundle.count for bundle in found)
         if size > MOST_GANG:
             self.wrong((*at, "bundles"), f"must be at most {MOST_GANG:,} tasks that start together, are {size:,}")
@@ -296,21 +329,6 @@ class _ScenarioReader(GroupReader):
                 devices = format_quantity(amount, name)
                 self.wrong((*at, name), f"must be below 1 (a share of one device) or a whole number, is {devices}")
         return found
-
-    def conditions(self, at: Path, value: object) -> tuple[Condition, ...]:
-        found = []
-        if isinstance(value, str):
-            self.wrong(at, f"must be a list of conditions, is text; write [{shown(value)}]")
-            return ()
-        for index, one in enumerate(self.items(at, value, "conditions, such as ['zone == us-1a']")):
-            here = (*at, index)
-            if not isinstance(one, str):
-                self.wrong(here, f"must be a condition such as 'zone == us-1a', is {shown(one)}; put it in quotes")
-            elif not one.isprintable():
-                self.wrong(here, f"must be a condition in one line, is {shown(one)}")
-            elif (condition := self.parsed(here, one, parse_condition, "a condition")) is not None:
-                found.append(condition)
-        return tuple(found)
 
     def tolerations(self, at: Path, value: object) -> tuple[Toleration, ...]:
         return tuple(

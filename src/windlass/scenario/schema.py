@@ -199,6 +199,7 @@ NODE: Final = Form(
         "idle_since": Key("`since` of the slice, else `now`", "Since when nothing runs there."),
         "labels": Key("none", "Labels of its own, over those of its group."),
         "healthy": Key("true", "An unhealthy node offers nothing, and its slice does not count as spare."),
+        "classes": Key("none", "How many tasks of each class run there, such as `{web: 2}`."),
     },
 )
 DEMAND: Final = Form(
@@ -210,6 +211,17 @@ DEMAND: Final = Form(
         "where": Key("anywhere", "Conditions that must hold."),
         "prefer": Key("none", "Conditions that are nice to have."),
         "tolerates": Key("none", "Taints that it puts up with."),
+        "any_of": Key(
+            "no alternatives",
+            (
+                "Lists of conditions, of which one must hold beside `where`. An earlier list is preferred to a later "
+                "one before every other preference. An empty list matches all."
+            ),
+        ),
+        "classes": Key("none", "Names that its tasks count as, for the constraints between tasks."),
+        "apart": Key("none", "At most so many tasks of a class in one node, slice or label value."),
+        "spread": Key("none", "Tasks of a class in nearly equal numbers over nodes, slices or label values."),
+        "together": Key("none", "Only where a task of a class is already, in one node, slice or label value."),
         "priority": Key("0", "Higher is served first."),
         "since": Key("unknown", "Since when it waits; told in the reasons, without effect on the plan."),
         "gang": Key(
@@ -229,6 +241,36 @@ BUNDLE: Final = Form(
     {
         "needs": Key(REQUIRED, "What one task needs."),
         "count": Key("1", "How many equal tasks."),
+        **{
+            name: Key(key.default, f"{key.text} For this bundle, beside those of the gang.")
+            for name, key in DEMAND.keys.items()
+            if name in ("where", "prefer", "tolerates", "any_of", "classes", "apart", "spread", "together")
+        },
+    },
+)
+_BY: Final = "`node`, `slice`, or a label key: what is one domain. A node without the label is in none."
+APART: Final = Form(
+    "an apart constraint",
+    {
+        "from": Key(REQUIRED, "The class that is counted."),
+        "by": Key(REQUIRED, _BY),
+        "at_most": Key("1", "Tasks of the class that a domain may hold, the task itself included if it has the class."),
+    },
+)
+SPREAD: Final = Form(
+    "a spread constraint",
+    {
+        "of": Key(REQUIRED, "The class that is counted."),
+        "over": Key(REQUIRED, _BY),
+        "max_skew": Key("1", "How many more tasks of the class a domain may hold than the one that holds the fewest."),
+        "min_domains": Key("1", "With fewer eligible domains than this, the smallest number is taken as 0."),
+    },
+)
+TOGETHER: Final = Form(
+    "a together constraint",
+    {
+        "with": Key(REQUIRED, "The class that must be there. The first task of the class itself may go anywhere."),
+        "by": Key(REQUIRED, _BY),
     },
 )
 

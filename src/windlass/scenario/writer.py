@@ -11,7 +11,19 @@ from typing import Any
 
 from windlass.core.model.conditions import Condition, Taint, Toleration
 from windlass.core.model.quantities import BYTES, NANO, parse_money
-from windlass.core.model.snapshot import Amounts, Bundle, Cluster, Demand, Group, Node, ScaleDown, Slice, Snapshot
+from windlass.core.model.snapshot import (
+    Amounts,
+    Bundle,
+    Cluster,
+    Demand,
+    Group,
+    Node,
+    ScaleDown,
+    Slice,
+    Snapshot,
+    rules_of,
+    selector_of,
+)
 
 
 def write_scenario(snapshot: Snapshot) -> dict[str, Any]:
@@ -113,6 +125,7 @@ def _node(node: Node) -> dict[str, Any]:
         idle_since=node.idle_since,
         labels=dict(node.labels) or None,
         healthy=_changed(node.healthy, True),
+        classes=dict(node.classes) or None,
     )
 
 
@@ -121,10 +134,10 @@ def _demand(demand: Demand) -> dict[str, Any]:
     return _given(
         id=demand.id,
         gang=None if demand.gang is None else str(demand.gang),
-        **(_bundle(demand.bundles[0]) if single else {"bundles": [_bundle(bundle) for bundle in demand.bundles]}),
-        where=_conditions(demand.where),
-        prefer=_conditions(demand.prefer),
-        tolerates=[_toleration(one) for one in demand.tolerates] or None,
+        **(
+            _bundle(_with_all(demand)) if single else {"bundles": [_bundle(bundle) for bundle in demand.bundles]}
+        ),
+        **(_placing(demand) if demand.gang is not None or not single else {}),
         priority=demand.priority or None,
         since=demand.since,
         deadline=demand.deadline,
@@ -132,7 +145,44 @@ def _demand(demand: Demand) -> dict[str, Any]:
 
 
 def _bundle(bundle: Bundle) -> dict[str, Any]:
-    return {"needs": _amounts(bundle.needs)} | _given(count=_changed(bundle.count, 1))
+    return {"needs": _amounts(bundle.needs)} | _given(count=_changed(bundle.count, 1)) | _placing(bundle)
+
+
+def _with_all(demand: Demand) -> Bundle:
+    """The one bundle of a single demand, with all that the demand says about where it goes."""
+    bundle = demand.bundles[0]
+    rules = rules_of(demand, bundle)
+    where, prefer, tolerates, any_of = selector_of(demand, bundle)
+    return Bundle(
+        bundle.needs,
+        bundle.count,
+        where,
+        prefer,
+        tolerates,
+        any_of[0] if any_of else (),
+        rules.classes,
+        rules.apart,
+        rules.spread,
+        rules.together,
+    )
+
+
+def _placing(one: Demand | Bundle) -> dict[str, Any]:
+    """Where tasks may go, and what they ask of the tasks around them."""
+    return _given(
+        where=_conditions(one.where),
+        prefer=_conditions(one.prefer),
+        tolerates=[_toleration(each) for each in one.tolerates] or None,
+        any_of=[_conditions(each) or [] for each in one.any_of] or None,
+        classes=list(one.classes) or None,
+        apart=[{"from": rule.class_, "by": rule.by, "at_most": rule.at_most} for rule in one.apart] or None,
+        spread=[
+            {"of": rule.of, "over": rule.over, "max_skew": rule.max_skew, "min_domains": rule.min_domains}
+            for rule in one.spread
+        ]
+        or None,
+        together=[{"with": rule.class_, "by": rule.by} for rule in one.together] or None,
+    )
 
 
 def _toleration(one: Toleration) -> dict[str, Any]:

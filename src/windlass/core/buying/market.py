@@ -47,6 +47,8 @@ class Market:
     """Slices that may still be bought, over all groups."""
     apart: Fraction | None = None
     """``cheapest``: the share that slices may cost more which can be given back one by one; None: nothing is parted."""
+    real_kinds: int | None = None
+    """Columns that are resources; those behind them stand for constraints between tasks. None: all are resources."""
     single: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """[shape]: whether its tasks end one by one; given with ``apart``."""
 
@@ -118,6 +120,31 @@ def fill_slices(market: Market, counts: Ints, groups: Ints, amounts: Ints) -> In
             # Most shapes stop fitting soon: one comparison for all of them is cheaper than asking one by one.
             left = left[(amounts[left] <= room.free.max(axis=0)).all(axis=1)]
     return result
+
+
+def host_fills(kinds: Kinds, total: Ints, hosts: int, tasks: Sequence[tuple[Need, int]]) -> list[Ints] | None:
+    """For each of the tasks how many go on each host of one slice; None if no simple order of filling fits them all."""
+    if hosts == 1:
+        return [np.array([count], np.int64) for _, count in tasks]
+    numbered = list(enumerate(tasks))
+
+    def size(task: tuple[int, tuple[Need, int]]) -> float:
+        return max((amount / max(int(total[column]), 1) for column, amount in task[1][0].amounts()), default=0.0)
+
+    for order in (numbered, sorted(numbered, key=size, reverse=True)):
+        room = Room.fresh(kinds, np.repeat(total[None, :], hosts, axis=0))
+        found: dict[int, Ints] = {}
+        for index, (need, count) in order:
+            fits = np.minimum(room.capacity(need), count)
+            taken = np.clip(count - (np.cumsum(fits) - fits), 0, fits)
+            if int(taken.sum()) < count:
+                break
+            rows = np.flatnonzero(taken)
+            room.take(need, rows, taken[rows])
+            found[index] = taken
+        else:
+            return [found[index] for index in range(len(tasks))]
+    return None
 
 
 def filled_slice(kinds: Kinds, total: Ints, hosts: int, tasks: Sequence[tuple[Need, int]]) -> Room | None:

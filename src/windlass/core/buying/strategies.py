@@ -118,6 +118,8 @@ def _best_fit(market: Market, used: Ints, candidates: Ints, shape: int, sticky: 
 def fit_scores(market: Market, groups: Ints, used: Ints) -> list[Key]:
     """How well ``used`` (a row for each group) fills one slice of each; smaller is better."""
     total = market.total[groups] * market.hosts[groups][:, None]
+    if market.real_kinds is not None:
+        total, used = total[:, : market.real_kinds], used[:, : market.real_kinds]
     present = total > 0
     share: Floats = np.divide(used, total, out=np.zeros(total.shape), where=present)
     devices = list(market.kinds.devices)

@@ -7,13 +7,30 @@ makes no difference, so ten thousand nodes have a handful of profiles.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Final
 
 import numpy as np
 
 from windlass.core.model.conditions import Taint, untolerated
+from windlass.core.model.constraints import NODE, SLICE
 from windlass.core.model.snapshot import Demand, Group, Selector
 
 from .room import Bools, Ints
+
+ALTERNATIVE: Final = 2**32
+"""More than any number of preferences: an earlier alternative counts before all of them."""
+
+
+def alternative(unmet: Ints) -> Ints:
+    """The place of the alternative that holds."""
+    return unmet // ALTERNATIVE
+
+
+def preferences(unmet: Ints) -> Ints:
+    """Preferences that are not met."""
+    return unmet % ALTERNATIVE
+
 
 Profile = tuple[tuple[tuple[str, str], ...], tuple[Taint, ...]]
 
@@ -22,8 +39,18 @@ class Eligibility:
     """Profiles of nodes, and the answer of each selector for each profile."""
 
     def __init__(self, demands: Iterable[Demand]) -> None:
-        conditions = {condition for demand in demands for condition in (*demand.where, *demand.prefer)}
-        self._keys = sorted({condition.key for condition in conditions})
+        keys: set[str] = set()
+        self.domain_keys: set[str] = set()
+        """Labels that constraints between tasks ask about."""
+        self.classes: set[str] = set()
+        """Classes that constraints between tasks ask about."""
+        for part in chain.from_iterable((demand, *demand.bundles) for demand in demands):
+            if part.where or part.prefer or part.any_of:
+                keys.update([condition.key for condition in chain(part.where, part.prefer, *part.any_of)])
+            if part.apart or part.spread or part.together:
+                self.domain_keys |= part.rules.domains() - {NODE, SLICE}
+                self.classes |= part.rules.named()
+        self._keys = sorted(keys | self.domain_keys)
         self.asks = bool(self._keys)
         """Whether anybody asks for a label."""
         self._index: dict[Profile, int] = {}
@@ -48,15 +75,23 @@ class Eligibility:
             self._answers.clear()
         return self._index[profile]
 
+    def values(self, key: str) -> list[str | None]:
+        """For each profile its value of a label that some constraint asks about."""
+        return [labels.get(key) for labels, _ in self._profiles]
+
     def answers(self, selector: Selector) -> tuple[Bools, Ints]:
-        """For each profile: whether it may be used, and how many preferences it leaves unmet."""
+        """For each profile: whether it may be used, and how little it is liked.
+
+        The second is the number of preferences that it leaves unmet, and above that, by ``ALTERNATIVE``, the place of
+        the first list of ``any_of`` that holds: see ``alternative`` and ``preferences``.
+        """
         known = self._answers.get(selector)
         if known is None:
             known = self._answers[selector] = self._ask(selector)
         return known
 
     def _ask(self, selector: Selector) -> tuple[Bools, Ints]:
-        where, prefer, tolerates = selector
+        where, prefer, tolerates, any_of = selector
         allowed = np.ones(len(self._profiles), np.bool_)
         unmet = np.zeros(len(self._profiles), np.int64)
         for index, (labels, taints) in enumerate(self._profiles):
@@ -64,4 +99,10 @@ class Eligibility:
             hard = any(taint.effect != "PreferNoSchedule" for taint in disliked)
             allowed[index] = not hard and all(condition.holds(labels) for condition in where)
             unmet[index] = sum(not condition.holds(labels) for condition in prefer) + len(disliked)
+            rank = 0
+            for alternatives in any_of:
+                holding = [all(condition.holds(labels) for condition in one) for one in alternatives]
+                allowed[index] &= any(holding)
+                rank = rank * len(alternatives) + (holding.index(True) if any(holding) else 0)
+            unmet[index] += rank * ALTERNATIVE
         return allowed, unmet

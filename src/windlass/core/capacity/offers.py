@@ -16,8 +16,12 @@ import numpy as np
 from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, RECALLABLE, State
 from windlass.core.model.snapshot import Selector, Slice
 
+from .class_counts import ClassCounts
 from .eligibility import Eligibility
 from .room import Bools, Ints, Need, Room
+
+Mark = tuple[tuple[int, int], ClassCounts | None]
+"""A point to go back to."""
 
 READY_TIER: Final = 0
 RECALL_TIER: Final = 1
@@ -63,6 +67,8 @@ class Offers:
         self.tier = rows.tier.copy()
         self.open: Bools = np.ones(len(rows.group), np.bool_)
         self.room = rows.room.copy()
+        self.classes: ClassCounts | None = None
+        """Where constraints between tasks matter: how many tasks of each class are where."""
 
     def __len__(self) -> int:
         return len(self.group)
@@ -79,6 +85,8 @@ class Offers:
         self.tier = np.concatenate((self.tier, np.full(count, NEW_TIER)))
         self.profile = np.concatenate((self.profile, np.full(count, profile)))
         self.open = np.concatenate((self.open, np.full(count, is_open)))
+        if self.classes is not None:
+            self.classes.append(group, hosts, first_position, slices)
 
     def adopt(self, other: Offers, rows: Ints, positions: Ints) -> None:
         """Rows of another table at the end, under other places."""
@@ -88,13 +96,17 @@ class Offers:
         self.tier = np.concatenate((self.tier, other.tier[rows]))
         self.profile = np.concatenate((self.profile, other.profile[rows]))
         self.open = np.concatenate((self.open, other.open[rows]))
+        if self.classes is not None and other.classes is not None:
+            self.classes.adopt(other.classes, rows, positions)
 
-    def mark(self) -> tuple[int, int]:
-        return self.room.mark()
+    def mark(self) -> Mark:
+        return self.room.mark(), None if self.classes is None else self.classes.copy()
 
-    def undo(self, mark: tuple[int, int]) -> None:
+    def undo(self, mark: Mark) -> None:
         """Back to the state at ``mark``, rows included."""
-        self.room.undo(mark)
+        of_room, classes = mark
+        self.room.undo(of_room)
+        self.classes = None if classes is None else classes.copy()
         count = len(self.room)
         self.group, self.position, self.tier = self.group[:count], self.position[:count], self.tier[:count]
         self.profile, self.open = self.profile[:count], self.open[:count]
@@ -138,11 +150,54 @@ class Offers:
         chosen = self.in_order(rows, need, selector)[:count]
         return self._take(need, chosen, np.ones(len(chosen), np.int64))
 
+    def fitting(self, need: Need, selector: Selector, most: Ints, per_slice: Ints | None, count: int) -> Ints:
+        """How many tasks each row takes within ``most`` for itself and ``per_slice`` for its slice."""
+        fits = np.minimum(np.minimum(self.capacity(need, selector), most), count)
+        return fits if per_slice is None else clip_by(fits, self.position, per_slice)
+
+    def place_within(
+        self,
+        need: Need,
+        selector: Selector,
+        count: int,
+        most: Ints,
+        per_slice: Ints | None,
+        cell: Ints | None = None,
+        quota: Ints | None = None,
+    ) -> TakenRows:
+        """Put up to ``count`` tasks on rows, at most ``most`` on each, ``per_slice`` on the rows of one slice, and
+        ``quota`` on the rows of one cell."""
+        capacity = np.minimum(self.capacity(need, selector), most)
+        rows = capacity.nonzero()[0]
+        if not len(rows) or count <= 0:
+            return NOTHING
+        rows = self.in_order(rows, need, selector)
+        fits = np.minimum(capacity[rows], count)
+        if per_slice is not None:
+            fits = clip_by(fits, self.position[rows], per_slice)
+        if cell is not None and quota is not None:
+            fits = clip_by(fits, cell[rows], quota)
+        return self._take(need, rows, np.minimum(np.maximum(count - (fits.cumsum() - fits), 0), fits))
+
     def _take(self, need: Need, rows: Ints, counts: Ints) -> TakenRows:
         some = counts.nonzero()[0]
         rows, counts = rows[some], counts[some]
         self.room.take(need, rows, counts)
         return TakenRows(rows, counts)
+
+
+def clip_by(fits: Ints, domain: Ints, most: Ints) -> Ints:
+    """The numbers, in their order, cut so that those of one domain sum up to at most what it takes."""
+    order = np.argsort(domain, kind="stable")
+    sorted_fits, sorted_domain = fits[order], domain[order]
+    total = np.cumsum(sorted_fits)
+    first = np.concatenate(([True], sorted_domain[1:] != sorted_domain[:-1])) if len(order) else np.zeros(0, np.bool_)
+    start = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0)) if len(order) else order
+    before = total - sorted_fits
+    before = before - before[start] if len(order) else before
+    result = np.empty_like(fits)
+    result[order] = np.clip(most[sorted_domain] - before, 0, sorted_fits)
+    return result
 
 
 def tier_of(item: Slice) -> int | None:

@@ -69,9 +69,12 @@ class Placement:
     demand: str
     count: int
     on: str
+    bundle: int | None = None
+    """Of a gang: which of its bundles they are, by its place in the list."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"demand": self.demand, "count": self.count, "on": self.on}
+        bundle = {} if self.bundle is None else {"bundle": self.bundle}
+        return {"demand": self.demand, "count": self.count, "on": self.on, **bundle}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,34 @@ from typing import Final, Literal
 
 from .cached import cached_attribute
 from .conditions import Condition, Taint, Toleration
+from .constraints import NO_RULES, Apart, Rules, Spread, Together
 from .lifecycle import IN_FLIGHT, State
 from .quantities import ACCELERATORS, DEVICE
 
-Selector = tuple[tuple[Condition, ...], tuple[Condition, ...], tuple[Toleration, ...]]
-"""Where demand may go: ``where``, ``prefer``, ``tolerates``."""
+Alternatives = tuple[tuple[Condition, ...], ...]
+"""Lists of conditions of which one must hold, the preferred first."""
+
+Selector = tuple[tuple[Condition, ...], tuple[Condition, ...], tuple[Toleration, ...], tuple[Alternatives, ...]]
+"""Where demand may go: ``where``, ``prefer``, ``tolerates``, and every ``any_of`` that must hold."""
 
 
-def selector_of(demand: Demand) -> Selector:
-    return demand.where, demand.prefer, demand.tolerates
+def selector_of(demand: Demand, bundle: Bundle | None = None) -> Selector:
+    """Where the tasks of a demand may go; those of a bundle with conditions of its own by both."""
+    any_of = (demand.any_of,) if demand.any_of else ()
+    if bundle is None or not bundle.selective:
+        return demand.where, demand.prefer, demand.tolerates, any_of
+    return (
+        (*demand.where, *bundle.where),
+        (*demand.prefer, *bundle.prefer),
+        (*demand.tolerates, *bundle.tolerates),
+        (*any_of, bundle.any_of) if bundle.any_of else any_of,
+    )
+
+
+def rules_of(demand: Demand, bundle: Bundle | None = None) -> Rules:
+    """The constraints of the tasks of a demand; those of a bundle with constraints of its own, both."""
+    rules = demand.rules
+    return rules if bundle is None else rules.plus(bundle.rules)
 
 
 Amounts = tuple[tuple[str, int], ...]
@@ -135,6 +154,8 @@ class Node:
     idle_since: Seconds | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     healthy: bool = True
+    classes: tuple[tuple[str, int], ...] = ()
+    """(class, tasks of it that run here), sorted by class."""
 
     @property
     def busy(self) -> bool:
@@ -220,6 +241,26 @@ class Bundle:
 
     needs: Amounts
     count: int = 1
+    where: tuple[Condition, ...] = ()
+    """These and the following hold for this bundle, beside those of its demand."""
+    prefer: tuple[Condition, ...] = ()
+    tolerates: tuple[Toleration, ...] = ()
+    any_of: Alternatives = ()
+    classes: tuple[str, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    together: tuple[Together, ...] = ()
+
+    @property
+    def selective(self) -> bool:
+        """Whether it has conditions of its own."""
+        return bool(self.where or self.prefer or self.tolerates or self.any_of)
+
+    @property
+    def rules(self) -> Rules:
+        if not (self.classes or self.apart or self.spread or self.together):
+            return NO_RULES
+        return Rules(self.classes, self.apart, self.spread, self.together)
 
 
 @dataclass(frozen=True)
@@ -237,6 +278,20 @@ class Demand:
     deadline: Seconds | None = None
     held: str = ""
     """Why no machine would help, by the word of its workload: nothing is placed or bought for it. Empty: one would."""
+    any_of: Alternatives = ()
+    """At least one of these lists of conditions holds; an earlier one is preferred to a later one."""
+    classes: tuple[str, ...] = ()
+    """What its tasks count as, sorted."""
+    apart: tuple[Apart, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    together: tuple[Together, ...] = ()
+
+    @property
+    def rules(self) -> Rules:
+        """Its constraints, without those of single bundles."""
+        if not (self.classes or self.apart or self.spread or self.together):
+            return NO_RULES
+        return Rules(self.classes, self.apart, self.spread, self.together)
 
     @cached_attribute
     def count(self) -> int:

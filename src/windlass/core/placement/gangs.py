@@ -1,75 +1,32 @@
 """Gangs: all of it or none of it.
 
-A gang is tried on what is free, then what can be called back, then what is on its way, then on new slices. If it does
-not fit whole, everything that was tried for it is taken back. The four ways of lying to each other are four functions;
-each returns where the gang went, or None, in which case the caller rolls back. Standing requests go the same way, on a
-table of total instead of free room.
+A gang is tried on what is free, then what can be called back, then what is in flight, then on new slices. If it does
+not fit whole, everything that was tried for it is taken back. The four kinds are four functions; each returns where the
+gang went, or None, in which case the caller rolls back. Standing requests go the same way, on a table of total instead
+of free room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from windlass.core.buying.market import Market
-from windlass.core.buying.strategies import Choice, Key, fit_scores
+from windlass.core.buying.strategies import Choice
+from windlass.core.capacity.eligibility import alternative
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Need, Room
-from windlass.core.demand import bundles_in_order
-from windlass.core.model.plan import Waiting
-from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code
-from windlass.core.model.snapshot import Demand, Gang, Selector, selector_of
-from windlass.core.plan_draft import PlanDraft, Purchase, Served, record
+from windlass.core.demand import MEMBER, GangTasks
+from windlass.core.model.constraints import NODE, Apart, Rules
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Demand, Gang
+from windlass.core.plan_draft import PlanDraft, Served, record
 
-from .host_matching import match
-
-Tasks = Sequence[tuple[Need, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """One attempt to serve a demand whole: the table it goes on and why slices are bought for it."""
-
-    draft: PlanDraft
-    table: Offers
-    demand: Demand
-    selector: Selector
-    tasks: Tasks
-    code: Code
-
-    def tables(self) -> tuple[Offers, ...]:
-        """The table it goes on, and, for a request, the free room beside it."""
-        return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
-
-    def buy(self, group: int, slices: int, size: int, tasks: Tasks = (), choice: Choice | None = None) -> Purchase:
-        """Buy slices for ``size`` tasks each, those of ``tasks`` put there at once, the others by the caller.
-
-        Requested room is free room: demand finds it empty.
-        """
-        purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, size),))
-        self.draft.offer(purchase, self.table, tasks=tasks)
-        if self.table is not self.draft.offers:
-            self.draft.offer(purchase, self.draft.offers)
-        return purchase
-
-    @property
-    def size(self) -> int:
-        return sum(count for _, count in self.tasks)
-
-
-def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
-    """Its tasks as needs with counts, the hardest first."""
-    known = draft.layout.tasks
-    if demand.bundles not in known:
-        bundles = bundles_in_order(demand, draft.largest)
-        known[demand.bundles] = tuple((Need.of(dict(one.needs), draft.kinds), one.count) for one in bundles)
-    return known[demand.bundles]
-
-
-def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:
-    return Try(draft, table, demand, selector_of(demand), tasks_of(draft, demand), code)
+from .constrained import ConstrainedPlacement, Item
+from .gang_attempt import Load, Tasks, Try, best_group, try_of
+from .gang_slices import on_whole_slices, take_on_own_hosts
 
 
 def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Served | None:
@@ -82,9 +39,9 @@ def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> 
         case Gang.SAME_NODE:
             served = _on_one_node(attempt)
         case Gang.SAME_SLICE:
-            served = _on_whole_slices(attempt)
+            served = on_whole_slices(attempt)
         case Gang.SPREAD:
-            served = _apart(attempt)
+            served = _on_own_nodes(attempt)
     if served is None:
         draft.rollback(checkpoint)
     return served
@@ -94,35 +51,89 @@ def serve_whole(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> 
 
 
 def _anywhere(attempt: Try) -> Served | None:
-    return place_and_buy([(attempt, need, count) for need, count in attempt.tasks])
+    return _within_rules(attempt) if attempt.has_rules else place_and_buy([attempt])
 
 
-def place_and_buy(tasks: Sequence[tuple[Try, Need, int]]) -> Served | None:
+def _within_rules(attempt: Try, more: Rules | None = None) -> Served | None:
+    """Every member within its constraints, and within more that hold for all of them."""
+    items = [
+        Item(one.need, one.selector, one.rules.plus(more) if more else one.rules, one.count, attempt.demand.id)
+        for one in attempt.tasks
+    ]
+    is_gang = attempt.demand.gang is not None
+    parts = ConstrainedPlacement(attempt.draft, attempt.table, items, attempt.code, gang=is_gang).serve()
+    served = Served()
+    for index, (item, part) in enumerate(zip(items, parts, strict=True)):
+        if part.count < item.count:
+            return None
+        served.include(part, index)
+    return served
+
+
+def place_and_buy(attempts: Sequence[Try]) -> Served | None:
     """Place all tasks, of one demand or of several, and buy for the rest; None when not all of them can be served."""
-    attempt = tasks[0][0]
-    draft, served, left = attempt.draft, Served(), []
-    for one, need, count in tasks:
-        taken = one.table.place(need, one.selector, count)
-        record(served, one.table, taken)
-        left.append(count - taken.total)
+    draft, served, left = attempts[0].draft, Served(), []
+    tasks = [(attempt, index, one) for attempt in attempts for index, one in enumerate(attempt.tasks)]
+    for attempt, index, one in tasks:
+        taken = attempt.table.place(one.need, one.selector, one.count)
+        record(served, attempt.table, taken, index)
+        left.append(one.count - taken.total)
     if not any(left):
         return served
-    needs = [need for _, need, _ in tasks]
-    is_gang = all(one.demand.gang for one, _, _ in tasks)  # a plain request obeys the launch rate, a gang may overshoot
-    market = draft.market(needs, left, [one.selector for one, _, _ in tasks], gang=is_gang)
-    choices = draft.choose(market)
-    if _bought(choices) < sum(left):
-        alone = _from_one_group(draft, market)
-        if alone is None:
-            return None
-        choices = alone
-    for choice in choices:
-        batch = choice.batch
-        fill = [(needs[index], int(batch.fill[index])) for index in np.flatnonzero(batch.fill)]
-        purchase = tasks[choice.shape][0].buy(batch.group, batch.slices, int(batch.fill.sum()), fill, choice)
-        positions = purchase.position + np.arange(batch.slices)
-        served.add(positions, np.full(batch.slices, int(batch.fill.sum())))
-    return served
+    # A plain request obeys the launch rate, a gang may overshoot.
+    is_gang = all(attempt.demand.gang for attempt in attempts)
+    for stage in range(_stages(tasks, left, draft)):
+        if not any(left):
+            break
+        market = _staged(draft, tasks, left, stage, is_gang)
+        choices = draft.choose(market)
+        if _bought(choices) < sum(left) and stage == _stages(tasks, left, draft) - 1:
+            alone = _from_one_group(draft, market)
+            if alone is None:
+                return None
+            choices = alone
+        for choice in choices:
+            batch = choice.batch
+            filled = np.flatnonzero(batch.fill).tolist()
+            fill = [(market.needs[row], int(batch.fill[row])) for row in filled]
+            attempt = tasks[choice.shape][0]
+            purchase = attempt.buy(batch.group, batch.slices, int(batch.fill.sum()), fill, choice)
+            positions = purchase.position + np.arange(batch.slices)
+            for row in filled:
+                served.add(positions, np.full(batch.slices, int(batch.fill[row])), None, tasks[row][1])
+                left[row] -= int(batch.fill[row]) * batch.slices
+    return None if any(left) else served
+
+
+def _stages(tasks: Sequence[tuple[Try, int, GangTasks]], left: Sequence[int], draft: PlanDraft) -> int:
+    """How many alternatives of ``any_of`` there are to go through."""
+    return max((len(_ranks(draft, one)) for (_, _, one), count in zip(tasks, left, strict=True) if count), default=0) or 1
+
+
+def _ranks(draft: PlanDraft, one: GangTasks) -> list[int]:
+    """The alternatives that some group meets, the preferred first."""
+    if not one.selector[3]:
+        return [0]
+    allowed, unmet = draft.eligibility.answers(one.selector)
+    of_groups = alternative(unmet[draft.profile_index[allowed[draft.profile_index]]])
+    return sorted(set(of_groups.tolist()))
+
+
+def _staged(
+    draft: PlanDraft, tasks: Sequence[tuple[Try, int, GangTasks]], left: Sequence[int], stage: int, is_gang: bool
+) -> Market:
+    """What can be bought for what is left, each task by its alternatives up to this stage."""
+    market = draft.market(
+        [one.need for _, _, one in tasks], list(left), [one.selector for _, _, one in tasks], gang=is_gang
+    )
+    if not any(one.selector[3] for _, _, one in tasks):
+        return market
+    eligible = market.eligible.copy()
+    for row, (_, _, one) in enumerate(tasks):
+        if one.selector[3]:
+            _, unmet = draft.eligibility.answers(one.selector)
+            eligible[row] &= np.isin(alternative(unmet[draft.profile_index]), _ranks(draft, one)[: stage + 1])
+    return replace(market, eligible=eligible)
 
 
 def _bought(choices: list[Choice]) -> int:
@@ -151,7 +162,8 @@ def together(tasks: Tasks) -> Need:
     plain: dict[int, int] = {}
     whole: dict[tuple[int, int], int] = {}
     unknown: list[str] = []
-    for need, count in tasks:
+    for one in tasks:
+        need, count = one.need, one.count
         unknown += need.unknown
         for column, amount in need.plain:
             plain[column] = plain.get(column, 0) + amount * count
@@ -167,311 +179,141 @@ def together(tasks: Tasks) -> Need:
 
 def _whole_first(tasks: Tasks) -> Tasks:
     """Whole devices before shares, larger shares before smaller ones: the order that wastes the fewest devices."""
-    return sorted(tasks, key=lambda item: (bool(item[0].shares), -sum(amount for _, _, amount in item[0].shares)))
+    return sorted(tasks, key=lambda one: (bool(one.need.shares), -sum(amount for _, _, amount in one.need.shares)))
 
 
 def holds_all(room: Room, row: int, tasks: Tasks) -> bool:
     """Whether one node takes all tasks at once."""
     node, first = room.rows(np.array([row])), np.zeros(1, np.int64)
-    for need, count in _whole_first(tasks):
-        if int(node.capacity(need)[0]) < count:
+    for one in _whole_first(tasks):
+        if int(node.capacity(one.need)[0]) < one.count:
             return False
-        node.take(need, first, np.array([count]))
+        node.take(one.need, first, np.array([one.count]))
     return True
 
 
-def _take_all(table: Offers, row: int, tasks: Tasks) -> None:
-    for need, count in _whole_first(tasks):
-        table.room.take(need, np.array([row]), np.array([count]))
-
-
 def _on_one_node(attempt: Try) -> Served | None:
-    draft, table, selector = attempt.draft, attempt.table, attempt.selector
-    floor = together(attempt.tasks)
-    rows = np.flatnonzero(table.capacity(floor, selector))
-    if len(rows):
-        for row in table.in_order(rows, floor, selector):
-            if holds_all(table.room, int(row), attempt.tasks):
-                _take_all(table, int(row), attempt.tasks)
-                served = Served()
-                served.add(table.position[[row]], np.array([attempt.size]))
-                return served
-    fresh = draft.group_table.fresh
-    allowed, _ = draft.eligibility.answers(selector)
-    candidates = {}
-    for group in np.flatnonzero(fresh.capacity(floor)):
-        fits = allowed[draft.profiles[group]] and draft.ledger.headroom(int(group), gang=True) > 0
-        if fits and holds_all(fresh, int(group), attempt.tasks):
-            candidates[int(group)] = (1, attempt.tasks)
-    best = _best_group(attempt, candidates)
-    if best is None:
-        return None
-    attempt.buy(best, 1, attempt.size)
-    row = len(table) - draft.groups[best].hosts
-    _take_all(table, row, attempt.tasks)
-    served = Served()
-    served.add(table.position[[row]], np.array([attempt.size]))
-    return served
-
-
-def _best_group(attempt: Try, candidates: dict[int, tuple[int, Tasks]]) -> int | None:
-    """Of groups with (slices needed, tasks on one slice), the one that the strategy takes."""
-    if not candidates:
-        return None
-    draft, groups = attempt.draft, sorted(candidates)
-    _, unmet_by_profile = draft.eligibility.answers(attempt.selector)
-    unmet = unmet_by_profile[draft.profile_index[groups]].tolist()
-    rank = draft.rank[groups].tolist()
-    keys: list[Key]
-    if draft.strategy == "cheapest":
-        slices = [candidates[group][0] for group in groups]
-        cost = [count * int(draft.price[group]) for count, group in zip(slices, groups, strict=True)]
-        keys = list(zip(cost, unmet, slices, rank, strict=True))
-    elif draft.strategy == "rank":
-        keys = list(zip(rank, unmet, (~draft.sticky()[groups]).tolist(), strict=True))
-    else:
-        used = np.zeros((len(groups), len(draft.kinds.names)), np.int64)
-        for row, group in enumerate(groups):
-            for need, count in candidates[group][1]:
-                for column, amount in need.amounts():
-                    used[row, column] += amount * count
-        scores = fit_scores(draft.market((), (), ()), np.array(groups), used)
-        keys = [(misses, *score) for misses, score in zip(unmet, scores, strict=True)]
-    return min(zip(keys, groups, strict=True))[1]
-
-
-# -- same-slice ----------------------------------------------------------------------------------------------------
-
-
-def slices_for(size: int, hosts: int) -> int | None:
-    """Whole slices that a gang of this size takes; None when it cannot be cut into whole slices."""
-    if size <= hosts:
-        return 1
-    return size // hosts if size % hosts == 0 else None
-
-
-def _chunks(tasks: Tasks, per_slice: int) -> list[Tasks]:
-    """The tasks of a gang, cut into parts of ``per_slice``, one for each slice."""
-    result: list[Tasks] = []
-    part: list[tuple[Need, int]] = []
-    room = per_slice
-    for need, count in tasks:
-        while count:
-            some = min(count, room)
-            part.append((need, some))
-            count, room = count - some, room - some
-            if not room:
-                result.append(part)
-                part, room = [], per_slice
-    return [*result, part] if part else result
-
-
-def _on_whole_slices(attempt: Try) -> Served | None:
     draft, table = attempt.draft, attempt.table
+    floor = together(attempt.tasks)
+    fits = table.capacity(floor, attempt.tasks[0].selector) > 0
+    for one in attempt.tasks[1:]:
+        fits &= table.capacity(one.need, one.selector) > 0
+    rows = np.flatnonzero(fits)
+    if len(rows):
+        for row in table.in_order(rows, floor, attempt.tasks[0].selector).tolist():
+            if holds_all(table.room, row, attempt.tasks) and _allowed_on(attempt, row):
+                return _take_all(attempt, row)
     fresh = draft.group_table.fresh
-    fits = np.minimum.reduce([fresh.capacity(need) for need, _ in attempt.tasks])
-    allowed, _ = draft.eligibility.answers(attempt.selector)
-    options: dict[int, tuple[int, Tasks]] = {}
-    running: dict[int, list[_Loaded]] = {}
-    for group, kind in enumerate(draft.groups):
-        slices = slices_for(attempt.size, kind.hosts)
-        if slices is None:
-            continue
-        chunks = _chunks(attempt.tasks, min(attempt.size, kind.hosts))
-        running[group] = _usable_slices(attempt, group, chunks)
-        new = slices - len(running[group])
-        may_buy = fits[group] and allowed[draft.profiles[group]]
-        if new == 0 or (may_buy and draft.ledger.headroom(group, gang=True) >= new):
-            options[group] = (new, chunks[0])
-    if not options:
-        return None
-    fewest = min(new for new, _ in options.values())
-    near = {group: option for group, option in options.items() if option[0] == fewest}
-    tier = {group: max((int(table.tier[one.rows[0][0]]) for one in running[group]), default=0) for group in near}
-    nearest = min(tier.values())
-    best = _best_group(attempt, {group: near[group] for group in near if tier[group] == nearest})
-    assert best is not None
-    return _take_whole_slices(attempt, best, running[best], near[best][0])
+    allowed = np.logical_and.reduce([attempt.allowed_groups(one) for one in attempt.tasks])
+    candidates: dict[int, tuple[int, Load]] = {}
+    load = [(one, one.count) for one in attempt.tasks]
+    for group in np.flatnonzero((fresh.capacity(floor) > 0) & allowed).tolist():
+        if draft.ledger.headroom(group, gang=True) > 0 and holds_all(fresh, group, attempt.tasks):
+            candidates[group] = (1, load)
+    while candidates:
+        best = best_group(attempt, candidates)
+        assert best is not None
+        checkpoint = draft.checkpoint(*attempt.tables())
+        attempt.buy(best, 1, attempt.size)
+        row = len(table) - draft.groups[best].hosts
+        if _allowed_on(attempt, row):
+            return _take_all(attempt, row)
+        draft.rollback(checkpoint)
+        del candidates[best]
+    return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A slice that takes a chunk of a gang whole: for each need of the chunk, the rows that take it."""
-
-    position: int
-    chunk: Tasks
-    rows: list[list[int]]
+def _allowed_on(attempt: Try, row: int) -> bool:
+    if not attempt.has_rules:
+        return True
+    return attempt.rules_hold([(one, np.array([row]), np.array([one.count])) for one in attempt.tasks])
 
 
-def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: int) -> Served:
-    draft, table, served = attempt.draft, attempt.table, Served()
-    hosts = draft.groups[group].hosts
-    for slice_ in running:
-        for (need, _), rows in zip(slice_.chunk, slice_.rows, strict=True):
-            table.room.take(need, np.array(rows), np.ones(len(rows), np.int64))
-        served.add(np.array([slice_.position]), np.array([sum(count for _, count in slice_.chunk)]))
-    if new:
-        purchase = attempt.buy(group, new, min(attempt.size, hosts))
-        first = len(table) - new * hosts
-        chunks = _chunks(attempt.tasks, min(attempt.size, hosts))[len(running) :]
-        for index, chunk in enumerate(chunks):
-            _take_apart(table, first + index * hosts, chunk, 1, hosts)
-        size = [sum(count for _, count in chunk) for chunk in chunks]
-        served.add(purchase.position + np.arange(new), np.array(size))
+def _take_all(attempt: Try, row: int) -> Served:
+    table, served, at = attempt.table, Served(), np.array([row])
+    for one in _whole_first(attempt.tasks):
+        table.room.take(one.need, at, np.array([one.count]))
+    for index, one in enumerate(attempt.tasks):
+        attempt.count_on(one, at, np.array([one.count]))
+        served.add(table.position[at], np.array([one.count]), at, index)
     return served
-
-
-def _usable_slices(attempt: Try, group: int, chunks: list[Tasks]) -> list[_Loaded]:
-    """Slices of the group that can take the next chunk whole, one task a host, the nearest and tightest first."""
-    table = attempt.table
-    found: list[_Loaded] = []
-    capacity = {need: table.capacity(need, attempt.selector) for need, _ in attempt.tasks}
-    rows = np.flatnonzero((table.group == group) & np.logical_or.reduce([c > 0 for c in capacity.values()]))
-    if not len(rows):
-        return []
-    _, unmet = table.eligibility.answers(attempt.selector)
-    left = table.room.left_share(attempt.tasks[0][0], rows)
-    by_slice: dict[int, list[int]] = {}
-    for index, position in enumerate(table.position[rows].tolist()):
-        by_slice.setdefault(position, []).append(index)
-    order = sorted(
-        by_slice,
-        key=lambda p: (
-            int(table.tier[rows[by_slice[p][0]]]),
-            int(unmet[table.profile[rows[by_slice[p]]]].max()),
-            float(left[by_slice[p]].mean()),
-            p,
-        ),
-    )
-    for position in order:
-        if len(found) == len(chunks):
-            break
-        chunk = chunks[len(found)]
-        hosts = rows[by_slice[position]]
-        matched = match([count for _, count in chunk], [capacity[need][hosts] > 0 for need, _ in chunk])
-        if matched is not None:
-            found.append(_Loaded(position, chunk, [hosts[places].tolist() for places in matched]))
-    return found
 
 
 # -- spread --------------------------------------------------------------------------------------------------------
 
 
-def _apart(attempt: Try) -> Served | None:
+def _on_own_nodes(attempt: Try) -> Served | None:
+    """Each member on a node of its own."""
+    draft, table = attempt.draft, attempt.table
+    if attempt.has_rules or (table.classes is not None and _has_several_hosts(attempt)):
+        assert table.classes is not None
+        table.classes.forget(MEMBER)
+        served = _within_rules(attempt, Rules((MEMBER,), (Apart(MEMBER, NODE),)))
+        if served is not None:
+            return served
+        if attempt.has_rules:
+            return None
+        draft.offers.room.mark()
+    return _own_nodes_one_by_one(attempt)
+
+
+def _has_several_hosts(attempt: Try) -> bool:
+    """Whether some group that the gang could be bought in has several hosts: then it matters how many it takes."""
+    draft, fresh = attempt.draft, attempt.draft.group_table.fresh
+    return any(
+        bool(((draft.hosts > 1) & attempt.allowed_groups(one) & (fresh.capacity(one.need) > 0)).any())
+        for one in attempt.tasks
+    )
+
+
+def _own_nodes_one_by_one(attempt: Try) -> Served | None:
     draft, table, served = attempt.draft, attempt.table, Served()
-    apart = np.zeros(len(table), np.bool_)
-    rest: list[tuple[Need, int]] = []
-    for need, count in attempt.tasks:
-        taken = table.place_apart(need, attempt.selector, count, apart)
-        apart[taken.rows] = True
-        record(served, table, taken)
-        if taken.total < count:
-            rest.append((need, count - taken.total))
-    allowed, _ = draft.eligibility.answers(attempt.selector)
+    taken_rows = np.zeros(len(table), np.bool_)
+    rest: list[tuple[int, int]] = []
+    for index, one in enumerate(attempt.tasks):
+        taken = table.place_apart(one.need, one.selector, one.count, taken_rows)
+        taken_rows[taken.rows] = True
+        record(served, table, taken, index)
+        if taken.total < one.count:
+            rest.append((index, one.count - taken.total))
     fresh = draft.group_table.fresh
-    fits = {need: fresh.capacity(need) > 0 for need, _ in rest}
+    fits = {
+        index: (fresh.capacity(attempt.tasks[index].need) > 0) & attempt.allowed_groups(attempt.tasks[index])
+        for index, _ in rest
+    }
     while rest:
-        takes = np.flatnonzero(fits[rest[0][0]] & allowed[draft.profile_index]).tolist()
-        loads: dict[tuple[int, ...], Tasks] = {}
-        candidates = {}
-        for group in takes:
+        loads: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        load_of: dict[int, list[tuple[int, int]]] = {}
+        candidates: dict[int, tuple[int, Load]] = {}
+        for group in np.flatnonzero(fits[rest[0][0]]).tolist():
             if draft.ledger.headroom(group, gang=True) > 0:
-                form = (*(bool(fits[need][group]) for need, _ in rest), int(draft.hosts[group]))
+                form = (*(bool(fits[index][group]) for index, _ in rest), int(draft.hosts[group]))
                 if form not in loads:
                     loads[form] = _one_each([task for task in rest if fits[task[0]][group]], int(draft.hosts[group]))
-                candidates[group] = (1, loads[form])
-        best = _best_group(attempt, candidates)
+                load_of[group] = loads[form]
+                candidates[group] = (1, [(attempt.tasks[index], count) for index, count in loads[form]])
+        best = best_group(attempt, candidates)
         if best is None:
             return None
-        load, hosts = candidates[best][1], int(draft.hosts[best])
+        load, hosts = load_of[best], int(draft.hosts[best])
         left = dict(rest)
-        times = min(draft.ledger.headroom(best, gang=True), *(left[need] // count for need, count in load))
-        size = sum(count for _, count in load)
-        purchase = attempt.buy(best, times, size)
-        _take_apart(table, len(table) - times * hosts, load, times, hosts)
-        served.add(purchase.position + np.arange(times), np.full(times, size))
+        times = min(draft.ledger.headroom(best, gang=True), *(left[index] // count for index, count in load))
+        purchase = attempt.buy(best, times, sum(count for _, count in load))
+        take_on_own_hosts(attempt, len(table) - times * hosts, load, times, hosts)
+        for index, count in load:
+            served.add(purchase.position + np.arange(times), np.full(times, count), None, index)
         used = dict(load)
-        rest = [(need, count - used.get(need, 0) * times) for need, count in rest]
-        rest = [(need, count) for need, count in rest if count]
+        rest = [(index, count - used.get(index, 0) * times) for index, count in rest]
+        rest = [(index, count) for index, count in rest if count]
     return served
 
 
-def _one_each(tasks: Tasks, hosts: int) -> Tasks:
+def _one_each(tasks: Sequence[tuple[int, int]], hosts: int) -> list[tuple[int, int]]:
     """What one new slice takes when every task needs a host of its own."""
-    load: list[tuple[Need, int]] = []
-    for need, count in tasks:
+    load: list[tuple[int, int]] = []
+    for index, count in tasks:
         some = min(count, hosts)
         if some:
-            load.append((need, some))
+            load.append((index, some))
             hosts -= some
     return load
-
-
-def _take_apart(table: Offers, first: int, load: Tasks, times: int, hosts: int) -> None:
-    """Put the load on each of ``times`` slices whose rows start at ``first``, one task a host."""
-    host = 0
-    for need, count in load:
-        offsets = np.arange(host, host + count)
-        rows = (first + np.arange(times)[:, None] * hosts + offsets[None, :]).ravel()
-        table.room.take(need, rows, np.ones(len(rows), np.int64))
-        host += count
-
-
-# -- forming -------------------------------------------------------------------------------------------------------
-
-
-def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) -> bool:
-    """Whether slices are held for a gang that waits: until its deadline, or while some hindrance passes by itself. Of
-    any group, not the nearest: a frozen group beside it must not make the gang give up what it waits with."""
-    if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
-        return False
-    if gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values()):
-        return True
-    return any(draft.ledger.ending) and _starts_later(draft, gang)
-
-
-def _starts_later(draft: PlanDraft, gang: Demand) -> bool:
-    """Whether a gang could start when all has passed that passes by itself, what is ending above all: a limit counts it
-    until it is confirmed gone."""
-    with draft.ledger.later():
-        before = draft.checkpoint(draft.offers)
-        if serve_whole(draft, draft.offers, gang, Code.DEMAND) is None:
-            return False
-        draft.rollback(before)
-    return True
-
-
-def slices_missing(draft: PlanDraft, table: Offers, demand: Demand, group: int) -> int:
-    """New slices of one group that a gang of whole slices needs beside those of it that it could use."""
-    hosts = draft.groups[group].hosts
-    attempt, slices = try_of(draft, table, demand, Code.DEMAND), slices_for(demand.count, hosts)
-    assert slices is not None
-    return slices - len(_usable_slices(attempt, group, _chunks(attempt.tasks, min(attempt.size, hosts))))
-
-
-def serve_partly(draft: PlanDraft, demand: Demand) -> set[int]:
-    """Slices of the snapshot that members of a gang would use now, although it cannot start whole."""
-    return {position for position in members_places(draft, demand) if position < len(draft.slices)}
-
-
-def members_places(draft: PlanDraft, demand: Demand) -> set[int]:
-    """Slices, those that this plan buys included, that members of a gang would use although it cannot start whole."""
-    attempt = try_of(draft, draft.offers, demand, Code.DEMAND)
-    table, positions = draft.offers, set()
-    checkpoint = draft.checkpoint(table)
-    if demand.gang == Gang.SAME_SLICE:
-        for group, kind in enumerate(draft.groups):
-            if slices_for(attempt.size, kind.hosts):
-                chunks = _chunks(attempt.tasks, min(attempt.size, kind.hosts))
-                positions |= {one.position for one in _usable_slices(attempt, group, chunks)}
-    elif demand.gang != Gang.SAME_NODE:
-        apart = np.zeros(len(table), np.bool_)
-        for need, count in attempt.tasks:
-            if demand.gang == Gang.SPREAD:
-                taken = table.place_apart(need, attempt.selector, count, apart)
-                apart[taken.rows] = True
-            else:
-                taken = table.place(need, attempt.selector, count)
-            positions |= set(table.position[taken.rows].tolist())
-    draft.rollback(checkpoint)
-    return positions

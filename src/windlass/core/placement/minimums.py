@@ -17,9 +17,10 @@ from windlass.core.demand import in_order
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
-from windlass.core.plan_draft import PlanDraft, Served
+from windlass.core.plan_draft import PlanDraft, Served, class_counts
 
-from .gangs import place_and_buy, serve_whole, try_of
+from .gang_attempt import try_of
+from .gangs import place_and_buy, serve_whole
 
 
 def raise_to_min(draft: PlanDraft) -> None:
@@ -115,7 +116,9 @@ def _meet_together(draft: PlanDraft, table: Offers, requests: list[Demand]) -> b
         return False
     tries = [try_of(draft, table, request, Code.REQUEST) for request in requests]
     checkpoint = draft.checkpoint(table, draft.offers)
-    served = place_and_buy([(one, need, count) for one in tries for need, count in one.tasks])
+    if any(one.has_rules for one in tries):
+        return False
+    served = place_and_buy(tries)
     if served is None:
         draft.rollback(checkpoint)
         return False
@@ -125,7 +128,7 @@ def _meet_together(draft: PlanDraft, table: Offers, requests: list[Demand]) -> b
 
 def _hold(draft: PlanDraft, table: Offers, served: Served) -> None:
     """Keep the slices that hold requested room; those on their way out come back for it."""
-    held = {int(p) for positions, _ in served.runs for p in positions if p < len(draft.slices)}
+    held = {int(p) for run in served.runs for p in run.positions if p < len(draft.slices)}
     draft.requested |= held
     back = sorted(p for p in held if draft.slices[p].state not in OFFERING and p not in draft.recalled)
     _recall(draft, back, Code.REQUEST)
@@ -147,6 +150,9 @@ def _total_room(draft: PlanDraft) -> Offers:
     empty = Room.fresh(draft.kinds, rows.room.total)
     table = Offers(draft.eligibility, replace(rows, tier=np.array(tiers, np.int64), room=empty))
     table.open = np.isin(table.position, draft.offers.position[draft.offers.open])
+    if draft.classes:
+        # What runs may be the requested work itself: requests keep their constraints among each other.
+        table.classes = class_counts(draft.layout, draft.classes).emptied()
     for purchase in draft.purchases:
         draft.offer(purchase, table)
     return table

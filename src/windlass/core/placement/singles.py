@@ -13,9 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from windlass.core.demand import Level, Shape, levels
+from windlass.core.model.constraints import NO_RULES
 from windlass.core.model.reasons import Code
 from windlass.core.plan_draft import PlanDraft, Served, record
 
+from .constrained import ConstrainedPlacement, Item
 from .gangs import serve_whole
 from .minimums import hold_spares
 
@@ -32,10 +34,11 @@ def serve(draft: PlanDraft) -> None:
             draft.late_gangs.append(demand)
         else:
             valid.append(demand)
-    in_order = levels(valid, draft.kinds, draft.largest, loose=draft.way.loose)
+    in_order = levels(valid, draft.kinds, draft.largest, loose=draft.way.loose, classes=draft.classes)
     for index, level in enumerate(in_order):
         _serve_gangs(draft, level)
         _serve_singles(draft, level.shapes, offer=draft.way.offer_all or index < len(in_order) - 1)
+    _follow(draft)
 
 
 def _serve_gangs(draft: PlanDraft, level: Level) -> None:
@@ -53,16 +56,74 @@ def _serve_gangs(draft: PlanDraft, level: Level) -> None:
 
 
 def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) -> None:
-    served = [Served() for _ in shapes]
-    for shape, into in zip(shapes, served, strict=True):
-        record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count))
-    draft.served_shapes += zip(shapes, served, strict=True)
-    hold_spares(draft)
-    _buy(draft, shapes, served, offer=offer)
+    if any(shape.rules is not NO_RULES for shape in shapes):
+        served = _serve_with_rules(draft, shapes)
+        draft.served_shapes += zip(shapes, served, strict=True)
+        hold_spares(draft)
+    else:
+        served = [Served() for _ in shapes]
+        for shape, into in zip(shapes, served, strict=True):
+            record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count))
+        draft.served_shapes += zip(shapes, served, strict=True)
+        hold_spares(draft)
+        _buy(draft, shapes, served, offer=offer)
     for shape, into in zip(shapes, served, strict=True):
         draft.unserved.append(shape.count - into.count)
         if into.count < shape.count:
             draft.waiting_shapes.append((shape, shape.count - into.count))
+
+
+def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]:
+    """Shapes with constraints between tasks, and those beside them.
+
+    Those that follow a class which others of them have come after these: only then is it known where they may go.
+    """
+    served = [Served() for _ in shapes]
+    waiting = list(range(len(shapes)))
+    while waiting:
+        provided = [{*shapes[index].rules.classes} for index in waiting]
+        ahead = [
+            index
+            for at, index in enumerate(waiting)
+            if not any(
+                rule.class_ in classes
+                for rule in shapes[index].rules.together
+                if rule.class_ not in shapes[index].rules.classes
+                for other, classes in enumerate(provided)
+                if other != at
+            )
+        ] or waiting
+        items = [
+            Item(one.need, one.selector, one.rules, one.count, one.members[0][0])
+            for one in (shapes[index] for index in ahead)
+        ]
+        parts = ConstrainedPlacement(draft, draft.offers, items, Code.DEMAND).serve()
+        for index, part in zip(ahead, parts, strict=True):
+            served[index] = part
+        waiting = [index for index in waiting if index not in ahead]
+    draft.offers.room.forget()
+    return served
+
+
+def _follow(draft: PlanDraft) -> None:
+    """Tasks that go where a class is, once more when everything else is placed: it may have come with a lower
+    priority."""
+    again = [(shape, left) for shape, left in draft.waiting_shapes if shape.rules.together]
+    if not again:
+        return
+    items = [Item(one.need, one.selector, one.rules, left, one.members[0][0]) for one, left in again]
+    parts = ConstrainedPlacement(draft, draft.offers, items, Code.DEMAND).serve()
+    draft.offers.room.forget()
+    got = {id(shape): part for (shape, _), part in zip(again, parts, strict=True)}
+    draft.waiting_shapes = [
+        (shape, rest)
+        for shape, left in draft.waiting_shapes
+        if (rest := left - (got[id(shape)].count if id(shape) in got else 0))
+    ]
+    for shape, into in draft.served_shapes:
+        if id(shape) in got:
+            for run in got[id(shape)].runs:
+                into.add(run.positions, run.counts, run.rows)
 
 
 def _buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:

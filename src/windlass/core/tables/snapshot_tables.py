@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from itertools import chain
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
 from windlass.core.capacity.eligibility import Eligibility
 from windlass.core.capacity.offers import Rows, tier_of
-from windlass.core.capacity.room import Ints, Need
+from windlass.core.capacity.room import Ints
 from windlass.core.model.cached import cached_attribute
 from windlass.core.model.lifecycle import IN_FLIGHT, OFFERING, RECALLABLE, State
-from windlass.core.model.snapshot import Bundle, Node, Snapshot
+from windlass.core.model.snapshot import Demand, Node, Snapshot
 
 from .groups import group_table_of
 from .nodes import node_table_of
@@ -68,7 +69,7 @@ class SnapshotTables:
                 self.recallable += [place for place in places if place not in self.final]
         self.recallable.sort()
         self.slices_without_group.sort()
-        self.tasks: dict[tuple[Bundle, ...], tuple[tuple[Need, int], ...]] = {}
+        self.tasks: dict[Demand, Any] = {}
         """The tasks of gangs, as far as somebody asked: each is tried more than once, and explained."""
 
     def group_of(self, position: int) -> int | None:

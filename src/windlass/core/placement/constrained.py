@@ -1,0 +1,534 @@
+"""Tasks with constraints between them: placed on what is there, and bought for.
+
+The steps for the items of one priority, or for the members of one gang:
+
+1. Each item, in order, is divided over the values of the labels that its constraints name (``domain_shares``), and
+   placed on rows of the offers table within its bounds (``class_counts``).
+2. What is left of all items is bought for together. A constraint on nodes becomes a resource of its own in the market:
+   an empty node has as much of it as the constraint allows, and every task that counts takes one. Items whose
+   constraints cannot be written that way side by side are bought for one after the other.
+3. If a limit leaves one label value short, the others may be above their skew. Then everything is taken back and
+   divided again with what that value could really get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from windlass.core.buying.market import Market, host_fills
+from windlass.core.capacity.class_counts import NO_VALUE, Bounds, ClassCounts, without_start
+from windlass.core.capacity.offers import Offers, TakenRows
+from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Kinds, Need
+from windlass.core.model.constraints import NODE, SLICE, Rules
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Selector
+from windlass.core.plan_draft import PlanDraft, Served
+
+from .domain_shares import LabelShares, share_out
+
+ROUNDS: Final = 6
+"""How often items are divided again when limits leave a label value short; then the short ones are not bought for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Equal tasks to place."""
+
+    need: Need
+    selector: Selector
+    rules: Rules
+    count: int
+    owner: str
+    """The demand that a purchase is made for."""
+
+
+Cell = tuple[tuple[str, int], ...]
+"""The label values, as (key, value), that tasks are decided for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """Tasks of an item that are to be bought for, in groups that its share of the label values allows."""
+
+    item: int
+    cell: Cell
+    groups: Bools
+    count: int
+
+
+@dataclass(slots=True)
+class _Call:
+    """Wants that are bought for together, and the caps on classes that hold on every new node or slice."""
+
+    wants: list[_Want] = field(default_factory=list)
+    apart: dict[tuple[str, str], int] = field(default_factory=dict)
+    spread: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+class ConstrainedPlacement:
+    """One attempt to serve some items: where they go and what is bought."""
+
+    def __init__(self, draft: PlanDraft, table: Offers, items: Sequence[Item], code: Code, *, gang: bool = False) -> None:
+        assert table.classes is not None
+        self.draft, self.table, self.items, self.code, self.gang = draft, table, items, code, gang
+        self.short: dict[tuple[int, Cell], int] = {}
+        """What could really be bought for an item in a cell, from the rounds before."""
+
+    @property
+    def classes(self) -> ClassCounts:
+        assert self.table.classes is not None
+        return self.table.classes
+
+    def tables(self) -> tuple[Offers, ...]:
+        return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
+
+    def serve(self) -> list[Served]:
+        """Place and buy as far as constraints and limits allow; where the tasks of each item went."""
+        for left in reversed(range(ROUNDS)):
+            checkpoint = self.draft.checkpoint(*self.tables())
+            served = [Served() for _ in self.items]
+            wants = self._place(served)
+            missing = self._buy(wants, served)
+            if not missing or self._holds(served):
+                return served
+            self.draft.rollback(checkpoint)
+            for (item, cell), got in missing.items():
+                self.short[item, cell] = got if left > 1 else 0
+                if left <= 1:
+                    self.short[item, ()] = 0
+        return [Served() for _ in self.items]
+
+    # -- on what is there -------------------------------------------------------------------------------------------
+
+    def _place(self, served: list[Served]) -> list[_Want]:
+        wants: list[_Want] = []
+        tentative: list[tuple[Rules, str, int, int]] = []
+        for index, item in enumerate(self.items):
+            started, forced = self._started(index, item, served[index])
+            for want in self._divide(index, started, forced, served[index]):
+                wants.append(want)
+                for key, value in want.cell:
+                    self.classes.add_to_value(item.rules, key, value, want.count)
+                    tentative.append((item.rules, key, value, -want.count))
+        for entry in tentative:  # counted again, on their rows, when they are bought
+            self.classes.add_to_value(*entry)
+        return wants
+
+    @property
+    def _keys(self) -> list[str]:
+        return sorted(self.classes.values)
+
+    def _eligible(self, item: Item) -> tuple[Bools, Bools]:
+        """Rows and groups where a task could be by conditions, taints and size."""
+        draft, table = self.draft, self.table
+        allowed, _ = draft.eligibility.answers(item.selector)
+        holds = draft.group_table.fresh.capacity(item.need) > 0
+        return allowed[table.profile] & holds[table.group], allowed[draft.profile_index] & holds
+
+    def _bounds(self, item: Item) -> Bounds:
+        return self.classes.bounds(item.rules, *self._eligible(item))
+
+    def _per_slice(self, item: Item, bounds: Bounds) -> Ints:
+        """How many of the tasks one new slice of each group would take."""
+        draft = self.draft
+        on_node = np.minimum(draft.group_table.fresh.capacity(item.need), bounds.fresh_node)
+        on_slice = np.minimum(on_node * draft.hosts, bounds.fresh_slice)
+        _, groups = self._eligible(item)
+        return np.asarray(np.where(groups, on_slice, 0))
+
+    def _new_capacity(self, item: Item, bounds: Bounds) -> Ints:
+        """How many tasks new slices of each group could take under the limits of that group alone."""
+        ledger = self.draft.ledger
+        room = np.array([ledger.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64)
+        each = np.minimum(self._per_slice(item, bounds), item.count)
+        return np.minimum(np.minimum(room, item.count) * each, item.count)
+
+    def _masked(self, bounds: Bounds, rows: Bools, groups: Bools) -> tuple[Ints, Bools]:
+        """What each row may take and which groups may be bought, given what the label values allow."""
+        classes = self.classes
+        in_rows, in_groups = np.where(rows, bounds.rows, 0), groups.copy()
+        for key, label in bounds.labels.items():
+            in_rows = np.where(_allowed(classes.value[key], label.room, label.needs_label), in_rows, 0)
+            in_groups &= _allowed(classes.group_value[key], label.room, label.needs_label)
+        return in_rows, in_groups
+
+    def _divide(self, index: int, item: Item, forced: dict[str, int], served: Served) -> Iterator[_Want]:
+        """Place the item on rows, and yield what is left by label value."""
+        table, classes, bounds = self.table, self.classes, self._bounds(item)
+        left = item.count - served.count
+        if left <= 0:
+            return
+        in_rows, in_groups = self._masked(bounds, *self._eligible(item))
+        for key, value in forced.items():
+            in_rows = np.where(classes.value[key] == value, in_rows, 0)
+            in_groups &= classes.group_value[key] == value
+        divided = [key for key in self._keys if key in bounds.labels and bounds.labels[key].shared]
+        if not divided:
+            taken = table.place_within(item.need, item.selector, left, in_rows, bounds.slices)
+            self._record(index, served, taken)
+            left -= taken.total
+            cell = tuple(sorted(forced.items()))
+            cap = self.short.get((index, cell), left)
+            if min(left, cap) > 0 and in_groups.any():
+                yield _Want(index, cell, in_groups, min(left, cap))
+            return
+        of_rows = np.stack([classes.value[key] for key in divided], axis=1)
+        of_groups = np.stack([classes.group_value[key] for key in divided], axis=1)
+        cells, number = np.unique(np.concatenate((of_rows, of_groups)), axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        row_cell, group_cell = number[: len(of_rows)], number[len(of_rows) :]
+        here = table.fitting(item.need, item.selector, in_rows, bounds.slices, left)
+        existing = np.zeros(len(cells), np.int64)
+        np.add.at(existing, row_cell, here)
+        new = np.zeros(len(cells), np.int64)
+        np.add.at(new, group_cell, np.where(in_groups, self._new_capacity(item, bounds), 0))
+        full_cell = [
+            tuple(sorted({**forced, **{k: v for k, v in zip(divided, row, strict=True) if v != NO_VALUE}}.items()))
+            for row in cells.tolist()
+        ]
+        for at, cell in enumerate(full_cell):
+            new[at] = min(int(new[at]), self.short.get((index, cell), self.short.get((index, ()), UNBOUNDED)))
+        labels = [
+            LabelShares(cells[:, at], bounds.labels[key].room, bounds.labels[key].spreads)
+            for at, key in enumerate(divided)
+        ]
+        quota = share_out(left, existing, labels, [0.0] * len(cells))
+        taken = table.place_within(item.need, item.selector, left, in_rows, bounds.slices, row_cell, quota)
+        self._record(index, served, taken)
+        placed = np.zeros(len(cells), np.int64)
+        np.add.at(placed, row_cell[taken.rows], taken.counts)
+        bounds = self._bounds(item)
+        labels = [
+            LabelShares(cells[:, at], bounds.labels[key].room, bounds.labels[key].spreads)
+            for at, key in enumerate(divided)
+        ]
+        shares = share_out(left - taken.total, new, labels, self._preferences(item, bounds, in_groups, group_cell, cells))
+        for at, count in enumerate(shares.tolist()):
+            if count:
+                yield _Want(index, full_cell[at], in_groups & (group_cell == at), count)
+
+    def _preferences(
+        self, item: Item, bounds: Bounds, groups: Bools, group_cell: Ints, cells: Ints
+    ) -> list[float]:
+        """How good it is to buy in each cell: the lowest price for one task there, or the lowest rank."""
+        draft, each = self.draft, self._per_slice(item, bounds)
+        result = [float("inf")] * len(cells)
+        _, unmet = draft.eligibility.answers(item.selector)
+        for group in np.flatnonzero(groups & (each > 0)).tolist():
+            if not draft.ledger.headroom(group, self.gang):
+                continue
+            cost = float(draft.price[group]) / min(int(each[group]), item.count)
+            liking = {"cheapest": cost, "rank": float(draft.rank[group])}.get(draft.strategy, 0.0)
+            liking += 1e18 * float(unmet[draft.profile_index[group]]) if draft.strategy == "best-fit" else 0.0
+            cell = int(group_cell[group])
+            result[cell] = min(result[cell], liking)
+        return result
+
+    def _record(self, index: int, served: Served, taken: TakenRows) -> None:
+        """Note where tasks went, and count them."""
+        if len(taken.rows):
+            served.add(self.table.position[taken.rows], taken.counts, taken.rows)
+            self.classes.add(self.items[index].rules, taken.rows, taken.counts)
+
+    # -- the first of its class -------------------------------------------------------------------------------------
+
+    def _started(self, index: int, item: Item, served: Served) -> tuple[Item, dict[str, int]]:
+        """The item with the domain that the first task of its class starts, where no domain has one yet."""
+        kinds = self.classes.starts(item.rules)
+        if not kinds:
+            return item, {}
+        free = replace(item, rules=without_start(item.rules, kinds))
+        if NODE in kinds or SLICE in kinds:
+            self._start_on_one(index, free, served, whole_slice=NODE not in kinds)
+            return item, {}
+        return free, self._best_values(index, free, kinds)
+
+    def _best_values(self, index: int, item: Item, keys: list[str]) -> dict[str, int]:
+        """For each label the value where the most of the tasks can be, then the cheapest."""
+        classes, bounds, forced = self.classes, self._bounds(item), dict[str, int]()
+        here = self.table.fitting(item.need, item.selector, bounds.rows, bounds.slices, item.count)
+        new = np.where(self._eligible(item)[1], self._new_capacity(item, bounds), 0)
+        for key in keys:
+            values = len(classes.values[key])
+            held, bought = np.zeros(values, np.int64), np.zeros(values, np.int64)
+            for value, amounts, into in ((classes.value[key], here, held), (classes.group_value[key], new, bought)):
+                known = value != NO_VALUE
+                np.add.at(into, value[known], amounts[known])
+            cells = np.arange(values)[:, None]
+            costs = self._preferences(item, bounds, new > 0, classes.group_value[key], cells)
+            short = [self.short.get((index, ((key, value),)), UNBOUNDED) for value in range(values)]
+            total = np.minimum(held + np.minimum(bought, short), item.count)
+            if total.any():
+                held = np.minimum(held, item.count)
+                forced[key] = min(range(values), key=lambda v: (-int(total[v]), -int(held[v]), costs[v], v))
+        return forced
+
+    def _start_on_one(self, index: int, item: Item, served: Served, *, whole_slice: bool) -> None:
+        """Put as many of the tasks as possible on one node or slice; a new one only if it takes more of them."""
+        draft, table, bounds = self.draft, self.table, self._bounds(item)
+        in_rows, in_groups = self._masked(bounds, *self._eligible(item))
+        here = table.fitting(item.need, item.selector, in_rows, bounds.slices, item.count)
+        domain = table.position if whole_slice else np.arange(len(table))
+        held = np.zeros(int(domain.max(initial=-1)) + 1, np.int64)
+        np.add.at(held, domain, here)
+        best_here = int(np.minimum(held, item.count).max(initial=0))
+        each = self._per_slice(item, bounds) if whole_slice else np.minimum(
+            self._per_slice(item, bounds), np.minimum(draft.group_table.fresh.capacity(item.need), bounds.fresh_node)
+        )
+        can_buy = np.array([draft.ledger.headroom(g, self.gang) > 0 for g in range(len(draft.groups))], np.bool_)
+        each = np.minimum(np.where(in_groups & can_buy, each, 0), item.count)
+        if int(each.max(initial=0)) > best_here:
+            groups = np.flatnonzero(each == each.max()).tolist()
+            best = min(groups, key=lambda g: (int(draft.price[g]), int(draft.rank[g]), g))
+            count = int(each[best])
+            purchase = draft.buy(best, 1, self.code, item.owner, None, ((item.owner, count),))
+            draft.offer(purchase, *self.tables())
+            rows = np.zeros(len(table), np.int64)
+            rows[table.position == purchase.position] = UNBOUNDED
+            taken = table.place_within(item.need, item.selector, count, np.minimum(rows, self._bounds(item).rows), None)
+        elif best_here:
+            rows = np.where(here > 0)[0]
+            order = table.in_order(rows, item.need, item.selector)
+            first = next(row for row in order.tolist() if min(int(held[domain[row]]), item.count) == best_here)
+            only = np.where(domain == domain[first], in_rows, 0)
+            taken = table.place_within(item.need, item.selector, best_here, only, bounds.slices)
+        else:
+            return
+        self._record(index, served, taken)
+
+    # -- buying -----------------------------------------------------------------------------------------------------
+
+    def _buy(self, wants: list[_Want], served: list[Served]) -> dict[tuple[int, Cell], int]:
+        """Buy for all wants; what those got that did not get everything."""
+        missing: dict[tuple[int, Cell], int] = {}
+        for call in _calls(wants, self.items):
+            left = [want.count for want in call.wants]
+            for stage in range(max((len(self._alternatives(want)) for want in call.wants), default=0)):
+                self._buy_stage(call, left, stage, served)
+            for want, rest in zip(call.wants, left, strict=True):
+                if rest:
+                    key = (want.item, want.cell)
+                    missing[key] = missing.get(key, 0) + want.count - rest
+        return missing
+
+    def _alternatives(self, want: _Want) -> list[int]:
+        """The alternatives of ``any_of`` that some group of the want meets, the preferred first."""
+        item, draft = self.items[want.item], self.draft
+        _, unmet = draft.eligibility.answers(item.selector)
+        return sorted({int(rank) for rank in alternative(unmet[draft.profile_index[want.groups]]).tolist()})
+
+    def _buy_stage(self, call: _Call, left: list[int], stage: int, served: list[Served]) -> None:
+        """Buy for what is left of the wants in the groups of their alternative of this stage."""
+        draft, table = self.draft, self.table
+        columns = [*((NODE_COLUMN, *key) for key in sorted(call.apart)), *(("", *key) for key in sorted(call.spread))]
+        merged: dict[tuple[object, ...], list[int]] = {}
+        rows: list[tuple[Need, Bools, Ints]] = []
+        places: list[list[int]] = []
+        base = len(draft.kinds.names)
+        for index, want in enumerate(call.wants):
+            alternatives = self._alternatives(want)
+            if not left[index] or stage >= len(alternatives):
+                continue
+            item = self.items[want.item]
+            _, unmet = draft.eligibility.answers(item.selector)
+            of_groups = unmet[draft.profile_index]
+            groups = want.groups & (alternative(of_groups) == alternatives[stage])
+            more = tuple(
+                (base + column, 1) for column, key in enumerate(columns) if _counts_in(item.rules, key, call)
+            )
+            need = Need((*item.need.plain, *more), item.need.whole, item.need.shares, item.need.unknown)
+            misses = preferences(of_groups)
+            key = (need, groups.tobytes(), misses.tobytes())
+            if key not in merged:
+                merged[key] = []
+                rows.append((need, groups, misses))
+                places.append(merged[key])
+            merged[key].append(index)
+        if not rows:
+            return
+        market = self._market(call, columns, rows, [sum(left[index] for index in group) for group in places])
+        for choice in draft.choose(market):
+            batch = choice.batch
+            slices = min(batch.slices, draft.ledger.headroom(batch.group, self.gang))
+            if not slices:
+                continue
+            filled = np.flatnonzero(batch.fill).tolist()
+            tasks = [(rows[row][0], int(batch.fill[row])) for row in filled]
+            fills = host_fills(market.kinds, market.total[batch.group], int(market.hosts[batch.group]), tasks)
+            names = tuple(
+                (self.items[call.wants[places[row][0]].item].owner, int(batch.fill[row])) for row in filled
+            )
+            owner = self.items[call.wants[places[choice.shape][0]].item].owner
+            purchase = draft.buy(batch.group, slices, self.code, owner, choice, names)
+            first = len(table)
+            draft.offer(purchase, *self.tables())
+            hosts = int(draft.hosts[batch.group])
+            for row, (_, each), on_hosts in zip(filled, tasks, fills or [None] * len(filled), strict=True):
+                per_host = np.zeros(hosts, np.int64)
+                if on_hosts is None:
+                    per_host[0] = each
+                else:
+                    per_host[: len(on_hosts)] = on_hosts
+                on_rows = first + np.arange(hosts * slices)
+                counts = np.tile(per_host, slices)
+                used = counts > 0
+                self._deal(call, places[row], left, on_rows[used], counts[used], served, packed=fills is not None)
+            if fills is None:
+                table.open[first : first + hosts * slices] = False
+
+    def _market(
+        self, call: _Call, columns: list[tuple[str, ...]], rows: list[tuple[Need, Bools, Ints]], counts: list[int]
+    ) -> Market:
+        draft = self.draft
+        names = (*draft.kinds.names, *(f"\0{index}" for index in range(len(columns))))
+        kinds = Kinds(names, {name: at for at, name in enumerate(names)}, draft.kinds.devices)
+        hosts, caps = draft.hosts.copy(), []
+        for _, level, name in columns:
+            most = min(call.apart.get((level, name), UNBOUNDED), call.spread.get((level, name), UNBOUNDED))
+            if level == SLICE:  # a slice with several hosts: at most so many on all of them together
+                several = hosts > np.maximum(most, 1)
+                hosts = np.where(several, max(most, 1), hosts)
+                caps.append(np.where(draft.hosts > 1, most // hosts, most))
+            else:
+                caps.append(np.full(len(hosts), most))
+        market = draft.market((), (), (), gang=self.gang)
+        total = np.concatenate((draft.totals, np.stack(caps, axis=1)), axis=1) if caps else draft.totals
+        return replace(
+            market,
+            kinds=kinds,
+            needs=tuple(need for need, _, _ in rows),
+            counts=np.array(counts, np.int64),
+            total=total,
+            hosts=hosts,
+            eligible=np.array([groups for _, groups, _ in rows], np.bool_).reshape(len(rows), len(hosts)),
+            unmet=np.array([unmet for _, _, unmet in rows], np.int64).reshape(len(rows), len(hosts)),
+            real_kinds=len(draft.kinds.names),
+        )
+
+    def _deal(
+        self,
+        call: _Call,
+        wants: list[int],
+        left: list[int],
+        rows: Ints,
+        counts: Ints,
+        served: list[Served],
+        *,
+        packed: bool,
+    ) -> None:
+        """Give the tasks on these rows to the wants that were bought for as one, in their order."""
+        end = np.cumsum(counts)
+        start, begun = end - counts, 0
+        for index in wants:
+            some = min(left[index], int(end[-1]) - begun) if len(end) else 0
+            if some <= 0:
+                continue
+            mine = np.clip(np.minimum(end, begun + some) - np.maximum(start, begun), 0, None)
+            used = mine > 0
+            want = call.wants[index]
+            item = self.items[want.item]
+            if packed:
+                self.table.room.take(item.need, rows[used], mine[used])
+            self._record(want.item, served[want.item], TakenRows(rows[used], mine[used]))
+            left[index] -= some
+            begun += some
+
+    # -- whether it holds -------------------------------------------------------------------------------------------
+
+    def _holds(self, served: list[Served]) -> bool:
+        """Whether every spread over a label holds for the items as they were served."""
+        for item, into in zip(self.items, served, strict=True):
+            in_rows, in_groups = self._eligible(item)
+            for spread in item.rules.spread:
+                if spread.over in (NODE, SLICE) or spread.of not in item.rules.classes:
+                    continue
+                counts = self.classes.label[spread.over][:, self.classes.columns[spread.of]]
+                value, of_groups = self.classes.value[spread.over], self.classes.group_value[spread.over]
+                eligible = np.unique(np.concatenate((value[in_rows], of_groups[in_groups])))
+                eligible = eligible[eligible != NO_VALUE]
+                rows = [run.rows for run in into.runs if run.rows is not None]
+                if not rows:
+                    continue
+                used = np.unique(value[np.concatenate(rows)])
+                smallest = 0 if len(eligible) < spread.min_domains else int(counts[eligible].min())
+                if int(counts[used].max()) - smallest > spread.max_skew:
+                    return False
+        return True
+
+
+NODE_COLUMN: Final = "apart"
+"""Marks the resource of an ``apart`` constraint, which every task of the class takes."""
+
+
+def _allowed(value: Ints, room: Ints, needs_label: bool) -> Bools:
+    known = value != NO_VALUE
+    return np.where(known, room[np.where(known, value, 0)] > 0, not needs_label)
+
+
+def _on_machines(rules: Rules) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+    """The caps per node and per slice that the constraints ask for: of ``apart``, and of ``spread``."""
+    apart: dict[tuple[str, str], int] = {}
+    spread: dict[tuple[str, str], int] = {}
+    for rule in rules.apart:
+        if rule.by in (NODE, SLICE):
+            key = (rule.by, rule.class_)
+            apart[key] = min(rule.at_most, apart.get(key, UNBOUNDED))
+    for other in rules.spread:
+        if other.over in (NODE, SLICE):
+            key = (other.over, other.of)
+            spread[key] = min(other.max_skew, spread.get(key, UNBOUNDED))
+    return apart, spread
+
+
+def _counts_in(rules: Rules, column: tuple[str, ...], call: _Call) -> bool:
+    """Whether a task takes one of the resource that stands for a constraint."""
+    kind, _, name = column
+    if name not in rules.classes:
+        return False
+    return kind == NODE_COLUMN or any(_on_machines(rules))
+
+
+def _calls(wants: Sequence[_Want], items: Sequence[Item]) -> list[_Call]:
+    """The wants in as few calls as their constraints on machines allow."""
+    calls: list[_Call] = []
+    for want in wants:
+        rules = items[want.item].rules
+        apart, spread = _on_machines(rules)
+        call = next((one for one in calls if _joins(one, rules, apart, spread, items)), None)
+        if call is None:
+            call = _Call()
+            calls.append(call)
+        call.wants.append(want)
+        call.apart.update(apart)
+        call.spread.update(spread)
+    return calls
+
+
+def _joins(
+    call: _Call,
+    rules: Rules,
+    apart: dict[tuple[str, str], int],
+    spread: dict[tuple[str, str], int],
+    items: Sequence[Item],
+) -> bool:
+    """Whether tasks with these constraints can be bought for in the same call."""
+    if any(call.apart.get(key, most) != most for key, most in apart.items()):
+        return False
+    if any(call.spread.get(key, most) != most for key, most in spread.items()):
+        return False
+    bound = bool(apart or spread)
+    for key, most in call.apart.items():
+        if key[1] in rules.classes and key not in apart and (most == 0 or not bound):
+            return False
+    for key, most in apart.items():
+        if key in call.apart:
+            continue
+        for other in call.wants:
+            theirs = items[other.item].rules
+            if key[1] in theirs.classes and (most == 0 or not any(_on_machines(theirs))):
+                return False
+    return True

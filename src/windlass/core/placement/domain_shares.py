@@ -1,0 +1,148 @@
+"""Domain shares: how many tasks each label value gets, so that every skew and cap holds.
+
+Tasks start one by one, and each may only go where the constraint holds at that moment. For one label and one spread
+the result of the best order has a closed form: some level is reached by every domain that can grow so far, and no
+domain is more than the skew above the smallest. The number of tasks does not matter. With several labels at once
+single steps are taken, and whole cycles of steps are repeated as often as the tasks last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windlass.core.capacity.class_counts import SpreadState
+from windlass.core.capacity.room import UNBOUNDED, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class LabelShares:
+    """One label that divides the cells: the value of each cell, and what the values allow."""
+
+    value: Ints
+    """The value of each cell; negative: the cell has none, and the label binds nothing there."""
+    room: Ints
+    """Tasks that each value takes at most."""
+    spreads: tuple[SpreadState, ...]
+
+
+def share_out(count: int, capacity: Ints, labels: Sequence[LabelShares], preference: Sequence[float]) -> Ints:
+    """Tasks for each cell, at most ``count`` together and at most ``capacity`` in each; low ``preference`` first."""
+    if len(labels) == 1 and len(labels[0].spreads) <= 1 and len(np.unique(labels[0].value)) == len(capacity):
+        return _one_label(count, capacity, labels[0], preference)
+    return _step_by_step(count, capacity, labels, preference)
+
+
+def _one_label(count: int, capacity: Ints, label: LabelShares, preference: Sequence[float]) -> Ints:
+    known = label.value >= 0
+    most = np.where(known, np.minimum(capacity, label.room[label.value]), capacity)
+    base = np.zeros(len(capacity), np.int64)
+    if label.spreads:
+        spread = label.spreads[0]
+        counts = np.where(known, spread.counts[label.value], 0)
+        inside = known & spread.eligible[label.value]
+        most = np.where(inside, most, 0)
+        # Eligible values without a cell of their own cannot grow.
+        others = spread.eligible.copy()
+        others[label.value[known]] = False
+        stuck = spread.counts[others]
+        if spread.from_zero:
+            most = np.minimum(most, np.maximum(spread.max_skew - counts, 0))
+        elif inside.any():
+            low = int(min(counts[inside].min(), stuck.min(initial=UNBOUNDED)))
+            high = int(min((counts + most)[inside].min(), stuck.min(initial=UNBOUNDED)))
+
+            def within(level: int) -> Ints:
+                return np.clip(level + spread.max_skew - counts, 0, most)
+
+            while low < high:
+                middle = (low + high) // 2
+                if int(within(middle).sum()) >= count:
+                    high = middle
+                else:
+                    low = middle + 1
+            most = within(low)
+            base = np.minimum(np.maximum(low - counts, 0), most)
+    left = count - int(base.sum())
+    if left < 0:
+        return _in_order(count, base, preference)
+    return base + _in_order(left, most - base, preference)
+
+
+def _in_order(count: int, most: Ints, preference: Sequence[float]) -> Ints:
+    """Fill the preferred cells first; cells that are liked equally get equal shares."""
+    result = np.zeros(len(most), np.int64)
+    for liking in sorted(set(preference)):
+        open_cells = [cell for cell in range(len(most)) if preference[cell] == liking and most[cell] > 0]
+        open_cells.sort(key=lambda cell: int(most[cell]))
+        for index, cell in enumerate(open_cells):
+            result[cell] = min(int(most[cell]), -(-count // (len(open_cells) - index)))
+            count -= int(result[cell])
+    return result
+
+
+def _step_by_step(count: int, capacity: Ints, labels: Sequence[LabelShares], preference: Sequence[float]) -> Ints:
+    taken = np.zeros(len(capacity), np.int64)
+    room = [label.room.astype(np.int64).copy() for label in labels]
+    counts = [[spread.counts.astype(np.int64).copy() for spread in label.spreads] for label in labels]
+    cycle_start, counts_at_start = taken.copy(), [[one.copy() for one in some] for some in counts]
+    liking = np.array(preference, float)
+    while count:
+        allowed = taken < capacity
+        height = np.zeros(len(capacity), np.int64)
+        for label, left, tables in zip(labels, room, counts, strict=True):
+            known = label.value >= 0
+            at = np.where(known, label.value, 0)
+            allowed &= ~known | (left[at] > 0)
+            for spread, table in zip(label.spreads, tables, strict=True):
+                smallest = 0 if spread.from_zero else int(table[spread.eligible].min(initial=UNBOUNDED))
+                allowed &= known & spread.eligible[at] & (table[at] + 1 - smallest <= spread.max_skew)
+                height += table[at]
+        cells = np.flatnonzero(allowed)
+        if not len(cells):
+            break
+        cell = int(cells[np.lexsort((cells, liking[cells], height[cells]))[0]])
+        taken[cell] += 1
+        count -= 1
+        for label, left, tables in zip(labels, room, counts, strict=True):
+            if label.value[cell] >= 0:
+                left[label.value[cell]] -= 1
+                for table in tables:
+                    table[label.value[cell]] += 1
+        if _has_come_round(labels, counts, counts_at_start):
+            step = taken - cycle_start
+            size = int(step.sum())
+            times = count // size if size else 0
+            some = np.flatnonzero(step)
+            times = min(times, int(((capacity - taken)[some] // step[some]).min()))
+            for label, left in zip(labels, room, strict=True):
+                used = np.zeros(len(left), np.int64)
+                known = label.value >= 0
+                np.add.at(used, label.value[known], step[known])
+                busy = np.flatnonzero(used)
+                if len(busy):
+                    times = min(times, int((left[busy] // used[busy]).min()))
+            if times > 0:
+                taken += step * times
+                count -= size * times
+                for label, left, tables in zip(labels, room, counts, strict=True):
+                    known = label.value >= 0
+                    for target in (*tables,):
+                        np.add.at(target, label.value[known], step[known] * times)
+                    np.subtract.at(left, label.value[known], step[known] * times)
+            cycle_start, counts_at_start = taken.copy(), [[one.copy() for one in some] for some in counts]
+    return taken
+
+
+def _has_come_round(
+    labels: Sequence[LabelShares], counts: Sequence[Sequence[Ints]], start: Sequence[Sequence[Ints]]
+) -> bool:
+    """Whether every eligible domain of every spread has grown by the same number."""
+    for label, tables, before in zip(labels, counts, start, strict=True):
+        for spread, table, old in zip(label.spreads, tables, before, strict=True):
+            grown = (table - old)[spread.eligible]
+            if len(grown) and (grown != grown[0]).any():
+                return False
+    return True

@@ -1,0 +1,163 @@
+"""One attempt to serve a gang: its tasks, the table it goes on, and which group a new slice for it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windlass.core.buying.strategies import Choice, Key, fit_scores
+from windlass.core.capacity.eligibility import alternative, preferences
+from windlass.core.capacity.offers import Offers
+from windlass.core.capacity.room import Bools, Ints, Need
+from windlass.core.demand import GangTasks, gang_tasks
+from windlass.core.model.constraints import NODE, SLICE
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Demand
+from windlass.core.plan_draft import PlanDraft, Purchase
+
+Tasks = Sequence[GangTasks]
+
+Load = Sequence[tuple[GangTasks, int]]
+"""Some of the tasks of a gang, with how many of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One attempt to serve a demand whole: the table it goes on and why slices are bought for it."""
+
+    draft: PlanDraft
+    table: Offers
+    demand: Demand
+    tasks: Tasks
+    code: Code
+
+    def tables(self) -> tuple[Offers, ...]:
+        """The table it goes on, and, for a request, the free room beside it."""
+        return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
+
+    def buy(self, group: int, slices: int, size: int, fill: Sequence[tuple[Need, int]] = (), choice: Choice | None = None) -> Purchase:
+        """Buy slices for ``size`` tasks each, those of ``fill`` put there at once, the others by the caller.
+
+        Requested room is free room: demand finds it empty.
+        """
+        purchase = self.draft.buy(group, slices, self.code, self.demand.id, choice, ((self.demand.id, size),))
+        self.draft.offer(purchase, self.table, tasks=fill)
+        if self.table is not self.draft.offers:
+            self.draft.offer(purchase, self.draft.offers)
+        return purchase
+
+    @property
+    def size(self) -> int:
+        return sum(one.count for one in self.tasks)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether constraints between tasks matter for it."""
+        return self.table.classes is not None and any(one.rules.binding or one.rules.classes for one in self.tasks)
+
+    def allowed_groups(self, one: GangTasks) -> Bools:
+        """The groups that the conditions and tolerations of some tasks allow."""
+        allowed, _ = self.draft.eligibility.answers(one.selector)
+        return allowed[self.draft.profile_index]
+
+    def count_on(self, one: GangTasks, rows: Ints, counts: Ints) -> None:
+        """Count tasks on their rows for the constraints of others."""
+        if self.table.classes is not None and (one.rules.classes or one.rules.binding):
+            self.table.classes.add(one.rules, rows, counts)
+
+    def rules_hold(self, placed: Sequence[tuple[GangTasks, Ints, Ints]]) -> bool:
+        """Whether tasks may go on these rows, (rows, counts) each, one after the other."""
+        if self.table.classes is None:
+            return True
+        classes = self.table.classes.copy()
+        for one, rows, counts in placed:
+            if not (one.rules.binding or one.rules.classes):
+                continue
+            eligible = self._eligible(one)
+            starts = classes.starts(one.rules)
+            bounds = classes.bounds(one.rules, *eligible)
+            if not starts:
+                if (counts > bounds.rows[rows]).any():
+                    return False
+                for key, label in bounds.labels.items():
+                    value = classes.value[key][rows]
+                    if (value < 0).any() and label.needs_label:
+                        return False
+                    here = np.zeros(len(label.room), np.int64)
+                    np.add.at(here, value[value >= 0], counts[value >= 0])
+                    if (here > label.room).any():
+                        return False
+                    for spread in label.spreads:
+                        after = spread.counts + here
+                        smallest = 0 if spread.from_zero else int(after[spread.eligible].min())
+                        if (after[here > 0] - smallest > spread.max_skew).any():
+                            return False
+                if bounds.slices is not None:
+                    on_slices = np.zeros(len(bounds.slices), np.int64)
+                    np.add.at(on_slices, classes.position[rows], counts)
+                    if (on_slices > bounds.slices).any():
+                        return False
+            elif not self._in_one_domain(starts, rows):
+                return False
+            classes.add(one.rules, rows, counts)
+        return True
+
+    def _eligible(self, one: GangTasks) -> tuple[Bools, Bools]:
+        allowed, _ = self.draft.eligibility.answers(one.selector)
+        holds = self.draft.group_table.fresh.capacity(one.need) > 0
+        return allowed[self.table.profile] & holds[self.table.group], self.allowed_groups(one) & holds
+
+    def _in_one_domain(self, kinds: Sequence[str], rows: Ints) -> bool:
+        """Whether the first tasks of a class, which may start a domain anywhere, start only one."""
+        assert self.table.classes is not None
+        for kind in kinds:
+            domain = rows if kind == NODE else self.table.position[rows] if kind == SLICE else None
+            if domain is None:
+                domain = self.table.classes.value[kind][rows]
+                if (domain < 0).any():
+                    return False
+            if len(np.unique(domain)) > 1:
+                return False
+        return True
+
+
+def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
+    """Its tasks, the hardest first; those of equal bundles as one."""
+    known = draft.layout.tasks
+    if demand not in known:
+        known[demand] = gang_tasks(demand, draft.kinds, draft.largest, draft.classes)
+    return known[demand]
+
+
+def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:
+    return Try(draft, table, demand, tasks_of(draft, demand), code)
+
+
+def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | None:
+    """Of groups with (slices needed, tasks on one slice), the one that the strategy takes."""
+    if not candidates:
+        return None
+    draft, groups = attempt.draft, sorted(candidates)
+    unliked = np.zeros(len(groups), np.int64)
+    for one in attempt.tasks:
+        _, by_profile = draft.eligibility.answers(one.selector)
+        unliked = np.maximum(unliked, by_profile[draft.profile_index[groups]])
+    unmet, rank = preferences(unliked).tolist(), draft.rank[groups].tolist()
+    keys: list[Key]
+    if draft.strategy == "cheapest":
+        slices = [candidates[group][0] for group in groups]
+        cost = [count * int(draft.price[group]) for count, group in zip(slices, groups, strict=True)]
+        keys = list(zip(cost, unmet, slices, rank, strict=True))
+    elif draft.strategy == "rank":
+        keys = list(zip(rank, unmet, (~draft.sticky()[groups]).tolist(), strict=True))
+    else:
+        used = np.zeros((len(groups), len(draft.kinds.names)), np.int64)
+        for row, group in enumerate(groups):
+            for one, count in candidates[group][1]:
+                for column, amount in one.need.amounts():
+                    used[row, column] += amount * count
+        scores = fit_scores(draft.market((), (), ()), np.array(groups), used)
+        keys = [(misses, *score) for misses, score in zip(unmet, scores, strict=True)]
+    return min(zip(alternative(unliked).tolist(), keys, groups, strict=True))[2]

@@ -1,0 +1,61 @@
+"""Gangs that form: which slices are held for the members of a gang that cannot start whole yet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.core.model.plan import Waiting
+from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code
+from windlass.core.model.snapshot import Demand, Gang
+from windlass.core.plan_draft import PlanDraft
+
+from .gang_attempt import try_of
+from .gang_slices import usable_positions
+from .gangs import serve_whole
+
+
+def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) -> bool:
+    """Whether slices are held for a gang that waits: until its deadline, or while some hindrance passes without a
+    change of the configuration. Of any group, not the nearest: a frozen group beside it must not make the gang give up
+    what it waits with."""
+    if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
+        return False
+    if gang.deadline is not None or any(reason.code in TRANSIENT for reason in waiting.groups.values()):
+        return True
+    return any(draft.ledger.ending) and _starts_later(draft, gang)
+
+
+def _starts_later(draft: PlanDraft, gang: Demand) -> bool:
+    """Whether a gang could start when all that passes with time has passed, what is ending above all: a limit counts it
+    until it is confirmed gone."""
+    with draft.ledger.later():
+        before = draft.checkpoint(draft.offers)
+        if serve_whole(draft, draft.offers, gang, Code.DEMAND) is None:
+            return False
+        draft.rollback(before)
+    return True
+
+
+def serve_partly(draft: PlanDraft, demand: Demand) -> set[int]:
+    """Slices of the snapshot that members of a gang would use now, although it cannot start whole."""
+    return {position for position in members_places(draft, demand) if position < len(draft.slices)}
+
+
+def members_places(draft: PlanDraft, demand: Demand) -> set[int]:
+    """Slices, those that this plan buys included, that members of a gang would use although it cannot start whole."""
+    attempt = try_of(draft, draft.offers, demand, Code.DEMAND)
+    table, positions = draft.offers, set[int]()
+    checkpoint = draft.checkpoint(table)
+    if demand.gang == Gang.SAME_SLICE:
+        positions = usable_positions(attempt)
+    elif demand.gang != Gang.SAME_NODE:
+        on_them = np.zeros(len(table), np.bool_)
+        for one in attempt.tasks:
+            if demand.gang == Gang.SPREAD:
+                taken = table.place_apart(one.need, one.selector, one.count, on_them)
+                on_them[taken.rows] = True
+            else:
+                taken = table.place(one.need, one.selector, one.count)
+            positions |= set(table.position[taken.rows].tolist())
+    draft.rollback(checkpoint)
+    return positions
