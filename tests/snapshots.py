@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
 
 from windlass.core.model.conditions import Condition, Taint, Toleration
+from windlass.core.model.constraints import Apart, Spread, Together
 from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.quantities import NANO
 from windlass.core.model.snapshot import (
@@ -184,4 +186,53 @@ def snapshots(
         ),
         cluster=cluster,
         now=NOW,
+    )
+
+
+CLASSES = ("web", "db", "job")
+
+
+def constraints() -> st.SearchStrategy[dict[str, Any]]:
+    """Classes, constraints between tasks and alternatives, as fields of a demand or a bundle."""
+    names, domains = st.sampled_from(CLASSES), st.sampled_from(("node", "slice", "zone"))
+    return st.fixed_dictionaries(
+        {
+            "classes": st.sets(names, max_size=2).map(lambda found: tuple(sorted(found))),
+            "apart": st.lists(st.builds(Apart, names, domains, st.integers(0, 2)), max_size=1).map(tuple),
+            "spread": st.lists(st.builds(Spread, names, domains, st.integers(1, 2), st.integers(1, 2)), max_size=1).map(
+                tuple
+            ),
+            "together": st.lists(st.builds(Together, names, domains), max_size=1).map(tuple),
+            "any_of": st.sampled_from(
+                ((), (), ((Condition("zone", "==", ("a",)),), (Condition("zone", "==", ("b",)),)), ((),))
+            ),
+        }
+    )
+
+
+@st.composite
+def constrained_snapshots(draw: st.DrawFn, **options: Any) -> Snapshot:
+    """A snapshot in which many demands have constraints, and some nodes tasks of their classes."""
+    snapshot = draw(snapshots(**options))
+
+    def demand(one: Demand) -> Demand:
+        if draw(st.integers(0, 2)) == 0:
+            return one
+        some = replace(one, **draw(constraints()))
+        if one.gang is not None and draw(st.booleans()):
+            own = tuple(replace(bundle, **draw(constraints())) for bundle in one.bundles)
+            some = replace(some, bundles=own)
+        return some
+
+    def node(one: Node) -> Node:
+        counts = draw(st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 2), max_size=2)) if one.busy else {}
+        return replace(one, classes=tuple(sorted(counts.items())))
+
+    return replace(
+        snapshot,
+        demands=tuple(map(demand, snapshot.demands)),
+        slices=tuple(
+            item if item.state in IN_FLIGHT else replace(item, nodes=tuple(map(node, item.nodes)))
+            for item in snapshot.slices
+        ),
     )

@@ -69,6 +69,27 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         "See why the named source does not answer.",
     ),
     # -- gangs
+    Code.APART: (
+        (
+            "An `apart` constraint keeps the task away: the domain (a node, a slice, or all nodes with one value of a "
+            "label) holds as many tasks of the class as it may, or a task there keeps others of its class away."
+        ),
+        "Raise `at_most`, or add a group in a further domain.",
+    ),
+    Code.SPREAD: (
+        (
+            "A `spread` constraint keeps the task back: its domain would hold more tasks of the class than the "
+            "smallest eligible domain and `max_skew` allow. Often another domain cannot grow because of a limit."
+        ),
+        "Lift the limit of the domain that holds the fewest, raise `max_skew`, or drop that domain with a condition.",
+    ),
+    Code.TOGETHER: (
+        (
+            "A `together` constraint: no domain that the task could go to holds a task of the class that it must be "
+            "with, or the domains that do have no room."
+        ),
+        "Start the work of that class first, or give the task the class too, so that it may be the first of it.",
+    ),
     Code.GANG_SHAPE: (
         (
             "Each task of the gang would fit, but not all of them in the form that `gang` asks for: the sum is too "

@@ -14,7 +14,7 @@ from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.plan import Change, HourlyCost, Launch, Plan
 from windlass.core.model.plan import Waiting as PlanWaiting
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Selector, Slice, Snapshot
+from windlass.core.model.snapshot import Gang, Selector, Slice, Snapshot
 from windlass.core.plan_draft import DraftOptions, PlanDraft
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
@@ -78,7 +78,7 @@ def seen(snapshot: Snapshot) -> Sight:
     draft = PlanDraft(SnapshotTables(snapshot), DraftOptions())
     draft.open()
     unplaced, awaited = [], set[int]()
-    for level in levels(snapshot.demands, draft.kinds, draft.largest, loose=True):
+    for level in levels(snapshot.demands, draft.kinds, draft.largest, loose=frozenset({Gang.ANY})):
         for shape in level.shapes:
             taken = draft.offers.place(shape.need, shape.selector, shape.count)
             awaited.update(np.unique(draft.offers.position[taken.rows]).tolist())

@@ -95,9 +95,7 @@ def node(
     classes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """One host of a slice, for ``slice_(nodes=[...])``."""
-    return _given(
-        id=id, used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy, classes=classes
-    )
+    return _given(id=id, used=used, tasks=tasks, idle_since=idle_since, labels=labels, healthy=healthy, classes=classes)
 
 
 def slice_(

@@ -144,9 +144,7 @@ def gang_tasks(
             key = (bundle.needs, selector_of(demand, bundle), counting(rules_of(demand, bundle), classes))
             alike.setdefault(key, []).append((index, bundle.count))
     tasks = [
-        GangTasks(
-            needs, Need.of(dict(needs), kinds), sum(n for _, n in bundles), selector, rules, tuple(bundles)
-        )
+        GangTasks(needs, Need.of(dict(needs), kinds), sum(n for _, n in bundles), selector, rules, tuple(bundles))
         for (needs, selector, rules), bundles in alike.items()
     ]
     own = len(demand.where)

@@ -15,9 +15,9 @@ import numpy as np
 
 from windlass.core.buying.market import Market, filled_slice
 from windlass.core.buying.strategies import Choice, choose
-from windlass.core.capacity.eligibility import Eligibility, preferences
-from windlass.core.capacity.limits import LimitCounter
 from windlass.core.capacity.class_counts import NO_VALUE, ClassCounts
+from windlass.core.capacity.eligibility import Eligibility, alternative, preferences
+from windlass.core.capacity.limits import LimitCounter
 from windlass.core.capacity.offers import RECALL_TIER, Mark, Offers, TakenRows
 from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Need, Room
 from windlass.core.model.cached import cached_attribute
@@ -261,14 +261,37 @@ class PlanDraft:
 
     # -- buying -----------------------------------------------------------------------------------------------------
 
+    def stages(self, selectors: Iterable[Selector]) -> int:
+        """How many alternatives of ``any_of`` there are to go through, at least one."""
+        return max((len(self._alternatives(one)) for one in selectors if one[3]), default=1)
+
+    def _alternatives(self, selector: Selector) -> list[int]:
+        """The alternatives of ``any_of`` that some group meets, the preferred first."""
+        allowed, unmet = self.eligibility.answers(selector)
+        of_groups = self.profile_index[allowed[self.profile_index]]
+        return sorted(set(alternative(unmet[of_groups]).tolist())) or [0]
+
     def market(
-        self, needs: Sequence[Need], counts: Sequence[int], selectors: Sequence[Selector], *, gang: bool = False
+        self,
+        needs: Sequence[Need],
+        counts: Sequence[int],
+        selectors: Sequence[Selector],
+        *,
+        gang: bool = False,
+        stage: int = 0,
     ) -> Market:
-        """What can be bought for so many tasks of each need, under the ceilings as they are now."""
+        """What can be bought for so many tasks of each need, under the ceilings as they are now.
+
+        ``stage``: how many of the alternatives of ``any_of``, beside the preferred one, may be used.
+        """
         ledger, groups = self.ledger, range(len(self.groups))
         answers = [self.eligibility.answers(selector) for selector in selectors]
         shape = (len(needs), len(self.groups))
         eligible = np.array([allowed[self.profile_index] for allowed, _ in answers], np.bool_).reshape(shape)
+        for row, selector in enumerate(selectors):
+            if selector[3]:
+                within = self._alternatives(selector)[: stage + 1]
+                eligible[row] &= np.isin(alternative(answers[row][1][self.profile_index]), within)
         unmet = np.array([preferences(unmet[self.profile_index]) for _, unmet in answers], np.int64).reshape(shape)
         return Market(
             kinds=self.kinds,

@@ -24,6 +24,8 @@ from windlass.core.model.reasons import (
 )
 from windlass.core.model.snapshot import Group, Slice, Snapshot
 
+from .constraint_laws import constraints_hold
+
 _COMING_BACK = {Code.DEMAND, Code.MIN, Code.SPARE, Code.REQUEST}
 _CHANGED_IN = {
     "cancel": IN_FLIGHT,
@@ -70,6 +72,7 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         _every_task_once(snapshot, plan),
         _nothing_lands_on_what_goes(seen, plan),
         _placed_tasks_fit(snapshot, seen, plan),
+        constraints_hold(snapshot, plan),
         _limits_hold(snapshot, seen, plan),
         _floors_hold(snapshot, seen, plan),
         _launch_or_release(seen, plan),
@@ -112,9 +115,12 @@ def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"{demand.id}: {here} placed and {there} waiting of {demand.count}"
         if demand.gang and here and there:
             yield f"gang {demand.id} is split: {here} placed, {there} waiting"
-    order = [(placement.demand, placement.on) for placement in plan.placements]
+    order = [(one.demand, one.on, -1 if one.bundle is None else one.bundle) for one in plan.placements]
     if order != sorted(set(order)):
-        yield "placements are not sorted, or name a pair twice"
+        yield "placements are not sorted, or name the same twice"
+    gangs = {demand.id for demand in snapshot.demands if demand.gang}
+    if any((one.bundle is None) == (one.demand in gangs) for one in plan.placements):
+        yield "a placement of a gang does not say its bundle, or one of a single task does"
     if [item.demand for item in plan.waiting] != sorted(item.demand for item in plan.waiting):
         yield "waiting is not sorted by demand"
 
@@ -148,10 +154,9 @@ def _placed_tasks_fit(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[s
     load: dict[str, dict[str, int]] = {}
     for placement in plan.placements:
         demand = demands[placement.demand]
-        if len(demand.bundles) == 1:  # which bundles of a mixed gang went where is not told
-            needs = load.setdefault(placement.on, {})
-            for name, amount in demand.bundles[0].needs:
-                needs[name] = needs.get(name, 0) + amount * placement.count
+        needs = load.setdefault(placement.on, {})
+        for name, amount in demand.bundles[placement.bundle or 0].needs:
+            needs[name] = needs.get(name, 0) + amount * placement.count
     groups = {group.name: group for group in snapshot.groups}
     for target, needs in load.items():
         item = seen.named.get(target)
@@ -189,6 +194,7 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
         if have[name] + count > group.max:
             yield f"{count} {name} launched beside {have[name]}, max {group.max}"
         by_gang = any(target.startswith(f"new:{name}:") for target in gang_placed)
+        by_gang = by_gang and group.max_launching != 0
         if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
             yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
     nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)

@@ -17,7 +17,8 @@ from windlass.core.explain.waiting import Explainer
 from windlass.core.model.lifecycle import IN_FLIGHT
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand
-from windlass.core.placement.gangs import holds_what_it_would_use, members_places, serve_whole
+from windlass.core.placement.gang_holding import holds_what_it_would_use, members_places
+from windlass.core.placement.gangs import serve_whole
 
 from .plan_draft import PlanDraft
 

@@ -35,7 +35,9 @@ class ConstraintReader(GroupReader):
     def alternatives(self, at: Path, value: object) -> Alternatives:
         """``any_of``: a list of lists of conditions."""
         found = []
-        for index, one in enumerate(self.items(at, value, "lists of conditions, such as [['zone == a'], ['zone == b']]")):
+        for index, one in enumerate(
+            self.items(at, value, "lists of conditions, such as [['zone == a'], ['zone == b']]")
+        ):
             if isinstance(one, str):
                 self.wrong((*at, index), f"must be a list of conditions, is text; write [{shown(one)}]")
             elif one is None:
@@ -93,7 +95,5 @@ class ConstraintReader(GroupReader):
 
     def _names(self, at: Path, fields: Mapping[str, Any], *keys: str) -> tuple[str, str] | None:
         """Two names that are required; None if one is missing or wrong, which is recorded as a mistake."""
-        first, second = (
-            self.name((*at, key), fields[key]) if fields.get(key) is not None else "" for key in keys
-        )
+        first, second = (self.name((*at, key), fields[key]) if fields.get(key) is not None else "" for key in keys)
         return (first, second) if first and second else None

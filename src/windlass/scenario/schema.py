@@ -242,7 +242,7 @@ BUNDLE: Final = Form(
         "needs": Key(REQUIRED, "What one task needs."),
         "count": Key("1", "How many equal tasks."),
         **{
-            name: Key(key.default, f"{key.text} For this bundle, beside those of the gang.")
+            name: Key(key.default, f"{key.meaning} For this bundle, beside those of the gang.")
             for name, key in DEMAND.keys.items()
             if name in ("where", "prefer", "tolerates", "any_of", "classes", "apart", "spread", "together")
         },

@@ -134,9 +134,7 @@ def _demand(demand: Demand) -> dict[str, Any]:
     return _given(
         id=demand.id,
         gang=None if demand.gang is None else str(demand.gang),
-        **(
-            _bundle(_with_all(demand)) if single else {"bundles": [_bundle(bundle) for bundle in demand.bundles]}
-        ),
+        **(_bundle(_with_all(demand)) if single else {"bundles": [_bundle(bundle) for bundle in demand.bundles]}),
         **(_placing(demand) if demand.gang is not None or not single else {}),
         priority=demand.priority or None,
         since=demand.since,

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, Final
 
 from windlass.control.state.codec import from_plain, to_plain
-from windlass.core.model.snapshot import Demand, Gang
+from windlass.core.model.snapshot import Bundle, Demand, Gang
 from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement, WorkloadView, WorkNode
 
@@ -175,6 +175,7 @@ def _is_whole_node(node: Any) -> bool:
         and isinstance(node.trouble, str)
         and isinstance(node.activity, str)
         and isinstance(node.lost, str)
+        and (node.classes == () or _are_amounts(node.classes))
     )
 
 
@@ -189,6 +190,8 @@ def _is_whole_demand(demand: Demand) -> bool:
             and _is_time(demand.since)
             and _is_time(demand.deadline)
             and _are_conditions(demand.where, demand.prefer, demand.tolerates)
+            and _places_well(demand)
+            and all(map(_places_well, bundles))
         )
     except Exception:  # noqa: BLE001  # whatever goes wrong with one demand is that demand's fault
         return False
@@ -198,6 +201,25 @@ def _is_gang(demand: Demand) -> bool:
     """Its members are counted one by one, and their needs are added up: neither without end."""
     total = sum(abs(amount) * bundle.count for bundle in demand.bundles for _, amount in bundle.needs)
     return isinstance(demand.gang, Gang) and len(demand.bundles) > 0 and demand.count <= MOST_MEMBERS and total < MOST
+
+
+def _places_well(part: Demand | Bundle) -> bool:
+    """Whether alternatives, classes and constraints, and the conditions of a bundle, are of the right kind."""
+    if type(part) is Bundle and not _are_conditions(part.where, part.prefer, part.tolerates):
+        return False
+    plain = not (part.any_of or part.classes or part.apart or part.spread or part.together)
+    return plain or _are_constraints(part.any_of, part.classes, part.apart, part.spread, part.together)
+
+
+@lru_cache(maxsize=1000)
+def _are_constraints(any_of: object, classes: object, apart: object, spread: object, together: object) -> bool:
+    some = Demand("", (), any_of=any_of, classes=classes, apart=apart, spread=spread, together=together)  # type: ignore[arg-type]
+    plain = json.dumps(to_plain(some), ensure_ascii=False)
+    if not _is_name(plain) or "\\u0000" in plain or from_plain(Demand, json.loads(plain)) != some:
+        return False
+    rules = some.rules
+    numbers = [*(rule.at_most for rule in rules.apart), *(rule.max_skew - 1 for rule in rules.spread)]
+    return all(type(name) is str for name in rules.classes) and all(0 <= number < MOST for number in numbers)
 
 
 @lru_cache(maxsize=1000)

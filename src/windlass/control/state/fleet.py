@@ -151,7 +151,9 @@ cannot go elsewhere after all, to pay for ever."""
 def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
     """Nodes as the planner reads them, from what a workload shows of them, by id."""
     in_order = sorted(nodes, key=lambda one: one.id)
-    return tuple([Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy) for one in in_order])
+    return tuple(
+        [Node(one.id, one.used, one.tasks, one.idle_since, one.labels, one.healthy, one.classes) for one in in_order]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,21 +155,21 @@ class ClassCounts:
         if not len(rows):
             return
         for column in self.own(rules):
-            np.add.at(self.node, (rows, column), counts)
-            np.add.at(self.slice_counts, (self.position[rows], column), counts)
+            np.add.at(self.node[:, column], rows, counts)
+            np.add.at(self.slice_counts[:, column], self.position[rows], counts)
             for key, value in self.value.items():
                 here = value[rows]
                 known = here != NO_VALUE
-                np.add.at(self.label[key], (here[known], column), counts[known])
+                np.add.at(self.label[key][:, column], here[known], counts[known])
         for rule in rules.apart:
             column = self.columns[rule.class_]
             if rule.by == NODE:
-                np.minimum.at(self.node_cap, (rows, column), rule.at_most)
+                np.minimum.at(self.node_cap[:, column], rows, rule.at_most)
             elif rule.by == SLICE:
-                np.minimum.at(self.slice_cap, (self.position[rows], column), rule.at_most)
+                np.minimum.at(self.slice_cap[:, column], self.position[rows], rule.at_most)
             else:
                 here = self.value[rule.by][rows]
-                np.minimum.at(self.label_cap[rule.by], (here[here != NO_VALUE], column), rule.at_most)
+                np.minimum.at(self.label_cap[rule.by][:, column], here[here != NO_VALUE], rule.at_most)
 
     def add_to_value(self, rules: Rules, key: str, value: int, count: int) -> None:
         """Count tasks whose label value is decided, before their rows are."""
@@ -278,9 +278,7 @@ class ClassCounts:
             for key, room in labels.items()
             if key in needed or key in shared or (room < UNBOUNDED).any()
         }
-        return Bounds(
-            rows, slices if (slices < UNBOUNDED).any() else None, fresh_node, fresh_slice, of_labels
-        )
+        return Bounds(rows, slices if (slices < UNBOUNDED).any() else None, fresh_node, fresh_slice, of_labels)
 
     def starts(self, rules: Rules) -> list[str]:
         """The kinds of domains of ``together`` constraints that the task may start itself: no domain has one yet."""
@@ -294,7 +292,7 @@ class ClassCounts:
 
 
 def _apart(counts: Ints, at_most: int, counts_in: bool) -> Ints:
-    """How many more tasks a domain takes that may hold ``at_most`` of a class; ``counts_in``: these are of the class."""
+    """How many more tasks a domain takes that may hold ``at_most`` of a class; ``counts_in``: they are of the class."""
     if counts_in:
         return np.maximum(at_most - counts, 0)
     return np.where(counts <= at_most, UNBOUNDED, 0)

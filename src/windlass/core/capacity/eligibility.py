@@ -14,7 +14,7 @@ import numpy as np
 
 from windlass.core.model.conditions import Taint, untolerated
 from windlass.core.model.constraints import NODE, SLICE
-from windlass.core.model.snapshot import Demand, Group, Selector
+from windlass.core.model.snapshot import Bundle, Demand, Group, Selector
 
 from .room import Bools, Ints
 
@@ -44,7 +44,8 @@ class Eligibility:
         """Labels that constraints between tasks ask about."""
         self.classes: set[str] = set()
         """Classes that constraints between tasks ask about."""
-        for part in chain.from_iterable((demand, *demand.bundles) for demand in demands):
+        parts: Iterable[Demand | Bundle] = chain.from_iterable((demand, *demand.bundles) for demand in demands)
+        for part in parts:
             if part.where or part.prefer or part.any_of:
                 keys.update([condition.key for condition in chain(part.where, part.prefer, *part.any_of)])
             if part.apart or part.spread or part.together:

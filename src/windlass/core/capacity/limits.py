@@ -53,7 +53,7 @@ class LimitCounter:
         self.now = now
         self.trusting = False
         """Count as if a provider whose back-off is over sold again: to find out what would come of it."""
-        self._later = False
+        self._later = self._lifted = False
         self.counted = [0] * len(groups)
         self.in_flight = [0] * len(groups)
         self.ending = [0] * len(groups)
@@ -95,6 +95,15 @@ class LimitCounter:
         self.bought += slices
 
     @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Count, for as long as this lasts, as if there were no limits at all."""
+        self._lifted = True
+        try:
+            yield
+        finally:
+            self._lifted = False
+
+    @contextmanager
     def later(self) -> Iterator[None]:
         """Count, for as long as this lasts, as if all that passes by itself had passed: what is ending is gone, nothing
         is in flight, and every provider sells."""
@@ -116,31 +125,34 @@ class LimitCounter:
     # -- room under each ceiling ------------------------------------------------------------------------------------
 
     def under_max(self, group: int) -> int:
+        if self._lifted:
+            return UNBOUNDED
         return max(0, self.groups[group].max - self.counted[group] - self.new[group])
 
     def under_rate(self, group: int, gang: bool = False) -> int:
         """Launches that may be added to those in flight; a gang may overshoot when nothing of the group is."""
         limit, flying = self.groups[group].max_launching, self.in_flight[group] + self.new[group]
-        if limit is None or self._later or (gang and not flying):
+        if limit is None or self._later or self._lifted or (gang and limit and not flying):
             return UNBOUNDED
         return max(0, limit - flying)
 
     def under_cluster_rate(self, gang: bool = False) -> int:
         limit, flying = self.cluster.max_launching, self.flying + self.bought
-        if limit is None or self._later or (gang and not flying):
+        if limit is None or self._later or self._lifted or (gang and limit and not flying):
             return UNBOUNDED
         return max(0, limit - flying)
 
     def nodes_left(self) -> int:
-        return UNBOUNDED if self.cluster.max_nodes is None else max(0, self.cluster.max_nodes - self.nodes)
+        limit = self.cluster.max_nodes
+        return UNBOUNDED if limit is None or self._lifted else max(0, limit - self.nodes)
 
     def money_left(self) -> int:
         limit = self.cluster.max_hourly_cost
-        return BOUNDLESS if limit is None else max(0, limit - self.cost)
+        return BOUNDLESS if limit is None or self._lifted else max(0, limit - self.cost)
 
     def available(self, group: int) -> int:
         availability = self.groups[group].availability
-        if self._later:
+        if self._later or self._lifted:
             return UNBOUNDED
         if blocked(availability, self.now):
             return 0
@@ -150,7 +162,7 @@ class LimitCounter:
 
     def own_headroom(self, group: int, gang: bool = False) -> int:
         """Slices that the group's own limits, its operator and its provider allow."""
-        if self.groups[group].frozen:
+        if self.groups[group].frozen and not self._lifted:
             return 0
         return min(self.under_max(group), self.under_rate(group, gang), self.available(group))
 
@@ -193,6 +205,25 @@ class LimitCounter:
             return Reason(Code.BUDGET, f"{kind.name}: {why}")
         if self.available(group) < slices:
             return self._unavailable(group, many)
+        return None
+
+    def refusal_of_mix(self, mix: Mapping[int, int], gang: bool) -> Reason | None:
+        """The first ceiling over all groups that does not allow slices of several groups at once."""
+        slices = sum(mix.values())
+        nodes = sum(self.groups[group].hosts * count for group, count in mix.items())
+        price = sum((self.groups[group].price or 0) * count for group, count in mix.items())
+        names = " and ".join(f"{count} {self.groups[group].name}" for group, count in sorted(mix.items()))
+        if self.under_cluster_rate(gang) < slices:
+            limit, flying = self.cluster.max_launching, self.flying + self.bought
+            why = f"the cluster may have {limit} in flight at once and has {flying}"
+            return Reason(Code.RATE_LIMITED, f"{why} ({names} are needed)")
+        if self.nodes_left() < nodes:
+            why = f"{plural(nodes, 'node')} more beside {self.nodes}, the cluster's max is {self.cluster.max_nodes}"
+            return Reason(Code.MAX_NODES, f"{names}: {why}")
+        if self.money_left() < price:
+            limit_money = format_money(self.cluster.max_hourly_cost or 0)
+            why = f"{format_money(price)}/h more beside {format_money(self.cost)}/h, the ceiling is {limit_money}/h"
+            return Reason(Code.BUDGET, f"{names}: {why}")
         return None
 
     def _unavailable(self, group: int, many: str) -> Reason:

@@ -7,20 +7,26 @@ Every sentence carries its numbers, and a name that nobody has is answered with 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from windlass.core.capacity.offers import Offers
-from windlass.core.capacity.room import Ints, Need, Room
-from windlass.core.demand import Shape, total_needs
+from windlass.core.capacity.room import Bools, Need, Room
+from windlass.core.demand import GangTasks, Shape, total_needs
 from windlass.core.model.conditions import Condition, untolerated
+from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.plan import Waiting
 from windlass.core.model.quantities import format_needs, format_quantity
-from windlass.core.model.reasons import NEAREST, Code, Reason, nearest_names, plural, seconds
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Seconds, Selector, selector_of
-from windlass.core.placement.gangs import Tasks, holds_all, slices_for, slices_missing, tasks_of
+from windlass.core.model.reasons import IMPOSSIBLE, NEAREST, Code, Reason, nearest_names, plural, seconds
+from windlass.core.model.snapshot import Amounts, Demand, Gang, Group, Seconds, Selector
+from windlass.core.placement.gang_attempt import Tasks, tasks_of
+from windlass.core.placement.gang_slices import slices_for, slices_missing
+from windlass.core.placement.gangs import holds_all, serve_whole
 from windlass.core.plan_draft import PlanDraft
+
+from .constraints import hindrance
 
 SHOWN_GROUPS = 3
 """A sentence names so many groups; the table of groups has them all."""
@@ -31,7 +37,7 @@ def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
     explain, items = Explainer(draft), list[Waiting]()
     since = {d.id: d.since for d in draft.snapshot.demands} if draft.waiting_shapes else {}
     for shape, count in draft.waiting_shapes:
-        reasons = explain.single(shape.needs, shape.need, shape.selector)
+        reasons = explain.single(shape.needs, shape.need, shape.selector, shape.rules)
         reason = explain.summary(reasons)
         items += [
             Waiting(name, left, _waiting_since(reason, since[name], draft.now), reasons)
@@ -97,7 +103,9 @@ class Explainer:
         told = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
         return Reason(told, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
 
-    def single(self, needs: Amounts, need: Need, selector: Selector, *, lost: bool = False) -> dict[str, Reason]:
+    def single(
+        self, needs: Amounts, need: Need, selector: Selector, rules: Rules = NO_RULES, *, lost: bool = False
+    ) -> dict[str, Reason]:
         """The hindrance of each group for one more task; with ``lost``, groups without one are left out."""
         fits = self.fresh.capacity(need)
         allowed, _ = self.draft.eligibility.answers(selector)
@@ -107,21 +115,23 @@ class Explainer:
                 result[group.name] = too_small(group, needs)
             elif not allowed[self.draft.profiles[index]]:
                 result[group.name] = self._mismatch(index, selector)
+            elif reason := self._rule_hindrance(index, need, selector, rules):
+                result[group.name] = reason
             elif refusal := self._refusal(index, 1, gang=False):
                 result[group.name] = refusal
             elif not lost:
-                result[group.name] = _no_way(group)
+                result[group.name] = _no_way(group, rules)
         return result
 
     def gang(self, demand: Demand, table: Offers) -> Waiting:
         """Why a gang, or a request, is not served whole."""
         draft = self.draft
         tasks = tasks_of(draft, demand)
-        needs = (Need.of(dict(bundle.needs), draft.kinds) for bundle in demand.bundles)
-        fits = [(bundle, self.fresh.capacity(need)) for bundle, need in zip(demand.bundles, needs, strict=True)]
-        reasons = {
-            group.name: self._gang_in(index, demand, tasks, table, fits) for index, group in enumerate(draft.groups)
-        }
+        reasons = {group.name: self._gang_in(index, demand, tasks, table) for index, group in enumerate(draft.groups)}
+        if all(reason.code in IMPOSSIBLE for reason in reasons.values()) and any(
+            reason.code == Code.GANG_SHAPE for reason in reasons.values()
+        ):
+            reasons |= self._limits_of_mix(demand, table)
         if demand.deadline is not None and draft.now >= demand.deadline:
             late = seconds(draft.now - demand.deadline)
             reason = Reason(Code.GANG_FORMING, f"its deadline passed {late} ago: it is not served any more")
@@ -129,16 +139,18 @@ class Explainer:
         reason = _waiting_since(self.summary(reasons), demand.since, draft.now)
         return Waiting(demand.id, demand.count, reason, reasons)
 
-    def _gang_in(
-        self, index: int, demand: Demand, tasks: Tasks, table: Offers, fits: Sequence[tuple[Bundle, Ints]]
-    ) -> Reason:
+    def _gang_in(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> Reason:
         draft, group = self.draft, self.draft.groups[index]
-        for bundle, on_a_node in fits:
-            if not on_a_node[index]:
-                return too_small(group, bundle.needs)
-        allowed, _ = draft.eligibility.answers(selector_of(demand))
-        if not allowed[draft.profiles[index]]:
-            return self._mismatch(index, selector_of(demand))
+        fits = [self._fits(one) for one in tasks]
+        part = [one for one, (sizes, allowed) in zip(tasks, fits, strict=True) if sizes[index] and allowed[index]]
+        mixed = demand.gang in (None, Gang.ANY, Gang.SPREAD) and all((a & b).any() for a, b in fits)
+        if len(part) < len(tasks) and not (part and mixed):
+            for bundle in demand.bundles:
+                if not self.fresh.capacity(Need.of(dict(bundle.needs), draft.kinds))[index]:
+                    return too_small(group, bundle.needs)
+            for one, (_, allowed) in zip(tasks, fits, strict=True):
+                if not allowed[index]:
+                    return self._mismatch(index, one.selector)
         if demand.gang == Gang.SAME_NODE and not holds_all(self.fresh, index, tasks):
             needs = format_needs(total_needs(demand.bundles))
             why = (
@@ -148,12 +160,51 @@ class Explainer:
         if demand.gang == Gang.SAME_SLICE and slices_for(demand.count, group.hosts) is None:
             why = f"a gang of {demand.count} does not divide into whole slices of {plural(group.hosts, 'host')}"
             return Reason(Code.GANG_SHAPE, f"{group.name}: {why}")
-        slices = self._slices_alone(index, demand, tasks, table)
+        for one in part:
+            if reason := self._rule_hindrance(index, one.need, one.selector, one.rules):
+                return reason
+        slices = self._slices_alone(index, demand, part, table)
         if reason := self._refusal(index, slices, gang=demand.gang is not None):
             return reason
         if demand.deadline is not None and draft.now >= demand.deadline:
             return Reason(Code.GANG_FORMING, f"{group.name} could hold it, but its deadline has passed")
-        return _no_way(group)
+        return _no_way(group, next((one.rules for one in part if one.rules.binding), NO_RULES))
+
+    def _fits(self, one: GangTasks) -> tuple[Bools, Bools]:
+        """The groups whose nodes are large enough, and those that conditions and taints allow."""
+        allowed, _ = self.draft.eligibility.answers(one.selector)
+        return self.fresh.capacity(one.need) > 0, allowed[self.draft.profile_index]
+
+    def _rule_hindrance(self, index: int, need: Need, selector: Selector, rules: Rules) -> Reason | None:
+        """The constraint between tasks that keeps a task out of new slices of a group."""
+        draft = self.draft
+        classes = draft.offers.classes if draft.classes else None
+        if classes is None or not (rules.binding or rules.classes):
+            return None
+        allowed, _ = draft.eligibility.answers(selector)
+        large = self.fresh.capacity(need) > 0
+        in_rows = allowed[draft.offers.profile] & large[draft.offers.group]
+        return hindrance(classes, rules, index, draft.groups[index], in_rows, allowed[draft.profile_index] & large)
+
+    def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
+        """Where no group alone is stopped by a limit: the limits that a mix of groups would break, by group."""
+        draft = self.draft
+        ledger, bought = draft.ledger, len(draft.purchases)
+        checkpoint = draft.checkpoint(*dict.fromkeys((table, draft.offers)))
+        with ledger.lifted():
+            served = serve_whole(draft, table, demand, Code.DEMAND)
+        mix = Counter[int]()
+        for purchase in draft.purchases[bought:]:
+            mix[purchase.group] += purchase.slices
+        if served is None:
+            return {}
+        draft.rollback(checkpoint)
+        gang = demand.gang is not None
+        alone = {group: ledger.refusal(group, count, gang) for group, count in sorted(mix.items())}
+        found = {draft.groups[group].name: reason for group, reason in alone.items() if reason is not None}
+        if not found and (reason := ledger.refusal_of_mix(mix, gang)) is not None:
+            found = {draft.groups[group].name: reason for group in mix}
+        return found
 
     def _slices_alone(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> int:
         """New slices of this group alone that the gang would need beside what is offered without buying."""
@@ -162,19 +213,19 @@ class Explainer:
             return 1
         if demand.gang == Gang.SAME_SLICE:
             return max(1, slices_missing(draft, table, demand, index))
-        selector, left = selector_of(demand), []
-        checkpoint, apart = draft.checkpoint(table), np.zeros(len(table), np.bool_)
-        for need, count in tasks:
+        left = []
+        checkpoint, on_them = draft.checkpoint(table), np.zeros(len(table), np.bool_)
+        for one in tasks:
             if demand.gang == Gang.SPREAD:
-                taken = table.place_apart(need, selector, count, apart)
-                apart[taken.rows] = True
+                taken = table.place_apart(one.need, one.selector, one.count, on_them)
+                on_them[taken.rows] = True
             else:
-                taken = table.place(need, selector, count)
-            left.append(count - taken.total)
+                taken = table.place(one.need, one.selector, one.count)
+            left.append(one.count - taken.total)
         draft.rollback(checkpoint)
         if demand.gang == Gang.SPREAD:
             return max(1, -(-sum(left) // group.hosts))
-        return max(1, self._filled(index, [need for need, _ in tasks], left))
+        return max(1, self._filled(index, [one.need for one in tasks], left))
 
     def _filled(self, index: int, needs: Sequence[Need], counts: Sequence[int]) -> int:
         """Slices of one group that hold so many tasks, packed hardest first, with every limit lifted."""
@@ -204,11 +255,16 @@ class Explainer:
     # -- conditions and taints --------------------------------------------------------------------------------------
 
     def _mismatch(self, index: int, selector: Selector) -> Reason:
-        where, _, tolerates = selector
+        where, _, tolerates, any_of = selector
         group, labels = self.draft.groups[index], self.draft.group_table.node_labels[index]
         for condition in where:
             if not condition.holds(labels):
                 return Reason(Code.NO_LABEL_MATCH, f"{group.name}: {self._unmet(condition, labels)}")
+        for alternatives in any_of:
+            unmet = [next((c for c in one if not c.holds(labels)), None) for one in alternatives]
+            if None not in unmet:
+                told = " and ".join(self._unmet(condition, labels) for condition in unmet[:2] if condition is not None)
+                return Reason(Code.NO_LABEL_MATCH, f"{group.name} meets none of any_of: {told}")
         taint = untolerated(group.taints, tolerates)[0]
         return Reason(Code.NOT_TOLERATED, f"{group.name} has the taint {taint}, which is not tolerated")
 
@@ -245,5 +301,9 @@ def too_small(group: Group, needs: Amounts) -> Reason:
     return Reason(Code.TOO_SMALL, f"needs {format_needs(needs)}, which a node of {group.name} cannot hold")
 
 
-def _no_way(group: Group) -> Reason:
+def _no_way(group: Group, rules: Rules = NO_RULES) -> Reason:
+    for code, some in ((Code.APART, rules.apart), (Code.SPREAD, rules.spread), (Code.TOGETHER, rules.together)):
+        if some:
+            told = " and ".join(map(str, some))
+            return Reason(code, f"{group.name} could hold it, but not within its constraint: {told}")
     return Reason(Code.GANG_SHAPE, f"{group.name} could hold a part, but no way was found to place all of it")

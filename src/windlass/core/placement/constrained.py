@@ -21,6 +21,7 @@ import numpy as np
 
 from windlass.core.buying.market import Market, host_fills
 from windlass.core.capacity.class_counts import NO_VALUE, Bounds, ClassCounts, without_start
+from windlass.core.capacity.eligibility import alternative, preferences
 from windlass.core.capacity.offers import Offers, TakenRows
 from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Kinds, Need
 from windlass.core.model.constraints import NODE, SLICE, Rules
@@ -72,7 +73,9 @@ class _Call:
 class ConstrainedPlacement:
     """One attempt to serve some items: where they go and what is bought."""
 
-    def __init__(self, draft: PlanDraft, table: Offers, items: Sequence[Item], code: Code, *, gang: bool = False) -> None:
+    def __init__(
+        self, draft: PlanDraft, table: Offers, items: Sequence[Item], code: Code, *, gang: bool = False
+    ) -> None:
         assert table.classes is not None
         self.draft, self.table, self.items, self.code, self.gang = draft, table, items, code, gang
         self.short: dict[tuple[int, Cell], int] = {}
@@ -145,7 +148,7 @@ class ConstrainedPlacement:
         ledger = self.draft.ledger
         room = np.array([ledger.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64)
         each = np.minimum(self._per_slice(item, bounds), item.count)
-        return np.minimum(np.minimum(room, item.count) * each, item.count)
+        return np.asarray(np.minimum(np.minimum(room, item.count) * each, item.count))
 
     def _masked(self, bounds: Bounds, rows: Bools, groups: Bools) -> tuple[Ints, Bools]:
         """What each row may take and which groups may be bought, given what the label values allow."""
@@ -206,14 +209,14 @@ class ConstrainedPlacement:
             LabelShares(cells[:, at], bounds.labels[key].room, bounds.labels[key].spreads)
             for at, key in enumerate(divided)
         ]
-        shares = share_out(left - taken.total, new, labels, self._preferences(item, bounds, in_groups, group_cell, cells))
+        shares = share_out(
+            left - taken.total, new, labels, self._preferences(item, bounds, in_groups, group_cell, cells)
+        )
         for at, count in enumerate(shares.tolist()):
             if count:
                 yield _Want(index, full_cell[at], in_groups & (group_cell == at), count)
 
-    def _preferences(
-        self, item: Item, bounds: Bounds, groups: Bools, group_cell: Ints, cells: Ints
-    ) -> list[float]:
+    def _preferences(self, item: Item, bounds: Bounds, groups: Bools, group_cell: Ints, cells: Ints) -> list[float]:
         """How good it is to buy in each cell: the lowest price for one task there, or the lowest rank."""
         draft, each = self.draft, self._per_slice(item, bounds)
         result = [float("inf")] * len(cells)
@@ -276,8 +279,13 @@ class ConstrainedPlacement:
         held = np.zeros(int(domain.max(initial=-1)) + 1, np.int64)
         np.add.at(held, domain, here)
         best_here = int(np.minimum(held, item.count).max(initial=0))
-        each = self._per_slice(item, bounds) if whole_slice else np.minimum(
-            self._per_slice(item, bounds), np.minimum(draft.group_table.fresh.capacity(item.need), bounds.fresh_node)
+        each = (
+            self._per_slice(item, bounds)
+            if whole_slice
+            else np.minimum(
+                self._per_slice(item, bounds),
+                np.minimum(draft.group_table.fresh.capacity(item.need), bounds.fresh_node),
+            )
         )
         can_buy = np.array([draft.ledger.headroom(g, self.gang) > 0 for g in range(len(draft.groups))], np.bool_)
         each = np.minimum(np.where(in_groups & can_buy, each, 0), item.count)
@@ -337,9 +345,7 @@ class ConstrainedPlacement:
             _, unmet = draft.eligibility.answers(item.selector)
             of_groups = unmet[draft.profile_index]
             groups = want.groups & (alternative(of_groups) == alternatives[stage])
-            more = tuple(
-                (base + column, 1) for column, key in enumerate(columns) if _counts_in(item.rules, key, call)
-            )
+            more = tuple((base + column, 1) for column, key in enumerate(columns) if _counts_in(item.rules, key))
             need = Need((*item.need.plain, *more), item.need.whole, item.need.shares, item.need.unknown)
             misses = preferences(of_groups)
             key = (need, groups.tobytes(), misses.tobytes())
@@ -359,17 +365,15 @@ class ConstrainedPlacement:
             filled = np.flatnonzero(batch.fill).tolist()
             tasks = [(rows[row][0], int(batch.fill[row])) for row in filled]
             fills = host_fills(market.kinds, market.total[batch.group], int(market.hosts[batch.group]), tasks)
-            names = tuple(
-                (self.items[call.wants[places[row][0]].item].owner, int(batch.fill[row])) for row in filled
-            )
+            names = tuple((self.items[call.wants[places[row][0]].item].owner, int(batch.fill[row])) for row in filled)
             owner = self.items[call.wants[places[choice.shape][0]].item].owner
             purchase = draft.buy(batch.group, slices, self.code, owner, choice, names)
             first = len(table)
             draft.offer(purchase, *self.tables())
             hosts = int(draft.hosts[batch.group])
-            for row, (_, each), on_hosts in zip(filled, tasks, fills or [None] * len(filled), strict=True):
+            for row, (_, each), on_hosts in zip(filled, tasks, fills or [NO_HOSTS] * len(filled), strict=True):
                 per_host = np.zeros(hosts, np.int64)
-                if on_hosts is None:
+                if not len(on_hosts):
                     per_host[0] = each
                 else:
                     per_host[: len(on_hosts)] = on_hosts
@@ -381,7 +385,7 @@ class ConstrainedPlacement:
                 table.open[first : first + hosts * slices] = False
 
     def _market(
-        self, call: _Call, columns: list[tuple[str, ...]], rows: list[tuple[Need, Bools, Ints]], counts: list[int]
+        self, call: _Call, columns: list[tuple[str, str, str]], rows: list[tuple[Need, Bools, Ints]], counts: list[int]
     ) -> Market:
         draft = self.draft
         names = (*draft.kinds.names, *(f"\0{index}" for index in range(len(columns))))
@@ -460,12 +464,17 @@ class ConstrainedPlacement:
         return True
 
 
+NO_HOSTS: Final[Ints] = np.zeros(0, np.int64)
+"""How tasks lie on the hosts of a slice is not known."""
+
 NODE_COLUMN: Final = "apart"
 """Marks the resource of an ``apart`` constraint, which every task of the class takes."""
 
 
 def _allowed(value: Ints, room: Ints, needs_label: bool) -> Bools:
     known = value != NO_VALUE
+    if not known.any():
+        return np.full(len(value), not needs_label)
     return np.where(known, room[np.where(known, value, 0)] > 0, not needs_label)
 
 
@@ -484,7 +493,7 @@ def _on_machines(rules: Rules) -> tuple[dict[tuple[str, str], int], dict[tuple[s
     return apart, spread
 
 
-def _counts_in(rules: Rules, column: tuple[str, ...], call: _Call) -> bool:
+def _counts_in(rules: Rules, column: tuple[str, str, str]) -> bool:
     """Whether a task takes one of the resource that stands for a constraint."""
     kind, _, name = column
     if name not in rules.classes:

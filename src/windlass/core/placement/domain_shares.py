@@ -55,7 +55,7 @@ def _one_label(count: int, capacity: Ints, label: LabelShares, preference: Seque
             high = int(min((counts + most)[inside].min(), stuck.min(initial=UNBOUNDED)))
 
             def within(level: int) -> Ints:
-                return np.clip(level + spread.max_skew - counts, 0, most)
+                return np.asarray(np.clip(level + spread.max_skew - counts, 0, most))
 
             while low < high:
                 middle = (low + high) // 2

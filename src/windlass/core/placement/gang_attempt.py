@@ -37,7 +37,9 @@ class Try:
         """The table it goes on, and, for a request, the free room beside it."""
         return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
 
-    def buy(self, group: int, slices: int, size: int, fill: Sequence[tuple[Need, int]] = (), choice: Choice | None = None) -> Purchase:
+    def buy(
+        self, group: int, slices: int, size: int, fill: Sequence[tuple[Need, int]] = (), choice: Choice | None = None
+    ) -> Purchase:
         """Buy slices for ``size`` tasks each, those of ``fill`` put there at once, the others by the caller.
 
         Requested room is free room: demand finds it empty.
@@ -128,7 +130,8 @@ def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
     known = draft.layout.tasks
     if demand not in known:
         known[demand] = gang_tasks(demand, draft.kinds, draft.largest, draft.classes)
-    return known[demand]
+    tasks: Tasks = known[demand]
+    return tasks
 
 
 def try_of(draft: PlanDraft, table: Offers, demand: Demand, code: Code) -> Try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.core.capacity.offers import Offers
+from windlass.core.capacity.room import Ints
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand
 from windlass.core.plan_draft import PlanDraft, Served
@@ -90,10 +91,9 @@ def on_whole_slices(attempt: Try) -> Served | None:
 def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: int) -> Served | None:
     draft, table, served = attempt.draft, attempt.table, Served()
     hosts = draft.groups[group].hosts
-    placed: list[tuple[int, np.ndarray]] = []
+    placed: list[tuple[int, Ints]] = []
     for slice_ in running:
-        for (index, _), rows in zip(slice_.chunk, slice_.rows, strict=True):
-            placed.append((index, np.array(rows)))
+        placed += [(index, np.array(on)) for (index, _), on in zip(slice_.chunk, slice_.rows, strict=True)]
     if new:
         attempt.buy(group, new, min(attempt.size, hosts))
         first = len(table) - new * hosts
@@ -115,9 +115,7 @@ def _take_whole_slices(attempt: Try, group: int, running: list[_Loaded], new: in
     return served
 
 
-def take_on_own_hosts(
-    attempt: Try, first: int, load: Sequence[tuple[int, int]], times: int, hosts: int
-) -> None:
+def take_on_own_hosts(attempt: Try, first: int, load: Sequence[tuple[int, int]], times: int, hosts: int) -> None:
     """Put the load on each of ``times`` slices whose rows start at ``first``, one task a host."""
     host = 0
     for index, count in load:

@@ -15,10 +15,9 @@ import numpy as np
 
 from windlass.core.buying.market import Market
 from windlass.core.buying.strategies import Choice
-from windlass.core.capacity.eligibility import alternative
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Need, Room
-from windlass.core.demand import MEMBER, GangTasks
+from windlass.core.demand import MEMBER
 from windlass.core.model.constraints import NODE, Apart, Rules
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
@@ -82,12 +81,12 @@ def place_and_buy(attempts: Sequence[Try]) -> Served | None:
         return served
     # A plain request obeys the launch rate, a gang may overshoot.
     is_gang = all(attempt.demand.gang for attempt in attempts)
-    for stage in range(_stages(tasks, left, draft)):
-        if not any(left):
-            break
-        market = _staged(draft, tasks, left, stage, is_gang)
+    needs, selectors = [one.need for _, _, one in tasks], [one.selector for _, _, one in tasks]
+    stages = draft.stages(selectors)
+    for stage in range(stages):
+        market = draft.market(needs, left, selectors, gang=is_gang, stage=stage)
         choices = draft.choose(market)
-        if _bought(choices) < sum(left) and stage == _stages(tasks, left, draft) - 1:
+        if _bought(choices) < sum(left) and stage == stages - 1:
             alone = _from_one_group(draft, market)
             if alone is None:
                 return None
@@ -103,37 +102,6 @@ def place_and_buy(attempts: Sequence[Try]) -> Served | None:
                 served.add(positions, np.full(batch.slices, int(batch.fill[row])), None, tasks[row][1])
                 left[row] -= int(batch.fill[row]) * batch.slices
     return None if any(left) else served
-
-
-def _stages(tasks: Sequence[tuple[Try, int, GangTasks]], left: Sequence[int], draft: PlanDraft) -> int:
-    """How many alternatives of ``any_of`` there are to go through."""
-    return max((len(_ranks(draft, one)) for (_, _, one), count in zip(tasks, left, strict=True) if count), default=0) or 1
-
-
-def _ranks(draft: PlanDraft, one: GangTasks) -> list[int]:
-    """The alternatives that some group meets, the preferred first."""
-    if not one.selector[3]:
-        return [0]
-    allowed, unmet = draft.eligibility.answers(one.selector)
-    of_groups = alternative(unmet[draft.profile_index[allowed[draft.profile_index]]])
-    return sorted(set(of_groups.tolist()))
-
-
-def _staged(
-    draft: PlanDraft, tasks: Sequence[tuple[Try, int, GangTasks]], left: Sequence[int], stage: int, is_gang: bool
-) -> Market:
-    """What can be bought for what is left, each task by its alternatives up to this stage."""
-    market = draft.market(
-        [one.need for _, _, one in tasks], list(left), [one.selector for _, _, one in tasks], gang=is_gang
-    )
-    if not any(one.selector[3] for _, _, one in tasks):
-        return market
-    eligible = market.eligible.copy()
-    for row, (_, _, one) in enumerate(tasks):
-        if one.selector[3]:
-            _, unmet = draft.eligibility.answers(one.selector)
-            eligible[row] &= np.isin(alternative(unmet[draft.profile_index]), _ranks(draft, one)[: stage + 1])
-    return replace(market, eligible=eligible)
 
 
 def _bought(choices: list[Choice]) -> int:

@@ -128,6 +128,12 @@ def _follow(draft: PlanDraft) -> None:
 
 def _buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
     """Buy for all that is left of the shapes, as far as the ceilings allow."""
+    for stage in range(draft.stages([shape.selector for shape in shapes])):
+        _buy_stage(draft, shapes, served, stage, offer=offer)
+
+
+def _buy_stage(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], stage: int, *, offer: bool) -> None:
+    """Buy for what is left, with so many of the alternatives of ``any_of``."""
     short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
     if not short:
         return
@@ -135,6 +141,7 @@ def _buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *,
         [shapes[index].need for index in short],
         [shapes[index].count - served[index].count for index in short],
         [shapes[index].selector for index in short],
+        stage=stage,
     )
     if draft.snapshot.cluster.apart is not None:
         single = [_ends_singly(draft, shapes[index]) for index in short]

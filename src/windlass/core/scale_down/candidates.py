@@ -16,7 +16,7 @@ from windlass.core.model.plan import Change, Waiting
 from windlass.core.model.quantities import ACCELERATORS
 from windlass.core.model.reasons import IMPOSSIBLE, Code, Reason, plural, seconds
 from windlass.core.model.snapshot import ScaleDown, Seconds, UtilizationTarget
-from windlass.core.placement.gangs import holds_what_it_would_use, serve_partly
+from windlass.core.placement.gang_holding import holds_what_it_would_use, serve_partly
 from windlass.core.placement.minimums import free_slices
 from windlass.core.plan_draft import PlanDraft
 

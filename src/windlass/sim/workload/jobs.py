@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.core.model.snapshot import Amounts, Demand
+from windlass.core.model.snapshot import Amounts, Bundle, Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class TaskRun:
     count: int
     started: float
     ends: float
+    kind: Bundle | None = None
+    """One of them as a bundle, with the conditions that it has of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from windlass.core.capacity.offers import Offers
-from windlass.core.capacity.room import Ints, Need
-from windlass.core.demand import bundles_in_order, levels
+from windlass.core.capacity.offers import Mark, Offers
+from windlass.core.capacity.room import Need
+from windlass.core.demand import GangTasks, gang_tasks, levels
+from windlass.core.model.constraints import NO_RULES
 from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import ACCELERATORS, DEVICE
 from windlass.core.model.reasons import Code
@@ -34,8 +35,10 @@ from windlass.core.model.snapshot import (
     amounts,
     selector_of,
 )
+from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.gangs import serve_whole
-from windlass.core.plan_draft import DraftOptions, PlanDraft
+from windlass.core.placement.singles import serve
+from windlass.core.plan_draft import DraftOptions, PlacedRun, PlanDraft, Served
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 
@@ -47,6 +50,8 @@ class PlacedTasks:
     node: str
     needs: Amounts
     count: int
+    bundle: Bundle | None = None
+    """The bundle of the demand that they are of, where it matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,9 @@ class Places:
         valid = [demand for demand in demands if demand.mistake is None and not _late(demand, now)]
         if not valid:
             return
+        if any(map(has_rules, valid)):
+            yield from self._by_rules(slices, valid, now)
+            return
         if _are_alike(valid):
             members, needs = sorted([(one.id, one.bundles[0].count) for one in valid]), valid[0].bundles[0].needs
             count = sum([count for _, count in members])
@@ -94,16 +102,28 @@ class Places:
         for level in levels(valid, self._group_table.kinds, self._group_table.largest):
             for gang in level.gangs:
                 if draft is not None and isinstance(table, _Laid) and gang.gang != Gang.ANY:
-                    yield from _together(draft, gang, table.rows)
+                    yield from _whole_gang(draft, gang, table.rows)
                 else:
-                    yield from _anywhere(table, gang, bundles_in_order(gang, self._group_table.largest))
+                    yield from _anywhere(
+                        table, gang, gang_tasks(gang, self._group_table.kinds, self._group_table.largest, ())
+                    )
             for shape in level.shapes:
                 yield from _dealt(shape.members, table.take(shape.selector, shape.needs, shape.count), shape.needs)
+
+    def _by_rules(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[PlacedTasks]:
+        """The same where constraints between tasks matter: what the planner itself would place, and buy nothing."""
+        draft = self._draft(slices, demands, now)
+        serve(draft)
+        rows = [node.id for item in slices for node in item.offering_nodes]
+        for gang, served in draft.served_gangs:
+            yield from _members(draft, gang, served, rows)
+        for shape, served in draft.served_shapes:
+            yield from _dealt(shape.members, _nodes(served.runs, rows), shape.needs)
 
     def score(self, group: str, node: Node, used: Amounts, selector: Selector, needs: Amounts) -> Score | None:
         """What the rule says about a task on a node on which so much is used; None: it does not fit there. A node in
         the same use as one that was asked before gives the same answer."""
-        labels = tuple(sorted(node.labels.items())) if selector[0] or selector[1] else ()
+        labels = tuple(sorted(node.labels.items())) if selector[0] or selector[1] or selector[3] else ()
         key = (group, used, labels, selector, needs)
         if key not in self._scores:
             if len(self._scores) >= SCORES:
@@ -112,8 +132,9 @@ class Places:
         return self._scores[key]
 
     def _asked(self, group: str, node: Node, selector: Selector, needs: Amounts) -> Score | None:
-        where, prefer, tolerates = selector
-        demand = Demand("", (Bundle(needs, 1),), where=where, prefer=prefer, tolerates=tolerates)
+        where, prefer, tolerates, any_of = selector
+        alternatives = any_of[0] if any_of else ()
+        demand = Demand("", (Bundle(needs, 1),), where=where, prefer=prefer, tolerates=tolerates, any_of=alternatives)
         offers = self._offers([Slice("", group, State.READY, nodes=(node,))], [demand])
         need = Need.of(dict(needs), self._group_table.kinds)
         capacity = int(offers.capacity(need, selector)[0])
@@ -152,7 +173,7 @@ class _Asked:
     def take(self, selector: Selector, needs: Amounts, count: int) -> list[tuple[str, int]]:
         """Up to so many equal tasks, on nodes with so many each, the best first."""
         found, used_now = [], self._used
-        plain = not (selector[0] or selector[1])
+        plain = not (selector[0] or selector[1] or selector[3])
         known: dict[tuple[str, int], Score | None] = {}
         """Without conditions on labels, nodes in the same use are asked once; what is the very same is found fast."""
         for number, (group, node) in enumerate(self._nodes):
@@ -194,14 +215,14 @@ class _Laid:
         taken = self._offers.place(Need.of(dict(needs), self._offers.room.kinds), selector, count)
         return [(self.rows[row], some) for row, some in zip(taken.rows.tolist(), taken.counts.tolist(), strict=True)]
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> Mark:
         return self._offers.mark()
 
     def undo(self, mark: Any) -> None:
         self._offers.undo(mark)
 
 
-def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[Bundle]) -> list[PlacedTasks]:
+def _anywhere(table: _Asked | _Laid, gang: Demand, bundles: Iterable[GangTasks]) -> list[PlacedTasks]:
     """Each member where it fits, if all of them do."""
     mark, found = table.mark(), []
     for bundle in bundles:
@@ -257,36 +278,37 @@ def _with(used: Amounts, needs: Amounts, count: int) -> Amounts:
     return amounts(more)
 
 
-def _together(draft: PlanDraft, gang: Demand, rows: Sequence[str]) -> list[PlacedTasks]:
-    """On one node, or one member a host: what each node has less of tells which member it took."""
-    before = draft.offers.room.free.copy()
+def _whole_gang(draft: PlanDraft, gang: Demand, rows: Sequence[str]) -> list[PlacedTasks]:
+    """A gang that must lie on one node, one slice, or one member a host."""
     served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
     draft.offers.room.forget()
-    if served is None:
-        return []
-    less = before - draft.offers.room.free
-    touched = np.flatnonzero(less.any(axis=1)).tolist() or _first_rows(draft, served.runs[0][0])
-    bundles = bundles_in_order(gang, draft.largest)
-    if gang.gang == Gang.SAME_NODE:
-        return [PlacedTasks(gang.id, rows[touched[0]], bundle.needs, bundle.count) for bundle in bundles]
-    found, free = [], list(touched)
-    for bundle in bundles:
-        vector = _vector(draft, bundle.needs)
-        mine = [row for row in free if (less[row] == vector).all()][: bundle.count]
-        # Members that need nothing leave no trace; they go to hosts that nobody else of the gang is on.
-        mine += [row for row in range(len(rows)) if row not in touched and row not in mine][: bundle.count - len(mine)]
-        free = [row for row in free if row not in mine]
-        found += [PlacedTasks(gang.id, rows[row], bundle.needs, 1) for row in mine]
-    return found
+    return [] if served is None else list(_members(draft, gang, served, rows))
 
 
-def _first_rows(draft: PlanDraft, positions: Ints) -> list[int]:
-    return np.flatnonzero(np.isin(draft.offers.position, positions)).tolist()
+def _members(draft: PlanDraft, gang: Demand, served: Served, rows: Sequence[str]) -> Iterator[PlacedTasks]:
+    """Where each bundle of a gang went, node by node."""
+    for index, tasks in enumerate(tasks_of(draft, gang)):
+        places = list(_nodes([run for run in served.runs if run.tasks == index], rows))
+        bundles = iter(tasks.bundles)
+        bundle, left = 0, 0
+        for node, count in places:
+            while count:
+                if not left:
+                    bundle, left = next(bundles)
+                some = min(left, count)
+                yield PlacedTasks(gang.id, node, tasks.needs, some, gang.bundles[bundle])
+                left, count = left - some, count - some
 
 
-def _vector(draft: PlanDraft, needs: Amounts) -> Ints:
-    vector = np.zeros(len(draft.kinds.names), np.int64)
-    for name, amount in needs:
-        if name in draft.kinds.column:
-            vector[draft.kinds.column[name]] = amount
-    return vector
+def _nodes(runs: Iterable[PlacedRun], rows: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for run in runs:
+        if run.rows is not None:
+            for row, count in zip(run.rows.tolist(), run.counts.tolist(), strict=True):
+                yield rows[row], count
+
+
+def has_rules(demand: Demand) -> bool:
+    """Whether it matters what else runs on a node, or its bundles have conditions of their own."""
+    if demand.rules is not NO_RULES:
+        return True
+    return any(bundle.selective or bundle.rules is not NO_RULES for bundle in demand.bundles)

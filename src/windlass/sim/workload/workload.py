@@ -18,7 +18,7 @@ from typing import Any
 
 from windlass.control.observe.completed import Completed
 from windlass.core.model.lifecycle import State
-from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, Node, Slice
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Group, Node, Slice, rules_of
 from windlass.sim.cloud.machines import LiveHost
 from windlass.sim.faults.catalogue import Fault, FaultSet
 from windlass.sim.faults.distorted_view import distorted
@@ -30,7 +30,7 @@ from .free_slices import Offered
 from .hosts import Compared, Joining
 from .jobs import Interrupted, Job, TaskRun
 from .outages import Outages
-from .placement import PlacedTasks, Places
+from .placement import PlacedTasks, Places, has_rules
 from .running_tasks import RunningIndex
 
 SLOW = 5
@@ -381,7 +381,17 @@ class SimulatedWorkload:
         used, tasks = self._runs.usage(name)
         idle_since = None if tasks else self._idle_since[name]
         healthy = self._spells.on(name, now) != "unwell"
-        return WorkNode(name, host.slice_id, used, tasks, idle_since, host.labels, healthy, host.present)
+        return WorkNode(
+            name,
+            host.slice_id,
+            used,
+            tasks,
+            idle_since,
+            host.labels,
+            healthy,
+            host.present,
+            classes=self._classes(name) if tasks else (),
+        )
 
     # -- work -------------------------------------------------------------------------------------------------------
 
@@ -393,10 +403,32 @@ class SimulatedWorkload:
         self._stale_offers.clear()
         queue, cordons = self._queue(), self._cordons
         slices = [self._lay_out(name) for name in self._offered.with_room(queue) if name not in cordons]
+        if slices and any(map(has_rules, queue)):
+            slices += self._counted_only({item.id for item in slices})
         if not slices:
             return
         for item in self._places.placed(slices, queue, self._now()):
             self._begin(item, self._joined[item.node].slice_id)
+
+    def _counted_only(self, offered: set[str]) -> list[Slice]:
+        """Slices that take no work now, but whose tasks count for the constraints of others."""
+        found = []
+        for slice_id in self._slices:
+            if slice_id not in offered and (hosts := sorted(self._slices[slice_id].values(), key=_BY_ID)):
+                nodes = tuple(
+                    Node(host.id, healthy=False, labels=host.labels, classes=self._classes(host.id)) for host in hosts
+                )
+                found.append(Slice(slice_id, hosts[0].group, State.READY, nodes=nodes))
+        return [item for item in found if item.group in self._groups]
+
+    def _classes(self, node: str) -> tuple[tuple[str, int], ...]:
+        """How many tasks of each class run on a node."""
+        counts: dict[str, int] = {}
+        for key in self._runs.on_node(node):
+            run = self._runs[key]
+            for name in rules_of(self._jobs[run.job].demand, run.kind).classes:
+                counts[name] = counts.get(name, 0) + run.count
+        return tuple(sorted(counts.items()))
 
     def _most_free(self, slice_id: str) -> Amounts | None:
         """The most of each resource that is free on one of the nodes of a slice; None: none of them can take work."""
@@ -421,7 +453,9 @@ class SimulatedWorkload:
         if known is None:
             hosts = sorted(self._hosts_for_work(slice_id), key=_BY_ID)
             usage = self._runs.usage
-            nodes = tuple([Node(host.id, *usage(host.id), labels=host.labels) for host in hosts])
+            nodes = tuple(
+                [Node(host.id, *usage(host.id), labels=host.labels, classes=self._classes(host.id)) for host in hosts]
+            )
             known = self._laid_out[slice_id] = Slice(slice_id, hosts[0].group, State.READY, nodes=nodes)
         return known
 
@@ -435,8 +469,10 @@ class SimulatedWorkload:
                 length *= SLOW
             if never := fault_set.strikes("work-never-ends", now, job.id, now, *occasion):
                 length += never.seconds
-        self._run(TaskRun(job.id, item.node, slice_id, item.needs, item.count, now, now + length))
-        self._count(job.id, item.needs, -item.count)
+        waiting = self._waiting[job.id].bundles
+        kind = replace(item.bundle or next(one for one in waiting if one.needs == item.needs), count=1)
+        self._run(TaskRun(job.id, item.node, slice_id, item.needs, item.count, now, now + length, kind))
+        self._count(job.id, kind, -item.count)
 
     def _run(self, run: TaskRun) -> None:
         self._stirred[run.job] = None
@@ -444,17 +480,18 @@ class SimulatedWorkload:
         self._due = min(self._due, run.ends)
         self._touch(run.node)
 
-    def _count(self, name: str, needs: Amounts, more: int) -> None:
+    def _count(self, name: str, kind: Bundle, more: int) -> None:
         """Change how many tasks of a job wait."""
         self._demands = None
         demand = self._waiting.get(name)
         if demand is None:
             job = self._jobs[name]
             demand = replace(job.demand, bundles=(), since=job.arrives)
-        counts = {needs: more}
+        counts = {kind: more}
         for bundle in demand.bundles:
-            counts[bundle.needs] = counts.get(bundle.needs, 0) + bundle.count
-        bundles = tuple([Bundle(kind, count) for kind, count in counts.items() if count])
+            one = bundle if bundle.count == 1 else replace(bundle, count=1)
+            counts[one] = counts.get(one, 0) + bundle.count
+        bundles = tuple([replace(one, count=count) for one, count in counts.items() if count])
         if bundles:
             self._waiting[name] = replace(demand, bundles=bundles)
         else:
@@ -481,7 +518,7 @@ class SimulatedWorkload:
             if run.node in self._joined:
                 self._idle_since[run.node] = now
             self._touch(run.node)
-            self._count(run.job, run.needs, run.count)
+            self._count(run.job, run.kind or Bundle(run.needs), run.count)
 
 
 _BY_ID = attrgetter("id")

@@ -1,0 +1,111 @@
+"""Which constraint between tasks keeps a task out of the new machines of a group."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windlass.core.capacity.class_counts import NO_VALUE, ClassCounts
+from windlass.core.capacity.room import UNBOUNDED, Bools
+from windlass.core.model.constraints import NODE, SLICE, Apart, Rules, Spread, Together
+from windlass.core.model.reasons import Code, Reason, plural
+from windlass.core.model.snapshot import Group
+
+MACHINES = (NODE, SLICE)
+
+
+def hindrance(
+    classes: ClassCounts, rules: Rules, index: int, group: Group, in_rows: Bools, in_groups: Bools
+) -> Reason | None:
+    """The first constraint that does not hold for one more task on a new slice of the group; None: all hold.
+
+    ``in_rows`` and ``in_groups``: where the task could be by its conditions, taints and size.
+    """
+    for apart in rules.apart:
+        if reason := _apart(classes, apart, rules, index, group):
+            return reason
+    for name in rules.classes:
+        if name in classes.columns and (reason := _kept_away(classes, name, index, group)):
+            return reason
+    for spread in rules.spread:
+        if reason := _spread(classes, spread, rules, index, group, in_rows, in_groups):
+            return reason
+    starts = classes.starts(rules)
+    for together in rules.together:
+        if together.by not in starts and (reason := _together(classes, together, index, group)):
+            return reason
+    return None
+
+
+def _domain(classes: ClassCounts, key: str, index: int) -> tuple[int, str]:
+    value = int(classes.group_value[key][index])
+    return value, "" if value == NO_VALUE else classes.values[key][value]
+
+
+def _apart(classes: ClassCounts, rule: Apart, rules: Rules, index: int, group: Group) -> Reason | None:
+    mine = int(rule.class_ in rules.classes)
+    if rule.by in MACHINES:
+        if mine <= rule.at_most:
+            return None
+        return Reason(Code.APART, f"it is of class {rule.class_} itself, of which no {rule.by} may hold any")
+    value, name = _domain(classes, rule.by, index)
+    here = 0 if value == NO_VALUE else int(classes.label[rule.by][value, classes.columns[rule.class_]])
+    if value == NO_VALUE or here + mine <= rule.at_most:
+        return None
+    holds = f"{rule.by} {name} holds {plural(here, 'task')} of {rule.class_}"
+    return Reason(Code.APART, f"{group.name}: {holds}, at most {rule.at_most} may be there")
+
+
+def _kept_away(classes: ClassCounts, class_: str, index: int, group: Group) -> Reason | None:
+    """A task that is placed in this plan keeps others of its class out of its domain."""
+    column = classes.columns[class_]
+    for key in classes.values:
+        value, name = _domain(classes, key, index)
+        if value == NO_VALUE:
+            continue
+        cap, here = int(classes.label_cap[key][value, column]), int(classes.label[key][value, column])
+        if cap < UNBOUNDED and here >= cap:
+            why = f"{key} {name} holds {plural(here, 'task')} of {class_}, and one there allows {cap} at most"
+            return Reason(Code.APART, f"{group.name}: {why}")
+    return None
+
+
+def _spread(
+    classes: ClassCounts, rule: Spread, rules: Rules, index: int, group: Group, in_rows: Bools, in_groups: Bools
+) -> Reason | None:
+    if rule.over in MACHINES:
+        return None  # an empty machine holds none of any class
+    value, name = _domain(classes, rule.over, index)
+    if value == NO_VALUE:
+        return Reason(Code.SPREAD, f"{group.name} has no label {rule.over} to spread over")
+    counts = classes.label[rule.over][:, classes.columns[rule.of]]
+    of_rows, of_groups = classes.value[rule.over][in_rows], classes.group_value[rule.over][in_groups]
+    eligible = np.unique(np.concatenate((of_rows, of_groups)))
+    eligible = eligible[eligible != NO_VALUE]
+    few = len(eligible) < rule.min_domains
+    lowest = int(eligible[counts[eligible].argmin()]) if len(eligible) else value
+    smallest = 0 if few else int(counts[lowest])
+    here = int(counts[value])
+    if here + int(rule.of in rules.classes) - smallest <= rule.max_skew:
+        return None
+    least = (
+        f"{plural(len(eligible), 'domain')} of at least {rule.min_domains}, so the smallest number counts as 0"
+        if few
+        else f"{classes.values[rule.over][lowest]} holds {smallest}"
+    )
+    holds = f"{rule.over} {name} holds {plural(here, 'task')} of {rule.of}, {least}"
+    return Reason(Code.SPREAD, f"{group.name}: {holds}; the skew may be at most {rule.max_skew}")
+
+
+def _together(classes: ClassCounts, rule: Together, index: int, group: Group) -> Reason | None:
+    column = classes.columns[rule.class_]
+    if rule.by in MACHINES:
+        why = f"a new {rule.by} of {group.name} holds no task of {rule.class_}"
+        return Reason(Code.TOGETHER, f"{why}, and it must be on the same {rule.by}")
+    value, name = _domain(classes, rule.by, index)
+    if value == NO_VALUE:
+        return Reason(Code.TOGETHER, f"{group.name} has no label {rule.by}, by which it must be with {rule.class_}")
+    if classes.label[rule.by][value, column] > 0:
+        return None
+    somewhere = [classes.values[rule.by][v] for v in np.flatnonzero(classes.label[rule.by][:, column] > 0).tolist()]
+    where = f"only {', '.join(somewhere[:3])} does" if somewhere else f"no {rule.by} does"
+    return Reason(Code.TOGETHER, f"{group.name}: {rule.by} {name} holds no task of {rule.class_}, {where}")

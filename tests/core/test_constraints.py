@@ -1,0 +1,156 @@
+"""Constraints between tasks, on random snapshots and against every possibility."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import windlass as wl
+from tests.snapshots import constrained_snapshots
+from windlass.core.capacity.class_counts import SpreadState
+from windlass.core.model.snapshot import Snapshot
+from windlass.core.placement.domain_shares import LabelShares, share_out
+from windlass.core.plan_laws import broken_laws
+from windlass.core.planner import plan
+
+
+@given(constrained_snapshots())
+@settings(max_examples=200)
+def test_every_plan_keeps_the_constraints(snapshot: Snapshot) -> None:
+    made = plan(snapshot)
+    assert list(broken_laws(snapshot, made)) == []
+    assert made.to_dict()["schema"] == "windlass.plan/v1"
+
+
+@given(constrained_snapshots(), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_the_order_of_the_input_changes_nothing(snapshot: Snapshot, rng: random.Random) -> None:
+    def mixed(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(rng.sample(items, len(items)))
+
+    other = replace(
+        snapshot,
+        groups=mixed(snapshot.groups),
+        slices=tuple(replace(s, nodes=mixed(s.nodes)) for s in mixed(snapshot.slices)),
+        demands=mixed(snapshot.demands),
+    )
+    assert json.dumps(plan(other).to_dict()) == json.dumps(plan(snapshot).to_dict())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3),
+    st.integers(1, 2),
+    st.integers(0, 8),
+)
+def test_as_many_tasks_are_spread_as_any_order_could(domains: list[tuple[int, int]], skew: int, tasks: int) -> None:
+    """``domains``: (tasks there, tasks that it can take). Tasks are placed one by one, in every possible order."""
+
+    def most(counts: tuple[int, ...], left: tuple[int, ...], tasks: int) -> int:
+        best = 0
+        for at in range(len(counts)):
+            if tasks and left[at] and counts[at] + 1 - min(counts) <= skew:
+                more = tuple(count + (at == index) for index, count in enumerate(counts))
+                less = tuple(count - (at == index) for index, count in enumerate(left))
+                best = max(best, 1 + most(more, less, tasks - 1))
+        return best
+
+    counts, room = (np.array(column) for column in zip(*domains, strict=True))
+    state = SpreadState(counts, np.ones(len(counts), np.bool_), skew, False)
+    unlimited = np.full(len(counts), 10**6)
+    values = np.arange(len(counts))
+    shares = share_out(tasks, room, [LabelShares(values, unlimited, (state,))], [0.0] * len(counts))
+    after = counts + shares
+    assert (shares <= room).all()
+    assert all(after[at] - after.min() <= skew for at in range(len(counts)) if shares[at])
+    assert int(shares.sum()) == most(tuple(counts.tolist()), tuple(room.tolist()), tasks)
+    twice = share_out(tasks, room, [LabelShares(values, unlimited, (state, state))], [0.0] * len(counts))
+    assert int(twice.sum()) == int(shares.sum())
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.lists(st.integers(0, 3), min_size=0, max_size=3))
+def test_apart_takes_as_many_nodes_as_it_must_and_no_more(tasks: int, at_most: int, running: list[int]) -> None:
+    rule = {"from": "web", "by": "node", "at_most": at_most}
+    made = plan(
+        wl.snapshot(
+            [wl.group("a", cpu=8, max=20)],
+            [
+                wl.slice_(f"s-{index}", "a", used={"cpu": max(count, 1)}, classes={"web": count})
+                for index, count in enumerate(running)
+            ],
+            [
+                wl.demand(
+                    "web",
+                    {"cpu": 1},
+                    count=tasks,
+                    classes=["web"],
+                    apart=[rule],
+                )
+            ],
+        )
+    )
+    free = sum(max(at_most - count, 0) for count in running)
+    assert made.launch.get("a", 0) == max(0, -(-(tasks - free) // at_most))
+    for index, count in enumerate(running):
+        mine = sum(one.count for one in made.placements if one.on == f"s-{index}")
+        assert not mine or count + mine <= at_most
+
+
+def test_a_constraint_binds_both_ways() -> None:
+    made = plan(
+        wl.snapshot(
+            [wl.group("a", cpu=8, max=9)],
+            demands=[
+                wl.demand("alone", {"cpu": 2}, classes=["web"], apart=[{"from": "web", "by": "node"}]),
+                wl.demand("others", {"cpu": 1}, count=3, classes=["web"]),
+            ],
+        )
+    )
+    targets = {one.demand: one.on for one in made.placements}
+    assert made.launch == {"a": 2}
+    assert targets["alone"] != targets["others"]
+
+
+def test_the_first_of_its_class_chooses_where_the_rest_follows() -> None:
+    zones = [wl.group(f"z{index}", cpu=4, max=2, price=index, labels={"zone": f"z{index}"}) for index in (3, 2, 1)]
+    made = plan(
+        wl.snapshot(
+            zones,
+            demands=[
+                wl.demand("cache", {"cpu": 1}, count=8, classes=["cache"], together=[{"with": "cache", "by": "zone"}])
+            ],
+        )
+    )
+    assert made.launch == {"z1": 2}
+    assert not made.waiting
+
+
+def test_work_follows_a_class_that_the_same_plan_places() -> None:
+    groups = [wl.group(name, cpu=4, max=3, labels={"zone": name}) for name in ("a", "b")]
+    demands = [
+        wl.demand("cache", {"cpu": 2}, count=2, together=[{"with": "db", "by": "zone"}], priority=5),
+        wl.demand("db", {"cpu": 4}, classes=["db"], where=["zone == b"]),
+    ]
+    made = plan(wl.snapshot(groups, demands=demands))
+    assert made.launch == {"b": 2}
+    assert not made.waiting
+
+
+def test_bundles_have_conditions_of_their_own_and_placements_name_them() -> None:
+    groups = [wl.group("cpu", cpu=8, max=4, labels={"kind": "cpu"}), wl.group("gpu", cpu=8, gpu=4, max=4)]
+    gang = wl.gang(
+        "train",
+        [
+            {"needs": {"cpu": 1}, "count": 2, "where": ["kind == cpu"], "classes": ["driver"]},
+            {"needs": {"gpu": 1}, "count": 3, "apart": [{"from": "driver", "by": "node", "at_most": 0}]},
+        ],
+    )
+    made = plan(wl.snapshot(groups, demands=[gang]))
+    on = {(one.bundle, one.on.split(":")[1]): one.count for one in made.placements}
+    assert on == {(0, "cpu"): 2, (1, "gpu"): 3}
+    assert all(entry["bundle"] in (0, 1) for entry in made.to_dict()["placements"])
