@@ -211,9 +211,9 @@ def constraints() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def constrained_snapshots(draw: st.DrawFn, **options: Any) -> Snapshot:
+def constrained_snapshots(draw: st.DrawFn, *, gangs: bool = True, limited: bool = True) -> Snapshot:
     """A snapshot in which many demands have constraints, and some nodes tasks of their classes."""
-    snapshot = draw(snapshots(**options))
+    snapshot = draw(snapshots(gangs=gangs, limited=limited))
 
     def demand(one: Demand) -> Demand:
         if draw(st.integers(0, 2)) == 0:

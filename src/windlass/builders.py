@@ -172,7 +172,7 @@ def demand(
 
 def gang(
     id: str,
-    bundles: Iterable[tuple[Needs, int] | Needs | Mapping[str, Any]],
+    bundles: Iterable[tuple[Needs, int] | Mapping[str, Any]],
     kind: str = "any",
     *,
     deadline: float | None = None,
