@@ -143,14 +143,11 @@ def test_work_follows_a_class_that_the_same_plan_places() -> None:
 
 def test_bundles_have_conditions_of_their_own_and_placements_name_them() -> None:
     groups = [wl.group("cpu", cpu=8, max=4, labels={"kind": "cpu"}), wl.group("gpu", cpu=8, gpu=4, max=4)]
-    gang = wl.gang(
-        "train",
-        [
-            {"needs": {"cpu": 1}, "count": 2, "where": ["kind == cpu"], "classes": ["driver"]},
-            {"needs": {"gpu": 1}, "count": 3, "apart": [{"from": "driver", "by": "node", "at_most": 0}]},
-        ],
-    )
-    made = plan(wl.snapshot(groups, demands=[gang]))
+    bundles: list[Any] = [
+        {"needs": {"cpu": 1}, "count": 2, "where": ["kind == cpu"], "classes": ["driver"]},
+        {"needs": {"gpu": 1}, "count": 3, "apart": [{"from": "driver", "by": "node", "at_most": 0}]},
+    ]
+    made = plan(wl.snapshot(groups, demands=[wl.gang("train", bundles)]))
     on = {(one.bundle, one.on.split(":")[1]): one.count for one in made.placements}
     assert on == {(0, "cpu"): 2, (1, "gpu"): 3}
     assert all(entry["bundle"] in (0, 1) for entry in made.to_dict()["placements"])
