@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import windlass as wl
@@ -21,7 +21,7 @@ from windlass.core.planner import plan
 
 
 @given(constrained_snapshots())
-@settings(max_examples=200)
+@settings(max_examples=120, phases=(Phase.explicit, Phase.generate))
 def test_every_plan_keeps_the_constraints(snapshot: Snapshot) -> None:
     made = plan(snapshot)
     assert list(broken_laws(snapshot, made)) == []
@@ -29,7 +29,7 @@ def test_every_plan_keeps_the_constraints(snapshot: Snapshot) -> None:
 
 
 @given(constrained_snapshots(), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
 def test_the_order_of_the_input_changes_nothing(snapshot: Snapshot, rng: random.Random) -> None:
     def mixed(items: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(rng.sample(items, len(items)))

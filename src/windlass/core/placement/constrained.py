@@ -166,6 +166,7 @@ class ConstrainedPlacement:
         if left <= 0:
             return
         in_rows, in_groups = self._masked(bounds, *self._eligible(item))
+        in_groups &= self._per_slice(item, bounds) > 0
         for key, value in forced.items():
             in_rows = np.where(classes.value[key] == value, in_rows, 0)
             in_groups &= classes.group_value[key] == value

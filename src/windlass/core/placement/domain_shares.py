@@ -37,6 +37,8 @@ def share_out(count: int, capacity: Ints, labels: Sequence[LabelShares], prefere
 
 def _one_label(count: int, capacity: Ints, label: LabelShares, preference: Sequence[float]) -> Ints:
     known = label.value >= 0
+    if not known.any():
+        return _in_order(count, np.zeros_like(capacity) if label.spreads else capacity, preference)
     most = np.where(known, np.minimum(capacity, label.room[label.value]), capacity)
     base = np.zeros(len(capacity), np.int64)
     if label.spreads:
@@ -94,6 +96,9 @@ def _step_by_step(count: int, capacity: Ints, labels: Sequence[LabelShares], pre
         height = np.zeros(len(capacity), np.int64)
         for label, left, tables in zip(labels, room, counts, strict=True):
             known = label.value >= 0
+            if not known.any():
+                allowed &= not label.spreads
+                continue
             at = np.where(known, label.value, 0)
             allowed &= ~known | (left[at] > 0)
             for spread, table in zip(label.spreads, tables, strict=True):

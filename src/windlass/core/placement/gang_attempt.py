@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.core.buying.strategies import Choice, Key, fit_scores
+from windlass.core.capacity.class_counts import Bounds, ClassCounts, without_start
 from windlass.core.capacity.eligibility import alternative, preferences
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Bools, Ints, Need
@@ -79,29 +80,10 @@ class Try:
                 continue
             eligible = self._eligible(one)
             starts = classes.starts(one.rules)
-            bounds = classes.bounds(one.rules, *eligible)
-            if not starts:
-                if (counts > bounds.rows[rows]).any():
-                    return False
-                for key, label in bounds.labels.items():
-                    value = classes.value[key][rows]
-                    if (value < 0).any() and label.needs_label:
-                        return False
-                    here = np.zeros(len(label.room), np.int64)
-                    np.add.at(here, value[value >= 0], counts[value >= 0])
-                    if (here > label.room).any():
-                        return False
-                    for spread in label.spreads:
-                        after = spread.counts + here
-                        smallest = 0 if spread.from_zero else int(after[spread.eligible].min())
-                        if (after[here > 0] - smallest > spread.max_skew).any():
-                            return False
-                if bounds.slices is not None:
-                    on_slices = np.zeros(len(bounds.slices), np.int64)
-                    np.add.at(on_slices, classes.position[rows], counts)
-                    if (on_slices > bounds.slices).any():
-                        return False
-            elif not self._in_one_domain(starts, rows):
+            if starts and not self._in_one_domain(starts, rows):
+                return False
+            rules = without_start(one.rules, starts) if starts else one.rules
+            if not _within(classes, classes.bounds(rules, *eligible), rows, counts):
                 return False
             classes.add(one.rules, rows, counts)
         return True
@@ -123,6 +105,30 @@ class Try:
             if len(np.unique(domain)) > 1:
                 return False
         return True
+
+
+def _within(classes: ClassCounts, bounds: Bounds, rows: Ints, counts: Ints) -> bool:
+    """Whether so many tasks may go on these rows."""
+    if (counts > bounds.rows[rows]).any():
+        return False
+    for key, label in bounds.labels.items():
+        value = classes.value[key][rows]
+        if (value < 0).any() and label.needs_label:
+            return False
+        here = np.zeros(len(label.room), np.int64)
+        np.add.at(here, value[value >= 0], counts[value >= 0])
+        if (here > label.room).any():
+            return False
+        for spread in label.spreads:
+            after = spread.counts + here
+            smallest = 0 if spread.from_zero else int(after[spread.eligible].min())
+            if (after[here > 0] - smallest > spread.max_skew).any():
+                return False
+    if bounds.slices is None:
+        return True
+    on_slices = np.zeros(len(bounds.slices), np.int64)
+    np.add.at(on_slices, classes.position[rows], counts)
+    return not (on_slices > bounds.slices).any()
 
 
 def tasks_of(draft: PlanDraft, demand: Demand) -> Tasks:
