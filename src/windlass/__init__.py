@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from windlass.core.model.snapshot import Snapshot
     from windlass.core.planner import plan
     from windlass.pool.client.api import compute, gather
+    from windlass.pool.client.here import here
     from windlass.pool.environment import Image
     from windlass.pool.local import Local
     from windlass.pool.machines import AWS, SSH
@@ -51,6 +52,7 @@ __all__ = [
     "gang",
     "gather",
     "group",
+    "here",
     "node",
     "plan",
     "read_scenario",
@@ -74,6 +76,7 @@ _HOMES = {
     "gang": "_gang",
     "gather": "pool.client.api",
     "group": "builders",
+    "here": "pool.client.here",
     "node": "builders",
     "plan": "core.planner",
     "read_scenario": "scenario.scenario",

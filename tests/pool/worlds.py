@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.core.model.lifecycle import State
 from windlass.journal import open_journal
-from windlass.pool.client.api import GangTask, Task, compute_of
+from windlass.pool.client.api import Compute, GangTask, Task, compute_of
 from windlass.pool.client.futures import Ranks, TaskFuture
 from windlass.pool.client.submission import Preparer
 from windlass.pool.engines.protocol import Call
@@ -144,6 +144,10 @@ class World:
 
     def _cancel(self, tasks: list[BookTask]) -> None:
         self.hub.cancel(tasks)
+
+    @staticmethod
+    def compute(function: Callable[..., Any]) -> Compute[..., Any]:
+        return compute_of(function)
 
     def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> TaskFuture:
         return self.start(compute_of(function).options(**options)(*args))[0]

@@ -42,6 +42,10 @@ class BackOff:
     """Seconds without a launch after a failure, at full health; divided by the health."""
     quota_block: float = 300
     """Seconds without a launch after a quota error; the first success ends it."""
+    boot_pause: float | None = None
+    """Seconds without a launch after a machine that did not come up; None: as after any failure."""
+    grows_after_errors: bool = True
+    """Whether the pause grows with errors that are neither a stock-out nor a quota."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+ENDING = 10.0
+"""Seconds for what was interrupted to end."""
 
 
 class LoopThread:
@@ -25,7 +29,20 @@ class LoopThread:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs there."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():  # Ctrl-C: what was begun there is taken back in order
+                future.cancel()
+                self._until_idle()
+            raise
+
+    def _until_idle(self) -> None:
+        """Until what was cancelled has come to its end."""
+        until = time.monotonic() + ENDING
+        while time.monotonic() < until and len(asyncio.all_tasks(self.loop)):
+            time.sleep(0.02)
 
     def soon(self, call: Callable[[], Any]) -> None:
         """Have it done there, without waiting."""

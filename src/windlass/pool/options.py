@@ -11,6 +11,7 @@ from windlass.control.settings import BackOff, Interval, Policy, Settings, SoldG
 from windlass.core.model.quantities import BadQuantity, parse_money, parse_quantity
 from windlass.core.model.snapshot import Amounts, Cluster, Group, amounts
 from windlass.offers import MachineOffer
+from windlass.pool.devices import check_devices
 from windlass.pool.errors import BadPool, is_number, is_whole
 from windlass.pool.local import Local
 from windlass.pool.machines import RemoteMachines
@@ -69,15 +70,26 @@ GROUP = "pool"
 
 Needs = Mapping[str, Quantity]
 
-HERE = Policy(
-    vanish_timeout=1.0,
-    initializing_timeout=60.0,
-    boot_timeout=120.0,
-    unhealthy_timeout=30.0,
-    retry_pause=1.0,
-    backoff=BackOff(pause=1.0, window=60.0, heal=300.0),
-)
-"""For processes on this computer: the list does not lag, and a node that is not up in a minute will not come."""
+UNHEALTHY = 30.0
+"""Seconds without a sign of life after which a node is replaced, unless the user says otherwise."""
+
+
+def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy:
+    """How a pool asks its provider: the same for all, so that what is tested on one computer holds elsewhere.
+
+    A launch that was refused is tried again at the next tick. Only stock-outs and quota errors are waited for longer.
+    What differs by nature is how long a machine takes to come up, and whether a list lags behind.
+    """
+    policy = Policy(
+        evaluation_interval=Interval(min(0.2, tick), tick),
+        retry_pause=tick,
+        requesting_timeout=3 * max(tick, 1.0),
+        unhealthy_timeout=unhealthy_timeout,
+        backoff=BackOff(pause=tick, boot_pause=1.0, grows_after_errors=False, window=60.0, heal=300.0),
+    )
+    if isinstance(provider, Local):
+        policy = replace(policy, vanish_timeout=1.0, initializing_timeout=60.0, boot_timeout=120.0)
+    return policy
 
 
 @dataclass(frozen=True)
@@ -110,14 +122,16 @@ def shaped(
     groups: Sequence[NamedGroup] | None = None,
     budget: float | str | None = None,
     result_limit: int | str = LIMIT,
+    unhealthy_timeout: float = UNHEALTHY,
 ) -> PoolShape:
     """The pool's groups, limits and policy; ``BadPool`` says what is wrong."""
     for name, value in (
         ("autoscale_cooldown", autoscale_cooldown),
         ("autoscale_idle_timeout", autoscale_idle_timeout),
         ("reconcile_tick_interval", reconcile_tick_interval),
+        ("unhealthy_timeout", unhealthy_timeout),
     ):
-        lowest = 0.1 if name == "reconcile_tick_interval" else 0
+        lowest = {"reconcile_tick_interval": 0.1, "unhealthy_timeout": 1}.get(name, 0)
         if not is_number(value, lowest):
             raise BadPool(f"{name} must be seconds, at least {lowest:g}, is {value!r}")
     wanted = needs_of(needs or {})
@@ -142,10 +156,9 @@ def shaped(
     cluster = Cluster(
         max_nodes=size.max if groups is not None and size is not None else None, max_hourly_cost=_budget(budget, kinds)
     )
-    policy = replace(
-        HERE if isinstance(provider, Local) else Policy(),
-        evaluation_interval=Interval(min(0.2, reconcile_tick_interval), reconcile_tick_interval),
-    )
+    policy = policy_of(provider, reconcile_tick_interval, unhealthy_timeout)
+    if isinstance(provider, Local) and not provider.pretend:
+        check_devices(kinds)
     steered = [one for one in kinds if one.scale_down is None]
     return PoolShape(
         Settings(tuple(SoldGroup(one, PROVIDER) for one in kinds), cluster, policy),

@@ -9,6 +9,7 @@ nothing behind. Left by an exception, Ctrl-C among them, it does not wait.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -41,7 +42,7 @@ from windlass.pool.client.futures import (
 from windlass.pool.client.submission import Prepared, Preparer
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.engines.registry import engine_of
-from windlass.pool.options import Nodes, PoolShape, shaped
+from windlass.pool.options import UNHEALTHY, Nodes, PoolShape, shaped
 from windlass.pool.report.console import Console, console_of
 from windlass.pool.report.status import PoolStatus, status_of, why
 from windlass.pool.scaling.workload import slots_of
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     from windlass.pool.adapters.joblib import PoolBackend
 
 
+log = logging.getLogger(__name__)
+
+
 class ComputePool:
     """Runs tasks on nodes whose number follows the work. Use it in a ``with``."""
 
@@ -79,6 +83,7 @@ class ComputePool:
         autoscale_cooldown: float = 30.0,
         autoscale_idle_timeout: float = 60.0,
         reconcile_tick_interval: float = 15.0,
+        unhealthy_timeout: float = UNHEALTHY,
         groups: Sequence[NamedGroup] | None = None,
         budget: float | str | None = None,
         engine: str | Engine = "dask",
@@ -99,7 +104,9 @@ class ComputePool:
 
         ``autoscale_cooldown``: seconds that little use must last before nodes go. ``autoscale_idle_timeout``: seconds
         without any work after which the pool goes to its ``min``. ``reconcile_tick_interval``: seconds at the most
-        between two looks when nothing happens.
+        between two passes when nothing happens, and between two tries of a launch that was refused.
+        ``unhealthy_timeout``: seconds without a sign of life after which a node's tasks run elsewhere and it is
+        replaced.
 
         ``groups``: several kinds of machine, made with ``group``. ``budget``: the most that all nodes together may
         cost, such as ``"$20/h"``. ``engine``: ``"dask"`` or ``"ray"``, or one of your own.
@@ -118,6 +125,7 @@ class ComputePool:
             "autoscale_cooldown": autoscale_cooldown,
             "autoscale_idle_timeout": autoscale_idle_timeout,
             "reconcile_tick_interval": reconcile_tick_interval,
+            "unhealthy_timeout": unhealthy_timeout,
             "groups": groups,
             "budget": budget,
             "result_limit": result_limit,
@@ -244,12 +252,29 @@ class ComputePool:
             if wait:
                 self._wait_for_all()
         finally:
-            self._console.closed()  # first: a live view asks the pool for its status until then
             self._closed = True
-            thread.do(hub.close(on_record=self._given_directory is not None))
-            hub.journal.close()
-            thread.stop()
-            self._remove_directory()
+            self._end_all(
+                self._console.closed,  # first: a live view asks the pool for its status until then
+                lambda: thread.do(hub.close(on_record=self._given_directory is not None)),
+                hub.journal.close,
+                thread.stop,
+                self._remove_directory,
+            )
+
+    @staticmethod
+    def _end_all(*steps: Callable[[], object]) -> None:
+        """Take every step of the end, whatever the others do. Ctrl-C is raised when all are done; other troubles are
+        logged, so that they never hide an exception of the program itself."""
+        interrupted: BaseException | None = None
+        for step in steps:
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001
+                log.warning("while the pool was closed: %s: %s", type(error).__name__, error)
+            except BaseException as error:  # noqa: BLE001
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
 
     def _wait_for_all(self) -> None:
         while self._asked(lambda hub: hub.outstanding):

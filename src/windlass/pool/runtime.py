@@ -6,7 +6,8 @@ Everything that is asked of it is asked on that loop. `pool` gives it a thread o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
@@ -20,7 +21,7 @@ from windlass.control.service import Service
 from windlass.control.settings import Leadership
 from windlass.control.state.fleet import ProviderHealth
 from windlass.core.model.lifecycle import IN_FLIGHT, State
-from windlass.core.model.reasons import plural
+from windlass.core.model.reasons import Code, plural
 from windlass.journal import Journal
 from windlass.pool.client.submission import Piece, Prepared
 from windlass.pool.engines.protocol import Engine
@@ -28,7 +29,7 @@ from windlass.pool.options import PROVIDER, PoolShape
 from windlass.pool.scaling.policy import PoolSteering
 from windlass.pool.scaling.rule import ScalingDecision
 from windlass.pool.scaling.workload import PoolWorkload
-from windlass.pool.scheduler.gangs import TaskGang
+from windlass.pool.scheduler.gangs import TaskGang, rank_environments
 from windlass.pool.scheduler.task_book import TaskBook
 from windlass.pool.scheduler.tasks import Said, ScheduledTask, Ticket
 from windlass.pool.transport.data_store import DataStore
@@ -38,12 +39,27 @@ from .errors import NoNodes, PoolClosed
 
 RETENTION = 86400.0
 """Seconds for which the journal keeps what happened: a busy pool writes several times a second."""
+REFUSALS = frozenset({Code.STOCKOUT, Code.QUOTA, Code.UNKNOWN_INPUT})
+"""Failures of a launch that the provider answered with no: it is tried again, and status says when."""
 GIVE_UP = 3
 """Launches in a row that came to nothing, with no node at work, after which what waits is told so."""
 ON_RECORD = 15.0
 """Seconds for the controller to see every node gone when the pool is closed."""
 LEASE = 30.0
 """Seconds: nobody else leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
+
+
+ENDINGS = 3
+"""How often a provider is asked to end what is left when the pool is closed."""
+log = logging.getLogger(__name__)
+
+
+async def _whatever_happens(step: Awaitable[object]) -> None:
+    """One step of the end: a full disk or a broken journal must not keep the next ones from ending the nodes."""
+    try:
+        await step
+    except Exception as error:  # noqa: BLE001
+        log.warning("while the pool was closed: %s: %s", type(error).__name__, error)
 
 
 class PoolRuntime:
@@ -69,7 +85,7 @@ class PoolRuntime:
         """``last_words`` gives what a lost slice said last, where that is known. ``store``: for large values."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now, self.store = now, store
-        self.steering = PoolSteering(shape)
+        self.steering = PoolSteering(shape, lambda: self.task_book.engine_trouble)
         self._passed, self._last_words = passed, last_words
         self._words = ""
         self._numbers, self._gangs = count(1), count(1)
@@ -117,13 +133,13 @@ class PoolRuntime:
         self.task_book.close()
         self.task_book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
         if on_record:
-            await self._let_go()
+            await _whatever_happens(self._let_go())
         self.service.stop()
         if self._running is not None:
-            await self._running
-        await self.engine.close()
-        await self._end_nodes()
-        await self.provider.close()
+            await _whatever_happens(self._running)
+        await _whatever_happens(self.engine.close())
+        await _whatever_happens(self._end_nodes())
+        await _whatever_happens(self.provider.close())
 
     async def _let_go(self) -> None:
         """Have the controller end every node, and wait until it has seen them gone."""
@@ -140,13 +156,14 @@ class PoolRuntime:
     async def _end_nodes(self) -> None:
         """Nothing runs on them any more: the engine has ended."""
         epoch = self.service.controller.leading.epoch
-        with suppress(ProviderError):
-            for _ in range(3):
+        for _ in range(ENDINGS):
+            with suppress(ProviderError, OSError):
                 left = await self.provider.list()
                 if not left:
                     return
                 ending = (self.provider.terminate(one.slice_id, epoch) for one in left)
                 await asyncio.gather(*ending, return_exceptions=True)
+        log.warning("not all nodes of the pool are known to have ended")
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -183,9 +200,10 @@ class PoolRuntime:
         nodes = sorted(self.task_book.open_nodes, key=lambda node: node.number)
         tasks = []
         self._hold(prepared, len(nodes))
+        environments = rank_environments(nodes, next(self._gangs)) if nodes else []
         for rank, (node, ticket) in enumerate(zip(nodes, tickets(len(nodes)), strict=True)):
             task = self._task(piece, ticket)
-            task.node, task.rank = node.id, rank
+            task.node, task.rank, task.environment = node.id, rank, environments[rank]
             tasks.append(task)
         self.task_book.submit_pinned(tasks)
         return tasks
@@ -256,14 +274,14 @@ class PoolRuntime:
 
     def _hopeless(self) -> str:
         """Why no node will come, if that is so."""
-        task_book = self.service.controller.controller_state.fleet
+        fleet = self.service.controller.controller_state.fleet
         bad: list[ProviderHealth] = []
         for sold in self.shape.settings.groups:
-            luck = task_book.provider_health.get(sold.group.name, ProviderHealth())
-            after = [one for one in luck.failures if luck.succeeded_at is None or one.at > luck.succeeded_at]
-            if len(after) < GIVE_UP:
+            known = fleet.provider_health.get(sold.group.name, ProviderHealth())
+            after = [one for one in known.failures if known.succeeded_at is None or one.at > known.succeeded_at]
+            if sum(one.code not in REFUSALS for one in after) < GIVE_UP:
                 return ""
-            bad.append(luck)
+            bad.append(known)
         refusals = list(self.task_book.refused.values())
         last = refusals[-1] if refusals else bad[-1].last_error
         words = f". Its last words: {self._words}" if self._words and not refusals else ""

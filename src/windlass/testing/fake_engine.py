@@ -293,8 +293,14 @@ class FakeEngine:
         """The process of a slot is gone, and another one is there."""
         running = self._clear(slot)
         if running is not None:
-            self._soon(self._say, running.call.node, self._tell_end, running.call, outcome)
+            self._end_soon(running.call, outcome)
         self._take_back(slot, lambda _: True)
+
+    def _end_soon(self, call: Call, outcome: CallOutcome) -> None:
+        if call.node in self._silent:
+            self._silent[call.node].append((self._tell_end, (call, outcome)))
+        else:
+            self._soon(self._tell_end, call, outcome)
 
     def _clear(self, slot: _FakeSlot) -> _Running | None:
         running, slot.running = slot.running, None
@@ -314,7 +320,7 @@ class FakeEngine:
         taken = [call for call in slot.waiting if which(call)]
         slot.waiting = deque(call for call in slot.waiting if not which(call))
         for call in taken:
-            self._soon(self._say, call.node, self._tell_end, call, CallOutcome("revoked"))
+            self._end_soon(call, CallOutcome("revoked"))
 
     def _leave(self, node: str, why: str) -> None:
         slots = self._nodes.pop(node, None)

@@ -70,6 +70,15 @@ class Actuator:
     _forgotten: set[str] = field(default_factory=set)
     """Slices that are gone and were forgotten: these are many, and are not asked about again."""
 
+    def next_tries(self) -> dict[str, tuple[float, str]]:
+        """When each launch that failed is tried again, and why it failed, by slice."""
+        now = self.now()
+        return {
+            key[1]: (self._not_before[key], self._troubles.get(key, ""))
+            for key in self._not_before
+            if key[0] == "launch" and self._not_before[key] > now and key not in self._done
+        }
+
     def start(self, fleet: Fleet, settings: Settings) -> None:
         """Start every call that the book asks for and that is not under way or done."""
         now, policy = self.now(), settings.policy

@@ -61,12 +61,21 @@ def availability_of(provider_health: ProviderHealth, rules: BackOff, now: float)
         return NOTHING_KNOWN
     if all(one.code == Code.LOST for one in recent) and recent[-1].at - recent[0].at < ONE_CRASH:
         return NOTHING_KNOWN  # hosts that started together and died together: replaced at once, the first time
-    until = recent[-1].at + rules.pause / health(provider_health, rules, recent[-1].at)
+    until = recent[-1].at + _pause(provider_health, recent[-1], rules)
     if now >= until and all(one.code == Code.PREEMPTED for one in recent):
         return NOTHING_KNOWN  # machines came up and were taken: nothing says that there is no stock
     return Availability(
         "backoff", until, f"{plural(len(recent), 'failure')} lately, the last: {provider_health.last_error}"
     )
+
+
+def _pause(provider_health: ProviderHealth, last: Failure, rules: BackOff) -> float:
+    """Seconds without a launch after a failure."""
+    if last.code == Code.UNKNOWN_INPUT and not rules.grows_after_errors:
+        return rules.pause
+    failed_boot = last.code == Code.REPLACE_FAILED and rules.boot_pause is not None
+    pause = rules.boot_pause if failed_boot and rules.boot_pause is not None else rules.pause
+    return pause / health(provider_health, rules, last.at)
 
 
 def turning_points(provider_health: ProviderHealth, rules: BackOff, now: float) -> Iterator[float]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from windlass.control.reconcile.provider_health import availability_of
 from windlass.control.record.costs import charged
 from windlass.control.report.current import Picture, pictured
 from windlass.control.report.history import SliceHistory, launches_for, life_of, wait_of
@@ -133,8 +134,22 @@ def status_of(hub: PoolRuntime) -> PoolStatus:
             [f"{name}: {text}" for name, text in sorted(controller_state.observed.trouble.items())]
             + list(hub.task_book.refused.values())
             + ([f"engine: {hub.task_book.engine_trouble}"] if hub.task_book.engine_trouble else [])
+            + list(_next_tries(hub))
         ),
     )
+
+
+def _next_tries(hub: PoolRuntime) -> Iterator[str]:
+    """Launches that were refused, and when they are tried again."""
+    now, controller = hub.now(), hub.service.controller
+    for name, (at, why) in sorted(controller.actuator.next_tries().items()):
+        yield f"launch of {name} refused: {why}; next try in {seconds(at - now)}"
+    for sold in hub.shape.settings.groups:
+        known = controller.controller_state.fleet.provider_health.get(sold.group.name)
+        if known is not None:
+            belief = availability_of(known, hub.shape.settings.policy.backoff, now)
+            if belief.until is not None and belief.until > now:
+                yield f"{sold.group.name}: {belief.why}; next try in {seconds(belief.until - now)}"
 
 
 def _order(name: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ number as the floor; and the head, the node that has been there longest, is prot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -29,7 +29,9 @@ from .rule import LITTLE, SPARE, Limits, Memory, Pressure, ScalingDecision, deci
 class PoolSteering:
     """Steers the groups of one pool, and remembers what the rule must remember."""
 
-    def __init__(self, shape: PoolShape) -> None:
+    def __init__(self, shape: PoolShape, engine_trouble: Callable[[], str] = lambda: "") -> None:
+        """``engine_trouble``: why no node can join for the moment; empty while all is well."""
+        self._engine_trouble = engine_trouble
         self._memories: dict[str, Memory] = {}
         self.decisions: dict[str, ScalingDecision] = {}
         """What the rule said last, by group."""
@@ -45,6 +47,8 @@ class PoolSteering:
         """As the controller calls it, once a pass."""
         if work is None:
             return self._last or Steered(settings)
+        if self._engine_trouble():
+            return Steered(_frozen(settings, task_book))
         view = work.view
         head = head_of(view, task_book)
         groups = [
@@ -79,6 +83,19 @@ class PoolSteering:
                 )
             case _:
                 return replace(group, min=floor, scale_down=ScaleDown(), protected=protected)
+
+
+def _frozen(settings: Settings, fleet: Fleet) -> Settings:
+    """No more nodes than there are, and none goes: the engine is down, and none could join."""
+    counts: dict[str, int] = {}
+    for record in fleet.slices.values():
+        counts[record.group] = counts.get(record.group, 0) + (record.state not in ENDING)
+    groups = []
+    for sold in settings.groups:
+        count = counts.get(sold.group.name, 0)
+        group = replace(sold.group, min=min(sold.group.min, count), max=count, scale_down=ScaleDown())
+        groups.append(replace(sold, group=group))
+    return Settings(tuple(groups), settings.cluster, settings.policy)
 
 
 def pressure_of(group: Group, view: WorkloadView, task_book: Fleet) -> Pressure:

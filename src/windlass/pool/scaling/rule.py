@@ -2,7 +2,7 @@
 
     queued work with no free slot          -> nodes for ceil((queued + running) / slots), at once
     nothing running for the idle timeout   -> min
-    nothing queued, little used for a while-> ceil(running / slots) and one more
+    something runs, nothing is queued, and little is used for a while -> ceil(running / slots) and one more
     else                                   -> as it is
 
 Growing is never damped. Shrinking waits until the little use has lasted for the cooldown, and for another one after
@@ -86,7 +86,7 @@ def decide(pressure: Pressure, memory: Memory, now: float, limits: Limits) -> Sc
     due = None if idle_since is None or nodes <= limits.min else idle_since + limits.idle_timeout
     enough = max(limits.min, -(-pressure.running // pressure.slots) + SPARE)
     used = f"{pressure.running} of {plural(room, 'slot')} used"
-    if nodes <= enough or 100 * pressure.running >= LITTLE * room:
+    if not pressure.running or nodes <= enough or 100 * pressure.running >= LITTLE * room:
         return ScalingDecision(nodes, "steady", used, Memory(idle_since), due)
     low_since = _since(memory.low_since, now)
     rest = low_since + limits.cooldown - now

@@ -8,7 +8,7 @@ other, so those that are left could only hang. One whose member raises is ended 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -93,19 +93,25 @@ def fits_when_empty(gang: TaskGang, nodes: Iterable[PoolNode]) -> bool:
 
 
 def environments(gang: TaskGang, places: list[Place]) -> list[dict[str, str]]:
-    """What each member is told, in the names that torch and its kin read, and in ours."""
-    head = places[0][0].facts.address
-    size, port = str(len(places)), str(_port(head, gang.number))
+    """The variables of each member, in the names that torch and similar libraries read, and in ours."""
+    found = rank_environments([node for node, _, _ in places], gang.number)
+    return [{**one, "WINDLASS_GANG": gang.name} for one in found]
+
+
+def rank_environments(nodes: Sequence[PoolNode], number: int) -> list[dict[str, str]]:
+    """The variables of processes that work together, one on each of these nodes, by rank. ``number``: picks a port."""
+    head = nodes[0].facts.address
+    size, port = str(len(nodes)), str(free_port(head, number))
     on_node: dict[str, int] = {}
-    for node, _, _ in places:
+    for node in nodes:
         on_node[node.id] = on_node.get(node.id, 0) + 1
     order = list(on_node)
     local: dict[str, int] = {}
-    told = []
-    for rank, (node, _, _) in enumerate(places):
+    found = []
+    for rank, node in enumerate(nodes):
         local_rank = local.get(node.id, 0)
         local[node.id] = local_rank + 1
-        told.append(
+        found.append(
             {
                 "RANK": str(rank),
                 "WORLD_SIZE": size,
@@ -117,13 +123,12 @@ def environments(gang: TaskGang, places: list[Place]) -> list[dict[str, str]]:
                 "WINDLASS_RANK": str(rank),
                 "WINDLASS_WORLD_SIZE": size,
                 "WINDLASS_HEAD": head,
-                "WINDLASS_GANG": gang.name,
             }
         )
-    return told
+    return found
 
 
-def _port(address: str, number: int) -> int:
+def free_port(address: str, number: int) -> int:
     """A port on the head: one that is free, where the head is this machine."""
     with suppress(OSError), socket.socket() as probe:
         probe.bind((address, 0))

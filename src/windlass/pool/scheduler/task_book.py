@@ -243,6 +243,9 @@ class TaskBook:
             self.nodes[facts.node] = PoolNode(self._free_number(), slice_id, group, facts, self._now())
         self._move_on()
 
+    def _head_address(self) -> str:
+        return min(self.nodes.values(), key=lambda node: node.number).facts.address
+
     def _free_number(self) -> int:
         """The lowest number that no node has: a replacement takes that of the node it replaces."""
         taken = {node.number for node in self.nodes.values()}
@@ -521,8 +524,12 @@ class TaskBook:
         told = {
             "WINDLASS_NODE": node.id,
             "WINDLASS_NODE_RANK": str(node.number),
+            "WINDLASS_NODES": str(len(self.nodes)),
+            "WINDLASS_HEAD": self._head_address(),
+            "WINDLASS_SLOT": str(slot.number),
             "WINDLASS_TASK": tasks[0].label,
             **dict(kind.environment),
+            **tasks[0].environment,
             **(taken.environment() if taken is not None else {}),
             **(environment or {}),
         }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
 from windlass.core.capacity.node_room import TakenRoom
@@ -83,6 +84,8 @@ class ScheduledTask:
     """In its gang, or among the nodes."""
     node: str | None = None
     """The only node that may run it."""
+    environment: Mapping[str, str] = MappingProxyType({})
+    """Set for it alone, beside what its kind says."""
 
     def __init__(
         self, number: int, kind: Kind, arguments: Arguments, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
