@@ -51,7 +51,7 @@ def same(value):
         ({"groups": [wl.group("a", max=1)], "nodes": (1, 3)}, "give each its own min"),
         ({"engine": "spark"}, "engine must be 'dask' or 'ray', is 'spark'"),
         ({"console": "loud"}, "console must be 'auto', 'live', 'lines'"),
-        ({"provider": "aws"}, r"provider must be such as Local\(\), is str"),
+        ({"provider": "aws"}, r"provider must be such as Local\(\) or SSH.*, is str"),
         ({"image": {"pip": []}}, "image must be an Image"),
         ({"result_limit": "huge"}, "result_limit must be a number"),
     ],
