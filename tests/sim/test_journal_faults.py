@@ -172,9 +172,9 @@ def test_a_controller_that_acts_on_what_it_could_not_write_is_caught(monkeypatch
     """An older one goes on as if its journal had taken what it wrote, and the newer does not know of it."""
     honest = Controller._commit
 
-    def careless(self, made):
+    async def careless(self, made):
         try:
-            honest(self, made)
+            await honest(self, made)
         except JournalVersion:
             self.controller_state = made.after
 

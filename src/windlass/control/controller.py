@@ -8,6 +8,7 @@ nothing, and stops.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -23,7 +24,14 @@ from windlass.control.reconcile.operator_orders import orders_after
 from windlass.control.reconcile.pool_settings import Steer, Steered, as_told
 from windlass.control.reconcile.transitions import Fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
-from windlass.control.record.journal_tables import SETTINGS, VERSION, ControllerState, recovered, saved, with_nodes
+from windlass.control.record.journal_tables import (
+    SETTINGS,
+    VERSION,
+    ControllerState,
+    recovered_with_checkpoint,
+    saved,
+    with_nodes,
+)
 from windlass.control.state.fleet import Refused
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
@@ -32,6 +40,7 @@ from windlass.journal import Entry, Journal, JournalVersion
 from windlass.providers.protocol import ClusterIdentity, Provider
 from windlass.workloads.protocol import DecidedSlice, DecisionListener, DecisionReport, Workload
 
+from .journal_thread import Offload, inline
 from .leadership import Leading
 from .settings import Leadership, Settings
 
@@ -76,10 +85,13 @@ class Controller:
         wake: Callable[[], None] = lambda: None,
         steer: Steer = as_told,
         planner: Callable[[Snapshot], Plan] | None = None,
+        offload: Offload = inline,
     ) -> None:
         """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
         same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
-        the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with."""
+        the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with.
+        ``offload``: how calls to the journal are made, which may block."""
+        self._offload, self._turn = offload, asyncio.Lock()
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady = now, steady or now
         self.leadership, self._wake = leadership or Leadership(), wake
@@ -99,11 +111,14 @@ class Controller:
         began = self.steady()
         self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
         try:
-            self.controller_state = with_nodes(recovered(self.journal))
+            state, checkpoint = recovered_with_checkpoint(self.journal)
+            self.controller_state = with_nodes(state)
         except JournalVersion:
             self.leading.release()  # for one that can read it
             raise
         self._observer.known(self.controller_state.observed)
+        # Those of earlier leaders count too: many that each live for a moment must write a checkpoint in the end.
+        self._entries_since_saved = state.seq - checkpoint
         self._looked_at = (self.controller_state.at, began)
         self._marked = False
         self._numbers = count(self.journal.last_seq() + 1)
@@ -131,7 +146,7 @@ class Controller:
         """Stop looking and acting, and give the lease back. Slices live on."""
         await self._observer.close()
         await self.actuator.close()
-        self.leading.release()
+        await self._offload(self.leading.release)
 
     # -- settings -----------------------------------------------------------------------------------------------------
 
@@ -149,6 +164,10 @@ class Controller:
 
     async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
         """Go on with other settings. Slices of groups that are gone are drained. ``Misfit`` changes nothing."""
+        async with self._turn:
+            await self._reconfigure(settings, providers, workload)
+
+    async def _reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
         self.check(providers)
         await self._observer.close()
         self.settings, self.providers, self.workload = settings, dict(providers), workload
@@ -171,10 +190,17 @@ class Controller:
 
     async def tick(self) -> Pass:
         """Observe, fold, plan, decide, commit, act."""
+        async with self._turn:
+            return await self._tick()
+
+    async def _tick(self) -> Pass:
         look = await self._observer.look()
         if self.actuator.overtaken:
-            self._overtaken(self.actuator.overtaken)
-        self.leading.renew()
+            await self._offload(lambda: self._overtaken(self.actuator.overtaken))
+        if self.leading.is_due:
+            await self._offload(self.leading.renew)
+        heard = self.controller_state.heard.get(ORDERS, 0)
+        orders = await self._offload(lambda: orders_after(self.journal, heard))
         before, now = self.controller_state, self.now()
         self._steered = self._with_workload_groups(self._steer(self.settings, look.work, before.fleet, now), look.work)
         settings = self._paced(self._steered.settings)
@@ -191,20 +217,20 @@ class Controller:
                 settings,
             ),
             jump=self._jumped(looked_at),
-            orders=orders_after(self.journal, before.heard.get(ORDERS, 0)),
+            orders=orders,
             refused=refused,
             calling=self.actuator.launching,
             mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
             mark={} if self._marked else {VERSION: __version__},
         )
         made = reconcile(before, given, self._new_id, self._planner)
-        self._commit(made)
+        await self._commit(made)
         self._looked_at = looked_at
         self.actuator.refused = self.actuator.refused[len(refused) :]
         self._mistakes = frozenset(look.mistakes)
         self.actuator.start(self.controller_state.fleet, settings)
         self._report(made, settings, refused)
-        self._save()
+        await self._save()
         return Pass(made.fold, made.snapshot, made.plan, made.entries)
 
     def _with_workload_groups(self, steered: Steered, work: ValidView | None) -> Steered:
@@ -276,24 +302,30 @@ class Controller:
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
 
-    def _commit(self, made: ReconcileResult) -> None:
+    async def _commit(self, made: ReconcileResult) -> None:
         """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""
         if not made.entries:
             return
-        with self.leading.writing():
-            seq = self.journal.append(made.entries, epoch=self.leading.epoch)
+        seq = await self._offload(lambda: self._append(made.entries))
         self.controller_state = made.after.replace(seq=seq)
         self._marked = True
         self._entries_since_saved += len(made.entries)
 
-    def _save(self) -> None:
-        """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
-        written = self._entries_since_saved
-        if written <= SAVE_AFTER or written <= 2 * sum(map(len, self.controller_state.tables().values())):
-            return
+    def _append(self, entries: Sequence[Entry]) -> int:
         with self.leading.writing():
-            self.journal.save_state(self.controller_state.seq, saved(self.controller_state), epoch=self.leading.epoch)
+            return self.journal.append(entries, epoch=self.leading.epoch)
+
+    async def _save(self) -> None:
+        """Save the state when there is much to read without it. What is committed is done first: it does not wait."""
+        written, state = self._entries_since_saved, self.controller_state
+        if written <= SAVE_AFTER or written <= 2 * sum(map(len, state.tables().values())):
+            return
+        await self._offload(lambda: self._checkpoint(state))
         self._entries_since_saved = 0
+
+    def _checkpoint(self, state: ControllerState) -> None:
+        with self.leading.writing():
+            self.journal.save_state(state.seq, saved(state), epoch=self.leading.epoch)
 
     def next_deadline(self) -> float | None:
         """When a pass would do something although nothing new is seen, by the clock ``now``."""

@@ -44,6 +44,11 @@ class Leading:
         """Seconds until the lease is to be renewed."""
         return max(0.0, self._renew_at - self._steady())
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to renew the lease."""
+        return self._steady() >= self._renew_at
+
     def renew(self) -> None:
         """Keep the lease, if it is time to."""
         asked_at = self._steady()

@@ -8,9 +8,10 @@ when that one's lease has run out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from math import inf
+from typing import TypeVar
 
 from windlass.control.reconcile.pool_settings import Steer, as_told
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
@@ -18,14 +19,23 @@ from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
 
 from .controller import Controller, Overtaken, Pass
+from .journal_thread import JournalThread, Offload, inline
 from .leadership import NotLeading
 from .settings import Leadership, Settings
+
+T = TypeVar("T")
 
 ORDERS_EVERY = 0.5
 """Seconds between two looks for new orders: one row is read."""
 COMPACT_EVERY = 3600.0
+STOP_WITHIN = 1.5
+"""Seconds that a stop waits for the pass under way, and then for the lease to be given back."""
 DEPENDABLE = ("settings",)
 """Kinds of records that are never compacted: without them old decisions cannot be understood."""
+
+
+class _Stopped(Exception):
+    """It was to stop while it waited for something that takes too long."""
 
 
 class Service:
@@ -45,8 +55,10 @@ class Service:
         passed: Callable[[Pass], None] = lambda _: None,
         told: Callable[[str], None] = lambda _: None,
         steer: Steer = as_told,
+        offload: Offload = inline,
     ) -> None:
-        """``passed`` is given every pass, ``told`` what else there is to say; ``steer`` as for a controller."""
+        """``passed`` is given every pass, ``told`` what else there is to say; ``steer`` and ``offload`` as for a
+        controller."""
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._passed, self._told = passed, told
         self._retention, self._journal = retention, journal
@@ -65,7 +77,12 @@ class Service:
             leadership=leadership,
             wake=self._wake.set,
             steer=steer,
+            offload=offload,
         )
+        self._offload = offload
+        # Beside the other calls, which need not wait for it: it gives way after every page.
+        self._compaction: Offload = offload if offload is inline else JournalThread("journal compaction")
+        self._compacting: asyncio.Task[None] | None = None
         self.leading = False
 
     def stop(self) -> None:
@@ -89,7 +106,9 @@ class Service:
             while not self._stop.is_set():
                 self._wake.clear()  # what woke it as a leader must not keep it from standing by
                 try:
-                    self.controller.start()
+                    await self._or_stopped(self._offload(self.controller.start))
+                except _Stopped:
+                    return
                 except NotLeading as error:
                     self._say(f"standing by: {error}")
                     await self._sleep(self.controller.leadership.lease / 3)
@@ -110,8 +129,10 @@ class Service:
                 begun = self.controller.steady()
                 self._wake.clear()
                 try:
-                    self._passed(await self.controller.tick())
+                    self._passed(await self._or_stopped(self.controller.tick()))
                     self._say("")
+                except _Stopped:
+                    return
                 except NotLeading as error:
                     self._say(f"not leading any more: {error}")
                     return
@@ -128,13 +149,17 @@ class Service:
                     self._say(f"nothing is done, because the journal cannot be written: {error}")
                 except Exception as error:  # noqa: BLE001  # nothing was committed in it; the next may go better
                     self._say(f"a pass came to nothing, please report it: {type(error).__name__}: {error}")
-                await self._compact()
+                self._compact()
                 await self._pause(begun)
         finally:
             self.leading = False
             watching.cancel()
-            with suppress(JournalError):
-                await self.controller.stop()
+            if self._compacting is not None:
+                self._compacting.cancel()
+            # A journal that hangs does not keep it: the lease runs out by itself.
+            with suppress(JournalError, TimeoutError):
+                async with asyncio.timeout(STOP_WITHIN):
+                    await self.controller.stop()
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
@@ -178,20 +203,43 @@ class Service:
         while True:
             await asyncio.sleep(ORDERS_EVERY)
             with suppress(JournalError):
-                if await asyncio.to_thread(self._journal.last_seq) > self.controller.controller_state.seq:
+                if await self._offload(self._journal.last_seq) > self.controller.controller_state.seq:
                     self._wake.set()
 
-    async def _compact(self) -> None:
-        """Forget what nobody needs any more, now and then, beside the loop."""
+    def _compact(self) -> None:
+        """Delete records that nobody needs any more, now and then, beside the loop."""
         controller = self.controller
-        if controller.steady() - self._compacted_at < COMPACT_EVERY:
+        busy = self._compacting is not None and not self._compacting.done()
+        if busy or controller.steady() - self._compacted_at < COMPACT_EVERY:
             return
         self._compacted_at = controller.steady()
         before, live = controller.now() - self._retention, frozenset(controller.controller_state.fleet.slices)
-        with suppress(JournalError):
-            await asyncio.to_thread(
-                self._journal.compact, before, keep_kinds=DEPENDABLE, keep_subjects=live, epoch=controller.leading.epoch
-            )
+        epoch, journal = controller.leading.epoch, self._journal
+
+        async def compact() -> None:
+            with suppress(JournalError):
+                await self._compaction(
+                    lambda: journal.compact(before, keep_kinds=DEPENDABLE, keep_subjects=live, epoch=epoch)
+                )
+
+        self._compacting = asyncio.create_task(compact())
+
+    async def _or_stopped(self, awaited: Awaitable[T]) -> T:
+        """What is awaited; ``_Stopped`` when we are to stop and it takes longer than that can wait."""
+        task, stop = asyncio.ensure_future(awaited), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait([task], timeout=STOP_WITHIN)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=0.1)
+                raise _Stopped
+            return task.result()
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
 
     def _say(self, text: str) -> None:
         """Once, however long it lasts."""

@@ -8,6 +8,9 @@ the middle of a transaction. With a pooler in front, it must pool sessions, not 
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -15,13 +18,15 @@ from typing import Any, Final
 import psycopg
 from psycopg import conninfo, errors
 
-from windlass.journal.sql.schema import DatabaseSession, Migration
+from windlass.journal.sql.schema import CLOSE_WITHIN, DatabaseSession, Migration
 
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
 from .sql import SqlJournal
 
 PATIENCE: Final = 10
 """Seconds to wait for a connection, and for another controller's transaction."""
+LONGER: Final = 2
+"""Seconds beyond that for an answer from the server to come."""
 FROZEN: Final = 60
 """Seconds after which the server ends a transaction of a controller that no longer says anything."""
 SETUP_LOCK: Final = 0x57494E44
@@ -157,21 +162,49 @@ class PostgresJournal(SqlJournal):
     def _transaction(self, *, write: bool) -> Iterator[DatabaseSession]:
         with self._lock, self._translated():
             connection = self._connect()
-            # A writer must see what was committed while it waited for the head; a reader must see one instant.
-            connection.execute(
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-                if write
-                else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-            )
+            with self._limited(connection):
+                yield from self._begun(connection, write=write)
+
+    @contextmanager
+    def _limited(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """A server that is paused keeps the connection and gives no answer, and no setting of the connection notices
+        that. So the socket is shut down when a transaction takes too long, which ends whatever waits for it."""
+        over = threading.Event()
+
+        def cut() -> None:
+            over.set()
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(self._patience + LONGER, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.Error as error:
+            if over.is_set():
+                connection.close()
+                raise psycopg.OperationalError(f"no answer within {self._patience + LONGER:g} s") from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _begun(self, connection: psycopg.Connection[Any], *, write: bool) -> Iterator[DatabaseSession]:
+        # A writer must see what was committed while it waited for the head; a reader must see one instant.
+        connection.execute(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+            if write
+            else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        )
+        try:
+            yield PostgresSession(connection)
+            connection.execute("COMMIT")
+        except BaseException:
             try:
-                yield PostgresSession(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                try:
-                    connection.execute("ROLLBACK")
-                except psycopg.Error:
-                    connection.close()
-                raise
+                connection.execute("ROLLBACK")
+            except psycopg.Error:
+                connection.close()
+            raise
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -257,8 +290,13 @@ class PostgresJournal(SqlJournal):
         )
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._connection is not None:
+        self._closed = True
+        # A call that hangs in another thread has the lock; the end of the program must not wait for it.
+        mine = self._lock.acquire(timeout=CLOSE_WITHIN)
+        try:
+            if self._connection is not None and mine:
                 with suppress(psycopg.Error):
                     self._connection.close()
+        finally:
+            if mine:
+                self._lock.release()

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from windlass.journal.sql.schema import DatabaseSession, Migration
+from windlass.journal.sql.schema import CLOSE_WITHIN, DatabaseSession, Migration
 
 from .protocol import JournalBusy, JournalCorrupt, JournalError, JournalFull, JournalUnavailable
 from .sql import SqlJournal
@@ -286,5 +286,10 @@ class SqliteJournal(SqlJournal):
         return () if found == ["ok"] else tuple(f"SQLite finds: {text}" for text in found)
 
     def close(self) -> None:
-        with self._lock, suppress(sqlite3.Error):
-            self._connection.close()
+        # A write to a slow disk in another thread has the lock; the end of the program must not wait for it.
+        if self._lock.acquire(timeout=CLOSE_WITHIN):
+            try:
+                with suppress(sqlite3.Error):
+                    self._connection.close()
+            finally:
+                self._lock.release()

@@ -314,10 +314,20 @@ def recovered(journal: Journal, until: float | None = None) -> ControllerState:
 
     ``TooOld``: what happened before that instant has been compacted away.
     """
+    return _recovered(journal, until)[0]
+
+
+def recovered_with_checkpoint(journal: Journal) -> tuple[ControllerState, int]:
+    """The state as it was committed last, and the number of the checkpoint that it was read from; 0: there is none."""
+    return _recovered(journal, None)
+
+
+def _recovered(journal: Journal, until: float | None) -> tuple[ControllerState, int]:
     start = journal.latest_state(until)
     # Some of the story adds up to a state that never was.
     if start is None and until is not None and (whole := journal.oldest_state()) is not None:
         raise TooOld(whole[1]["at"])
     reader = StateReader(start)
-    reader.add_all(journal.read(after=reader.seq, until=until))
-    return reader.controller_state()
+    checkpoint = reader.seq
+    reader.add_all(journal.read(after=checkpoint, until=until))
+    return reader.controller_state(), checkpoint

@@ -7,6 +7,7 @@ another one after it: if the newer is found damaged later, the older still has e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -126,6 +127,7 @@ class States(SqlTables):
             if len(rows) < PAGE:
                 break
             done = rows[-1][0]
+            time.sleep(0.001)  # a writer in another thread has its turn between two pages
         if deleted:
             self._give_back_space()
         return deleted

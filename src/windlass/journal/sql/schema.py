@@ -23,6 +23,9 @@ from windlass.journal.protocol import Fenced, JournalCorrupt, JournalError, Jour
 PAGE: Final = 1000
 """Records fetched or deleted at a time: the lock is held for some milliseconds."""
 
+CLOSE_WITHIN: Final = 1.0
+"""Seconds that closing waits for a call in another thread."""
+
 COLUMNS: Final = "seq, epoch, kind, subject, at, data, checksum"
 
 Migration = tuple[str, ...]

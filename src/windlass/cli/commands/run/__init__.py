@@ -17,6 +17,7 @@ from windlass.cli.connection.config_option import load
 from windlass.config import Config, ConfigError, read_config
 from windlass.config.build import Components, build_components
 from windlass.control.controller import IncompatibleConfig, Overtaken, Pass
+from windlass.control.journal_thread import JournalThread
 from windlass.control.leadership import NotLeading
 from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
@@ -81,6 +82,7 @@ async def _run(file: str, config: Config, components: Components, log: RunLog) -
             retention=config.journal.retention,
             now=time.time,
             steady=steady,
+            offload=JournalThread(),
             passed=log.passed,
             told=log.told,
         )

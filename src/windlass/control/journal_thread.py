@@ -1,0 +1,68 @@
+"""Journal calls beside the event loop: a thread of their own, which the end of the program does not wait for.
+
+A database that hangs, or a disk that is slow, must not keep the loop from hearing signals, answers and timers. Calls of
+one thread follow each other in order. In a simulation, where no time passes in a call, they are made in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Makes a call that may block, and gives its result."""
+
+    def __call__(self, call: Callable[[], T]) -> Awaitable[T]: ...
+
+
+async def inline(call: Callable[[], T]) -> T:
+    """Make the call in place."""
+    return call()
+
+
+class JournalThread:
+    """One thread for calls that may block. It dies with the program, whatever it is waiting for."""
+
+    def __init__(self, name: str = "journal") -> None:
+        self._calls: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[[], Any]]] = (
+            queue.SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+        self._name = name
+
+    async def __call__(self, call: Callable[[], T]) -> T:
+        if self._thread is None:
+            # A daemon: the interpreter does not wait for it, and neither does asyncio, as for its own executor.
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._calls.put((loop, future, call))
+        return await future
+
+    def _work(self) -> None:
+        while True:
+            loop, future, call = self._calls.get()
+            try:
+                result, error = call(), None
+            except BaseException as raised:  # noqa: BLE001  # handed to the caller
+                result, error = None, raised
+            try:
+                loop.call_soon_threadsafe(_settle, future, result, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
