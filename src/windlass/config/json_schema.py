@@ -16,6 +16,7 @@ from windlass.setting_types import Data, Duration, Flag, Kind, Number, OneOf, Se
 
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
+from .server import NOTIFY, SERVER
 
 Schema = dict[str, Any]
 
@@ -57,6 +58,8 @@ def config_schema() -> Schema:
         "journal": {"anyOf": [{"type": "string"}, _section(JOURNAL)]},
         "policy": _section(POLICY),
         "leader": _section(LEADER),
+        "server": _section(SERVER),
+        "notify": {"type": "array", "items": _section(NOTIFY)},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

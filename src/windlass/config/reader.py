@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final, TypeVar
 
@@ -44,6 +44,7 @@ from windlass.workloads.registry import WORKLOAD_TYPES
 
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
+from .server import NOTIFY, SERVER, ServerConfig, Webhook, read_server, read_webhook
 
 T = TypeVar("T")
 
@@ -95,6 +96,8 @@ class Config:
     journal: JournalConfig
     leader: Leadership
     shadow: bool = False
+    server: ServerConfig = field(default_factory=ServerConfig)
+    notify: tuple[Webhook, ...] = ()
 
     def empty_snapshot(self) -> Snapshot:
         """The cluster before anything is bought and anything waits: what a plan holds at the least."""
@@ -149,6 +152,8 @@ class _ConfigReader(GroupReader):
             journal=JournalConfig(**self._section(("journal",), fields.get("journal"), JOURNAL)),
             leader=self._leader(("leader",), fields.get("leader")),
             shadow=self.boolean(("shadow",), fields.get("shadow"), False),
+            server=read_server(self._section(("server",), fields.get("server"), SERVER), self._home, self.wrong),
+            notify=self._notify(("notify",), fields.get("notify")),
         )
         self.finish()
         if config.workload.type == "kubernetes":
@@ -390,6 +395,15 @@ class _ConfigReader(GroupReader):
             self.wrong(at, f"must be a list of words, is {shown(value)}")
             return None
         return [self.name((*at, index), one) for index, one in enumerate(value)]
+
+    def _notify(self, at: Path, value: object) -> tuple[Webhook, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            self.wrong(at, f"must be a list of webhooks, is {shown(value)}")
+            return ()
+        found = (((*at, index), one) for index, one in enumerate(value))
+        return tuple(read_webhook(here, self._section(here, one, NOTIFY), self.wrong) for here, one in found)
 
     def _address(self, at: Path, value: object) -> str | None:
         text = self.name(at, value)

@@ -11,6 +11,7 @@ from windlass.setting_types import Section, SubSection
 
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
+from .server import NOTIFY, SERVER
 
 
 class Page(NamedTuple):
@@ -35,6 +36,8 @@ def pages() -> Iterator[Page]:
     yield from _parts("journal", JOURNAL)
     yield from _parts("policy", POLICY)
     yield from _parts("leader", LEADER)
+    yield from _parts("server", SERVER)
+    yield from _parts("notify[]", NOTIFY)
 
 
 def _typed(where: str, types: Types) -> Iterator[Page]:

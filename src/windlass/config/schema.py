@@ -213,5 +213,7 @@ CONFIG: Final = Form(
         "policy": Key("see below", "How fast and how patiently it works."),
         "leader": Key("see below", "Who decides when several controllers share a journal."),
         "shadow": Key("`false`", "Only look, plan and note what would be done, as `windlass run --shadow` does."),
+        "server": Key("see below", "The HTTP API and the dashboard."),
+        "notify": Key("none", "Where alarms are sent: a list of webhooks."),
     },
 )

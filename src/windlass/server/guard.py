@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .problems import Problem
@@ -39,6 +41,14 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class Redirected(Exception):
+    """A page that needs a session: the browser goes to the login first."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class Window:
 
 
 @dataclass
-class Guard:
+class RequestGuard:
     """The layer around the application."""
 
     app: ASGIApp
@@ -121,6 +131,8 @@ class Guard:
                 await self.app(scope, receive, sending)
             except Problem as problem:
                 await problem.response()(scope, receive, sending)
+            except Redirected as elsewhere:
+                await RedirectResponse(elsewhere.address, 303)(scope, receive, sending)
         finally:
             self.on_answer(scope.get("windlass.route", route_of(scope)), scope["method"], status, self.clock() - began)
 
@@ -146,6 +158,8 @@ class Guard:
         scope["state"]["token"] = token = self._token(headers, address, path)
         if self._is_open(path):
             return
+        if token is None and is_page_or_file(path) and path != "/metrics" and method in READING:
+            raise Redirected(login_address(path, scope["query_string"].decode("latin-1")))
         if token is None:
             raise Problem(
                 "unauthenticated",
@@ -256,6 +270,12 @@ def host_name(host: str) -> str:
     if text.startswith("["):
         return text.partition("]")[0] + "]"
     return text.partition(":")[0]
+
+
+def login_address(path: str, query: str) -> str:
+    """Where a page without a session goes."""
+    there = f"{path}?{query}" if query else path
+    return "/login" if there == "/" else f"/login?to={quote(there, safe='')}"
 
 
 def is_page_or_file(path: str) -> bool:

@@ -52,6 +52,8 @@ class WorkNode:
     """Why its slice must go although it is well, such as an order given to the workload itself; empty: it may stay."""
     classes: tuple[tuple[str, int], ...] = ()
     """(class, tasks of it that run there), sorted: what the constraints between tasks count."""
+    jobs: tuple[tuple[str, int], ...] = ()
+    """Tasks that run there by job, where the workload knows it: costs are charged to jobs by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.console import RenderableType
@@ -53,11 +53,22 @@ def command(config: Config, as_json: bool) -> None:
     checks = list(_checks(config))
     bad = sum(one.verdict == "problem" for one in checks)
     if as_json:
-        data = {"schema": SCHEMA, "ok": not bad, "checks": [one.to_dict() for one in checks]}
-        write(json.dumps(data, indent=2) + "\n")
+        write(json.dumps(_document(checks), indent=2) + "\n")
     else:
         write(printed(_page(checks, bad)))
     sys.exit(1 if bad else 0)
+
+
+def checked(config: Config, file: str) -> dict[str, Any]:
+    """The document of ``windlass doctor --json``, for the server."""
+    with click.Context(command, info_name="doctor") as context:
+        context.params["config_file"] = file
+        return _document(list(_checks(config)))
+
+
+def _document(checks: list[Check]) -> dict[str, Any]:
+    bad = any(one.verdict == "problem" for one in checks)
+    return {"schema": SCHEMA, "ok": not bad, "checks": [one.to_dict() for one in checks]}
 
 
 def _checks(config: Config) -> Iterator[Check]:

@@ -69,7 +69,7 @@ def command(
 def _last(journal: Journal, upto: int, since: float | None, subject: str | None, limit: int | None) -> list[EventLine]:
     """The last lines, the oldest first."""
     found: list[EventLine] = []
-    for together in earlier_events(journal, upto, since=since, subject=subject):
+    for _, together in earlier_events(journal, upto, since=since, subject=subject):
         if limit is not None and len(found) >= limit:
             break
         found += reversed(together)

@@ -176,6 +176,7 @@ def _is_whole_node(node: Any) -> bool:
         and isinstance(node.activity, str)
         and isinstance(node.lost, str)
         and (node.classes == () or _are_amounts(node.classes))
+        and _are_amounts(node.jobs)
     )
 
 

@@ -112,15 +112,15 @@ def earlier_events(
     until: float | None = None,
     subject: str | None = None,
     wanted: Callable[[EventLine], bool] = lambda _: True,
-) -> Iterator[list[EventLine]]:
-    """The events up to a record, pass by pass, the newest pass first, read as they are asked for."""
+) -> Iterator[tuple[int, list[EventLine]]]:
+    """The events up to a record, pass by pass, the newest pass first, each with its first record."""
     records = journal.read(upto=upto, kinds=(PASS, *TOLD), since=since, until=until, newest_first=True)
     for together in passes(records, newest_first=True):
         mine = [one for one in together if one.kind in TOLD and is_about(one, subject)]
         if mine:
             found = [line for line in lines_of(mine, last_record(journal, together[-1])) if wanted(line)]
             if found:
-                yield found
+                yield mine[0].seq, found
 
 
 def later_events(

@@ -11,7 +11,7 @@ NAMED: Final = 3
 """Hindrances of a sentence that are named; the others are counted."""
 LIMITS: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET, Code.FROZEN, Code.RATE_LIMITED})
 MARKET: Final = frozenset({Code.STOCKOUT, Code.QUOTA, Code.BACKOFF})
-NEVER: Final = IMPOSSIBLE | {Code.INVALID_DEMAND}
+NEVER: Final = IMPOSSIBLE | {Code.NO_SHAPE_FITS, Code.INVALID_DEMAND}
 COMING: Final = frozenset({Code.LAUNCHING, Code.BOOTING, Code.GANG_FORMING})
 
 

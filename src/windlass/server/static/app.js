@@ -98,7 +98,7 @@ function Confirm() {
 function Outcome() {
   const done = outcome.value;
   if (!done || view.value.params.get("why") === done.subject) return null;
-  return h("div", { class: "outcome", role: "status", "data-testid": "command-outcome", "data-what": done.what, "data-heard": String(done.heard), style: { marginTop: 14 } }, done.text);
+  return h("div", { class: "outcome", role: "status", "data-testid": "command-outcome", "data-what": done.what, "data-heard": String(done.heard), style: { marginTop: "14px" } }, done.text);
 }
 
 function App() {
@@ -115,7 +115,7 @@ function App() {
       status.value && path !== "/" && h(Alarms, null),
       h(Outcome, null),
       !status.value ? (problem.value ? null : h(Loading, null)) : page
-        ? h("div", { class: beside && why ? "split" : "split alone", style: beside ? { marginTop: 12 } : undefined }, h("div", { style: { minWidth: 0 } }, h(page[3], null)), beside && why && h(WhyPanel, { over: false }))
+        ? h("div", { class: beside && why ? "split" : "split alone", style: beside ? { marginTop: "12px" } : undefined }, h("div", { style: { minWidth: "0px" } }, h(page[3], null)), beside && why && h(WhyPanel, { over: false }))
         : h("section", { "data-testid": "error", class: "nothing" }, "There is no such page. ", h(Link, { to: addressOf("/"), class: "link" }, "Overview")),
       status.value && h("footer", { class: "keys" }, [["/", "find"], ["g s", "machines"], ["j k", "next, previous"], ["w", "why"], ["t", "go to a time"], ["?", "all keys"]].map(([keys, text]) => h("span", { key: text }, keys.split(" ").map((key) => [h("kbd", { key }, key), " "]), text)), h("span", { class: "grow" }), h("span", null, `journal record ${seq.value}`))),
     !beside && why && status.value && h(WhyPanel, { over: true }),

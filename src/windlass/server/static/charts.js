@@ -54,7 +54,7 @@ export function Chart({ times, curves, height, top, label }) {
     topOf.current = top > 0 ? top : 1;
     plot.current?.setData([times, ...curves.map((one) => one.values)]);
   }, [times, curves, top, shape]);
-  return h("div", { class: "chart", ref: box, role: "img", "aria-label": label, style: { height } });
+  return h("div", { class: "chart", ref: box, role: "img", "aria-label": label, style: { height: `${height}px` } });
 }
 
 /** @param {{from: number, to: number}} props */

@@ -45,7 +45,7 @@ const two = (number) => String(number).padStart(2, "0");
 
 /** @param {number} seconds */
 export function span(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
+  const whole = seconds > 0 ? Math.max(1, Math.round(seconds)) : 0;
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
   if (whole < 172800) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;

@@ -37,7 +37,7 @@ export function Code({ code, kind, label, ...more }) {
 
 /** @param {{label?: string}} props */
 export const Loading = ({ label }) => h("div", { class: "blocks", "data-testid": "loading", role: "status", "aria-label": label ?? "Loading" },
-  h("i", { style: { height: 40, width: "60%" } }), h("i", { style: { height: 96 } }), h("i", { style: { height: 280 } }));
+  h("i", { style: { height: "40px", width: "60%" } }), h("i", { style: { height: "96px" } }), h("i", { style: { height: "280px" } }));
 
 /** @param {{children?: any}} props */
 export const Empty = ({ children }) => h("div", { class: "nothing", "data-testid": "empty" }, children);

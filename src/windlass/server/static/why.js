@@ -60,7 +60,7 @@ function Actions({ name, kind, answer }) {
   const slice = answer.slice, group = answer.group, done = outcome.value;
   const drained = slice && (slice.now.code === "MANUAL" || /asked to drain/.test(slice.now.why));
   return h("div", { class: "b" },
-    done && done.subject === name && h("div", { class: "outcome", "data-testid": "command-outcome", "data-what": done.what, "data-heard": String(done.heard), role: "status", style: { marginBottom: 10 } }, done.text),
+    done && done.subject === name && h("div", { class: "outcome", "data-testid": "command-outcome", "data-what": done.what, "data-heard": String(done.heard), role: "status", style: { marginBottom: "10px" } }, done.text),
     h("div", { class: "actions" },
       kind === "slice" && drained && RECALLABLE.has(slice.state) ? h(Command, { what: "undrain", subject: name })
         : kind === "slice" && h(Command, { what: "drain", subject: name, primary: true, disabled: !DRAINABLE.has(slice.state) }),
@@ -80,10 +80,10 @@ function SliceAnswer({ one }) {
       h("div", { class: "cap" }, h(Why, { name: one.group, class: "link" }), ` · ${one.provider} · ${usd(one.hourly_cost)}/h`),
       h("div", { class: "t", "data-testid": "why-headline" }, `${one.now.why[0]?.toUpperCase() ?? ""}${one.now.why.slice(1)}${one.now.why ? "." : ""}`),
       h("div", { class: "under" }, h(Code, { code: one.now.code, "data-testid": "why-code", "data-code": one.now.code ?? "" }), h("span", { class: "cap" }, `${one.state} since ${clock(one.since)}${until}`)),
-      one.tasks > 0 && h("div", { class: "cap", style: { marginTop: 6 } }, `${plural(one.tasks, "task")} ${one.tasks === 1 ? "runs" : "run"} there: it is never ended under ${one.tasks === 1 ? "it" : "them"}.`)),
+      one.tasks > 0 && h("div", { class: "cap", style: { marginTop: "6px" } }, `${plural(one.tasks, "task")} ${one.tasks === 1 ? "runs" : "run"} there: it is never ended under ${one.tasks === 1 ? "it" : "them"}.`)),
     h("div", { class: "b" }, h("h3", null, "Started for"),
       h("div", null, h(Code, { code: one.started.code }), " ", one.started.why),
-      passed.length > 0 && h("div", { class: "cap", style: { marginTop: 6 } }, `passed over: ${passed.map(([name, reason]) => `${name} (${/** @type {any} */ (reason).code})`).join(", ")}`)),
+      passed.length > 0 && h("div", { class: "cap", style: { marginTop: "6px" } }, `passed over: ${passed.map(([name, reason]) => `${name} (${/** @type {any} */ (reason).code})`).join(", ")}`)),
     h("div", { class: "b" }, h("h3", null, "Its life"),
       h("ol", { class: "steps", "data-testid": "why-life" }, one.life.map((/** @type {any} */ step) =>
         h("li", { key: `${step.at}${step.state}`, "data-testid": "why-life-step", "data-state": step.state },
@@ -106,7 +106,7 @@ function DemandAnswer({ one }) {
       h("div", { class: "cap" }, one.waits ? `${plural(one.tasks, "task")} of ${each}, waiting since ${clock(one.since)} (${span(instant.value - one.since)})` : `waited ${span((one.until ?? instant.value) - one.since)} for ${each}`),
       h("div", { class: "t", "data-testid": "why-headline" }, headline),
       main && h("div", { class: "under" }, h(Code, { code: main.code, kind: main.code ? undefined : "fine", label: main.code ?? "placed", "data-testid": "why-code", "data-code": main.code ?? "" })),
-      one.parts.slice(1).map((/** @type {any} */ part) => h("div", { key: part.why, class: "cap", style: { marginTop: 6 } }, `${plural(part.tasks, "task")}: ${part.why}`))),
+      one.parts.slice(1).map((/** @type {any} */ part) => h("div", { key: part.why, class: "cap", style: { marginTop: "6px" } }, `${plural(part.tasks, "task")}: ${part.why}`))),
     groups.length > 0 && h("div", { class: "b" }, h("h3", null, "What hinders it, group by group"),
       h("div", { class: "acct", "data-testid": "why-groups" }, groups.map(([name, reason]) => [
         h("span", { key: `${name}-why` }, h(Why, { name, class: "link" }), " ", h("span", { class: "dim" }, /** @type {any} */ (reason).why)),

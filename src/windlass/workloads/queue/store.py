@@ -76,6 +76,8 @@ class NodeSeen(NamedTuple):
     labels: Mapping[str, str]
     heartbeat: float
     trouble: str
+    jobs: tuple[tuple[str, int], ...] = ()
+    """Tasks that run there, by job."""
 
 
 class WaitingTasks(NamedTuple):
@@ -195,12 +197,14 @@ class Queue(Claims):
             nodes = run(
                 "SELECT id, slice, resources, labels, idle_since, heartbeat, trouble FROM nodes ORDER BY id"
             ).fetchall()
-            runs = run("SELECT node, needs, runs.count FROM runs JOIN jobs ON number = job").fetchall()
+            runs = run("SELECT node, name, needs, runs.count FROM runs JOIN jobs ON number = job").fetchall()
             fences = run("SELECT slice, cordon FROM fences WHERE cordon IS NOT NULL ORDER BY slice").fetchall()
         used: dict[str, dict[str, int]] = {}
         tasks: dict[str, int] = {}
-        for node, needs, count in runs:
+        jobs: dict[str, dict[str, int]] = {}
+        for node, job, needs, count in runs:
             tasks[node] = tasks.get(node, 0) + count
+            jobs.setdefault(node, {})[job] = count
             of_node = used.setdefault(node, {})
             for resource, amount in read_amounts(needs):
                 of_node[resource] = of_node.get(resource, 0) + amount * count
@@ -223,6 +227,7 @@ class Queue(Claims):
                     json.loads(labels),
                     heartbeat,
                     trouble,
+                    tuple(sorted(jobs.get(node, {}).items())),
                 )
                 for node, slice_id, resources, labels, idle_since, heartbeat, trouble in nodes
             ],

@@ -216,4 +216,5 @@ def _node(node: NodeSeen, directory: Path, now: float) -> WorkNode:
         healthy=alive and not node.trouble,
         present=node.resources,
         trouble=trouble,
+        jobs=node.jobs,
     )

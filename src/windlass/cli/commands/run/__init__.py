@@ -7,15 +7,17 @@ import json
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from windlass.cli.connection.config_option import load
+from windlass.cli.connection.serve import LISTEN, announce, served, server_config
 from windlass.config import Config, ConfigError, read_config
 from windlass.config.build import Components, build_components
+from windlass.config.server import ServerConfig
 from windlass.control.controller import IncompatibleConfig, Overtaken, Pass
 from windlass.control.journal_thread import JournalThread
 from windlass.control.leadership import NotLeading
@@ -35,8 +37,10 @@ REPEATED = 60.0
 )
 @click.argument("file", metavar="CONFIG", default="windlass.yaml", envvar="WINDLASS_CONFIG")
 @click.option("--json", "as_json", is_flag=True, help="The log as JSON, one object per line.")
+@click.option("--serve", is_flag=True, help="Serve the dashboard and the API as well, at server.listen.")
+@LISTEN
 @click.option("--shadow", is_flag=True, help="Only look, plan and note what it would do: windlass shadow tells.")
-def command(file: str, as_json: bool, shadow: bool) -> None:
+def command(file: str, as_json: bool, serve: bool, listen: str | None, shadow: bool) -> None:
     """Run the controller of the cluster in CONFIG.
 
     It watches the workload and the providers, plans, writes down what it decides and why, and does it. One line per
@@ -57,7 +61,8 @@ def command(file: str, as_json: bool, shadow: bool) -> None:
 
             sys.exit(asyncio.run(run_shadow(file, config, RunLog(as_json))))
         components = build_components(config)
-        sys.exit(asyncio.run(_run(file, config, components, RunLog(as_json))))
+        server = server_config(config, listen) if serve or listen is not None or config.server.enabled else None
+        sys.exit(asyncio.run(_run(file, config, components, RunLog(as_json), server)))
     except ConfigError as error:
         for mistake in error.mistakes:
             click.echo(mistake, err=True)
@@ -71,8 +76,9 @@ def steady() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-async def _run(file: str, config: Config, components: Components, log: RunLog) -> int:
-    with open_journal(config.journal.location) as journal:
+async def _run(file: str, config: Config, components: Components, log: RunLog, server: ServerConfig | None) -> int:
+    with ExitStack() as stack:
+        journal = stack.enter_context(open_journal(config.journal.location))
         service = Service(
             config.settings,
             components.providers,
@@ -96,6 +102,13 @@ async def _run(file: str, config: Config, components: Components, log: RunLog) -
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, running.read_again.set)
+        if server is not None:
+            http = stack.enter_context(
+                served(config, server, lambda: running.components.config.settings, file, journal)
+            )
+            http.start()
+            stack.callback(http.stop)
+            announce(http.url, log.as_json)
         watching = asyncio.create_task(running.watch())
         election = getattr(components.workload, "election", None)
         try:
@@ -201,7 +214,7 @@ class RunLog:
     """One line per decision on standard error; the same line again within a minute is counted."""
 
     def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
+        self.as_json = as_json
         self._counts: dict[str, tuple[float, int]] = {}
 
     def passed(self, done: Pass) -> None:
@@ -229,7 +242,7 @@ class RunLog:
                 self._print(EventLine(time.time(), "repeated", "", f"{count - 1} times more in a minute: {text}", ()))
 
     def _print(self, line: EventLine) -> None:
-        text = json.dumps(line.to_dict()) if self._as_json else shown(line)
+        text = json.dumps(line.to_dict()) if self.as_json else shown(line)
         with suppress(BrokenPipeError):
             click.echo(text, err=True)
 

@@ -23,7 +23,7 @@ export function Cost() {
   if (!answer) return h("section", { "data-testid": "page-cost" }, choices, failure ? h(Failure, { text: failure }) : h(Loading, null));
   const total = answer.total.total, columns = by === "account" ? [] : ACCOUNTS;
   return h("section", { "data-testid": "page-cost" }, choices, h(Failure, { text: failure }),
-    h("div", { class: "figures", style: { gridTemplateColumns: "1fr", marginTop: 0, marginBottom: 20 } }, h("div", { class: "figure", "data-testid": "cost-total", "data-value": total },
+    h("div", { class: "figures", style: { gridTemplateColumns: "1fr", marginTop: "0px", marginBottom: "20px" } }, h("div", { class: "figure", "data-testid": "cost-total", "data-value": total },
       h("div", { class: "k" }, `Spent since ${clock(answer.since)}`), h("div", { class: "v" }, usd(total)),
       total > 0 && h("div", { class: "bar", "aria-hidden": "true" }, ACCOUNTS.filter((name) => answer.total[name] > 0).map((name) => h("i", { key: name, style: { width: `${(answer.total[name] / total) * 100}%`, background: COLOURS[name] } }))),
       h("div", { class: "legend" }, ACCOUNTS.filter((name) => answer.total[name] > 0).map((name) => h("span", { key: name }, h("i", { class: "sw", style: { background: COLOURS[name] } }), `${name} ${percent(answer.total[name] / total)}`))))),

@@ -37,10 +37,10 @@ export function Slices() {
       h("span", { class: "grow" }), h(Legend, null)),
     h(Failure, { text: failure }),
     !answer && !failure ? h(Loading, null) : h("section", { class: `panel lanes${lanes.length >= MANY ? " many" : ""}`, "data-testid": "lanes", "aria-label": "Machines over time" },
-      h("div", { class: "dm", style: { padding: "10px 0 6px" } }, h("span", { class: "cap", style: { paddingLeft: 18 } }, "tasks waiting"),
-        series?.at.length ? h(Waiting, { series, since, until }) : h("span", null), h("span", { class: "cap num", style: { paddingRight: 16 } }, "cost")),
+      h("div", { class: "dm", style: { padding: "10px 0 6px" } }, h("span", { class: "cap", style: { paddingLeft: "18px" } }, "tasks waiting"),
+        series?.at.length ? h(Waiting, { series, since, until }) : h("span", null), h("span", { class: "cap num", style: { paddingRight: "16px" } }, "cost")),
       lanes.length ? h(Rows, { lanes, since, until, grouped: sort === "group" }) : h(Empty, null, "No machines in this time: they are bought when work waits. windlass submit …"),
-      h("div", { class: "ax", style: { height: 28, borderTop: "1px solid var(--line)" } }, h("span", null), h(Ticks, { from: since, to: until }), h("span", null))));
+      h("div", { class: "ax", style: { height: "28px", borderTop: "1px solid var(--line)" } }, h("span", null), h(Ticks, { from: since, to: until }), h("span", null))));
 }
 
 /** @param {any[]} slices */
@@ -56,7 +56,7 @@ function Waiting({ series, since, until }) {
   return h(Chart, { times, height: 34, top: most, label: `Tasks waiting over time, ${most} at the most`, curves: [{ values, stroke: "--ink2", fill: "--ink/0.1" }] });
 }
 
-const Legend = () => h("span", { class: "legend", style: { margin: 0 } },
+const Legend = () => h("span", { class: "legend", style: { margin: "0px" } },
   LEGEND.map(([state, text, hatch]) => h("span", { key: text }, h("i", { class: `sw${hatch ? " hatch" : ""}`, style: { backgroundColor: colourOf(String(state)) } }), text)),
   h("span", null, h("i", { class: "sw", style: { background: "var(--s-idle)" } }), "ready, idle"), h("span", null, h("i", { class: "sw", style: { background: "var(--s-busy)" } }), "in use (height = share)"),
   h("span", null, h("i", { class: "sw", style: { background: "var(--s-draining)" } }), "draining"), h("span", null, h("i", { class: "sw", style: { background: "var(--s-ending)" } }), "ending"),
@@ -106,9 +106,9 @@ function Rows({ lanes, since, until, grouped }) {
   const last = rows.at(-1), total = last ? last.top + last.height : 0;
   const shown = many ? rows.filter((row) => row.top + row.height > sight.top - 200 && row.top < sight.top + sight.height + 200) : rows;
   return h("div", { class: "scroll", ref: box, role: "list", tabIndex: many ? 0 : undefined, "aria-label": "Machines" },
-    many && h("div", { style: { height: shown[0]?.top ?? 0 }, "aria-hidden": "true" }),
+    many && h("div", { style: { height: `${shown[0]?.top ?? 0}px` }, "aria-hidden": "true" }),
     shown.map((row) => (row.group !== undefined ? h(GroupHead, { key: `group:${row.group}`, name: row.group, lanes }) : h(Lane, { key: row.lane.id, one: row.lane, since, until, low: many }))),
-    many && h("div", { style: { height: Math.max(0, total - ((shown.at(-1)?.top ?? 0) + (shown.at(-1)?.height ?? 0))) }, "aria-hidden": "true" }));
+    many && h("div", { style: { height: `${Math.max(0, total - ((shown.at(-1)?.top ?? 0) + (shown.at(-1)?.height ?? 0)))}px` }, "aria-hidden": "true" }));
 }
 
 /** @param {{name: string, lanes: any[]}} props */
@@ -142,7 +142,7 @@ function Lane({ one, since, until, low }) {
         class: `${part.state === "requesting" || part.state === "queued" ? "hatch" : ""}${index === 0 ? " first" : ""}${index === all.length - 1 ? " last" : ""}`,
         title: `${part.state} from ${clock(part.from)}, ${span((part.to ?? until) - part.from)}: ${part.why}`, style: { left: left(part.from), width: width(part.from, part.to ?? until), backgroundColor: colourOf(part.state) },
       })),
-      used(one, since, until).map((part) => h("i", { key: part.from, class: "f", title: `${plural(part.tasks, "task")}, ${percent(part.share)} used`, style: { left: left(part.from), width: width(part.from, part.to), height: Math.max(2, part.share * high) } })),
+      used(one, since, until).map((part) => h("i", { key: part.from, class: "f", title: `${plural(part.tasks, "task")}, ${percent(part.share)} used`, style: { left: left(part.from), width: width(part.from, part.to), height: `${Math.max(2, part.share * high)}px` } })),
       inSight.filter((/** @type {any} */ part) => FAILED.has(part.state)).map((/** @type {any} */ part) => h("span", { key: part.from, class: "xx", "data-testid": "lane-span", "data-state": part.state, style: { left: left(part.from) }, title: `${part.state} at ${timeOfDay(part.from)}: ${part.why}` }, "×")),
       inSight.filter((/** @type {any} */ part) => part.by).slice(0, 1).map((/** @type {any} */ part) => h("span", { key: "by", class: "op", style: { left: left(part.from) }, title: `by ${part.by}: ${part.why}` }))),
     h("span", { class: "c" }, usd(one.cost)));

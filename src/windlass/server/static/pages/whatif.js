@@ -44,7 +44,7 @@ export function WhatIf() {
     h("section", { class: "panel" }, h("form", { onSubmit: run, class: "nothing" },
       rows.map((row, index) => h("div", { class: "bar-of-filters", key: index },
         h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", placeholder: "groups.a100-spot.max=5", value: row, onInput: put(index) })))),
-      h("div", { class: "bar-of-filters", style: { marginBottom: 0 } },
+      h("div", { class: "bar-of-filters", style: { marginBottom: "0px" } },
         h("button", { type: "button", class: "btn", "data-testid": "whatif-add", onClick: () => setRows([...rows, ""]) }, "one more"),
         h("label", { class: "check" }, "over", h("select", { class: "field", "data-testid": "whatif-since", value: since, onChange: (/** @type {Event} */ event) => setSince(/** @type {HTMLSelectElement} */ (event.currentTarget).value) }, RANGES.map(([value, text]) => h("option", { key: value, value }, text)))),
         h("button", { type: "submit", class: "btn primary", "data-testid": "whatif-run", disabled: job && !over }, "Replay"),
@@ -56,7 +56,7 @@ export function WhatIf() {
 /** @param {{answer: any}} props */
 function Answer({ answer }) {
   const { recorded, model_as_recorded: model, model_as_changed: changed } = answer.comparison ?? answer;
-  return h("div", { class: "stack", style: { marginTop: 20 } }, h("section", { class: "panel" }, h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Comparison" }, h("table", null,
+  return h("div", { class: "stack", style: { marginTop: "20px" } }, h("section", { class: "panel" }, h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Comparison" }, h("table", null,
     h("thead", null, h("tr", null, h("th", { scope: "col" }, h("span", { class: "hidden" }, "measure")), h("th", { scope: "col", class: "num" }, "recorded"), h("th", { scope: "col", class: "num" }, "the model says"), h("th", { scope: "col", class: "num" }, "with the change"))),
     h("tbody", null, MEASURES.filter(([key]) => model?.[key] !== undefined).map(([key, label, text]) => {
       const shown = (/** @type {any} */ side) => (side?.[key] === undefined || side[key] === null ? "–" : text(side[key]));

@@ -1,0 +1,93 @@
+"""Serving a cluster: the HTTP server of a configuration, started beside a controller or alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.config import Config
+from windlass.config.server import BadListen, ServerConfig, parse_listen
+from windlass.control.settings import Settings
+from windlass.journal import Journal, open_journal
+
+from .open_journal import stop
+
+if TYPE_CHECKING:
+    from windlass.server.listener import HttpServer
+
+LISTEN = click.option("--listen", metavar="HOST:PORT", help="Where to listen, instead of server.listen.")
+
+
+def server_config(config: Config, listen: str | None) -> ServerConfig:
+    """The settings of the server with what the command line says; one that must not be served is one line."""
+    found = config.server
+    if listen is not None:
+        try:
+            found = replace(found, listen=parse_listen(listen))
+        except BadListen as error:
+            raise click.BadParameter(f"{error}; is {listen!r}", param_hint="--listen") from error
+    if (mistake := found.mistake()) is not None:
+        stop(f"--listen: {mistake}")
+    return found
+
+
+@contextmanager
+def served(
+    config: Config,
+    server: ServerConfig,
+    settings: Callable[[], Settings],
+    config_file: str,
+    journal: Journal | None = None,
+) -> Iterator[HttpServer]:
+    """A server that is ready to start. ``journal``: one that cannot be opened a second time."""
+    try:
+        from windlass.server.app import Server
+        from windlass.server.listener import CannotListen, HttpServer
+        from windlass.server.notify import Notifier
+        from windlass.server.tokens import TokenError, TokenFile
+    except ModuleNotFoundError as error:
+        stop(f"the server needs more packages ({error.name} is missing). Install them: pip install 'windlass[server]'")
+    with ExitStack() as stack:
+        location = config.journal.location
+        if location != ":memory:" or journal is None:
+            journal = stack.enter_context(open_journal(location, create=False))
+        tokens = TokenFile(server.token_file)
+        try:
+            if tokens.create_if_missing():
+                click.echo(f"tokens: {server.token_file} was made, with one operator and one viewer", err=True)
+            made = Server(journal, location, server, settings, tokens, doctor=_doctor(config, config_file))
+            http = HttpServer(made)
+        except (TokenError, CannotListen, OSError) as error:
+            stop(str(error))
+        if config.notify:
+            state = Path(server.token_file).with_name("notify.json")
+            count = made.metrics.notifications.labels
+            notifier = Notifier(journal, config.notify, state, on_outcome=lambda outcome: count(outcome).inc())
+            made.on_records.append(lambda _: notifier.wake())
+            notifier.start()
+            stack.callback(notifier.stop)
+        yield http
+
+
+def _doctor(config: Config, config_file: str) -> Callable[[], dict[str, Any]]:
+    def document() -> dict[str, Any]:
+        from windlass.cli.commands.doctor import checked
+
+        return checked(config, config_file)
+
+    return document
+
+
+def announce(url: str, as_json: bool) -> None:
+    """One line that says where it serves."""
+    import json
+
+    text = json.dumps({"kind": "serving", "url": url}) if as_json else f"dashboard: {url} (windlass open)"
+    click.echo(text, err=True)
+    sys.stderr.flush()

@@ -1,0 +1,220 @@
+"""The settings of the HTTP server and of notifications: ``server:`` and ``notify:`` of a configuration."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from windlass.core.model.reasons import nearest_name
+from windlass.scenario.reader import REQUIRED, Path, shown
+from windlass.setting_types import Duration, Flag, Name, OneOf, Place, Section, Setting, SubSection, Whole, Words
+
+ALARMS: Final = ("alarm", "ceiling", "unknown", "terminate_failed", "breach", "frozen")
+"""What a notification can be about."""
+
+TLS: Final = Section(
+    "tls",
+    (
+        Setting("cert", Place(), None, "", "The certificate chain, as PEM.", absent="no TLS"),
+        Setting("key", Place(), None, "", "Its private key, as PEM.", absent="no TLS"),
+    ),
+)
+SERVER: Final = Section(
+    "server",
+    (
+        Setting("enabled", Flag(), False, "", "Whether `windlass run` serves the API and the dashboard."),
+        Setting(
+            "listen",
+            Name(),
+            "127.0.0.1:7878",
+            "",
+            "`HOST:PORT`, `[::1]:PORT` or `unix:PATH`. Another address than loopback needs `tls` or `behind_proxy`.",
+        ),
+        Setting(
+            "token_file",
+            Place(),
+            ".windlass/tokens",
+            "",
+            "One line a token: `ROLE TOKEN NAME`. Made at the first start with one operator and one viewer, mode 0600; "
+            "read again when it changes.",
+        ),
+        Setting("allowed_hosts", Words(), None, "", "Names besides the listen address that `Host` may have.", "none"),
+        Setting("allowed_origins", Words(), None, "", "Origins besides its own that may send changes.", "none"),
+        SubSection("tls", TLS, "Serve over TLS."),
+        Setting(
+            "behind_proxy",
+            Flag(),
+            False,
+            "",
+            "TLS ends at a proxy: `X-Forwarded-Proto` is trusted, and cookies are sent over TLS only.",
+        ),
+        Setting("metrics", OneOf(("token", "open")), "token", "", "Who may read `/metrics`: `token` or `open`."),
+        Setting("write_rate", Whole(low=1), 60, "per minute", "Changes of one token in a minute."),
+        Setting("max_streams", Whole(low=1, high=100_000), 256, "", "Streams at once; one more gets 503."),
+        Setting("stream_passes", Whole(low=1), 1000, "passes", "Kept for readers that come back."),
+        Setting("what_if_timeout", Duration(low=1), "5m", "s", "When a replay is ended."),
+    ),
+)
+NOTIFY: Final = Section(
+    "notify[]",
+    (
+        Setting("url", Name(), REQUIRED, "", "Where a notification is posted: `http` or `https`."),
+        Setting(
+            "on",
+            Words(),
+            None,
+            "",
+            "What is sent: `alarm`, `ceiling`, `unknown`, `terminate_failed`, `breach`, `frozen`.",
+            "all of them",
+        ),
+        Setting(
+            "secret_env",
+            Name(),
+            None,
+            "",
+            "The environment variable with the key that signs each notification (HMAC-SHA256).",
+            "not signed",
+        ),
+        Setting("name", Name(), None, "", "What it is called in metrics and logs.", "its host"),
+    ),
+)
+
+
+class BadListen(ValueError):
+    """An address that nothing can listen on; the text says what is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 7878
+    path: str = ""
+    """Of a socket; empty: TCP."""
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def name(self) -> str:
+        """As it stands in a URL, without the port."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"{self.name}:{self.port}"
+
+
+def parse_listen(text: str) -> Listen:
+    """``HOST:PORT``, ``[::1]:PORT`` or ``unix:PATH``."""
+    if text.startswith("unix:"):
+        if len(text) == len("unix:"):
+            raise BadListen("must have a path after unix:, such as unix:/run/windlass.sock")
+        return Listen(path=text.removeprefix("unix:"))
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host:
+        raise BadListen("must be HOST:PORT, [::1]:PORT or unix:PATH, such as 127.0.0.1:7878")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise BadListen("must have an IPv6 address in brackets, such as [::1]:7878")
+    return Listen(host.strip("[]"), int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What the server goes by."""
+
+    listen: Listen = Listen()
+    token_file: str = ".windlass/tokens"
+    enabled: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    cert: str | None = None
+    key: str | None = None
+    behind_proxy: bool = False
+    metrics: str = "token"
+    write_rate: int = 60
+    max_streams: int = 256
+    stream_passes: int = 1000
+    what_if_timeout: float = 300.0
+
+    def mistake(self) -> str | None:
+        """Why nothing may be served like this; None: it may."""
+        if not self.listen.is_loopback and self.cert is None and not self.behind_proxy:
+            return (
+                f"{self.listen} is reachable from other machines: it needs tls, or behind_proxy: true where TLS ends "
+                "at a proxy; or listen on 127.0.0.1"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where notifications go."""
+
+    url: str
+    on: frozenset[str]
+    secret_env: str | None
+    name: str
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+Wrong = Callable[[Path, str], None]
+"""Reports one mistake with its place."""
+
+
+def read_server(found: Mapping[str, Any], home: FilePath, wrong: Wrong) -> ServerConfig:
+    """The server's settings from the values of its section."""
+    at: Path = ("server",)
+    listen = Listen()
+    if found["listen"]:
+        try:
+            listen = parse_listen(found["listen"])
+        except BadListen as error:
+            wrong((*at, "listen"), f"{error}; is {shown(found['listen'])}")
+    tls = found["tls"]
+    if (tls["cert"] is None) != (tls["key"] is None):
+        missing = "key" if tls["key"] is None else "cert"
+        wrong((*at, "tls", missing), "is required: TLS needs both cert and key")
+    if listen.path and not FilePath(listen.path).is_absolute():
+        listen = Listen(path=str(home / listen.path))
+    config = ServerConfig(
+        **{
+            **{key: one for key, one in found.items() if key not in ("tls", "listen")},
+            "listen": listen,
+            "cert": tls["cert"],
+            "key": tls["key"],
+            "allowed_hosts": tuple(one.lower() for one in found["allowed_hosts"] or ()),
+            "allowed_origins": tuple(found["allowed_origins"] or ()),
+        }
+    )
+    if (mistake := config.mistake()) is not None:
+        wrong((*at, "listen"), mistake)
+    return config
+
+
+def read_webhook(at: Path, found: Mapping[str, Any], wrong: Wrong) -> Webhook:
+    """One webhook from the values of its section."""
+    url = found["url"] or ""
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        wrong((*at, "url"), f"must begin with http:// or https:// and name a host, is {shown(url)}")
+    if parts.username or parts.password:
+        wrong((*at, "url"), "must not have a password in it: sign with secret_env instead")
+    for index, one in enumerate(found["on"] or ()):
+        if one and one not in ALARMS:
+            meant = nearest_name(one[:80], ALARMS)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(ALARMS)}"
+            wrong((*at, "on", index), f"is {shown(one)}; {hint}")
+    on = frozenset(found["on"] or ALARMS)
+    return Webhook(url, on, found["secret_env"], found["name"] or parts.hostname or "")

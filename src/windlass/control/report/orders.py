@@ -1,0 +1,98 @@
+"""Orders as documents: what an operator asked for, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from windlass.control.reconcile.cycle import ORDERS
+from windlass.control.reconcile.operator_orders import order_in
+from windlass.control.record.journal_tables import IS, ORDER, ControllerState
+from windlass.control.state.fleet import EVERY_GROUP
+from windlass.core.model.lifecycle import ENDING
+from windlass.core.model.reasons import Code, plural
+from windlass.journal import Journal, Record
+
+SCHEMA: Final = "windlass.order/v1"
+
+
+def heard_upto(journal: Journal) -> int:
+    """Up to which number the leader has heard orders."""
+    for record in journal.read(subject=ORDERS, kinds=("heard",), newest_first=True, limit=1):
+        return int(record.data[IS])
+    return 0
+
+
+def order_record(journal: Journal, seq: int) -> Record | None:
+    """The order with a number; None: there is none."""
+    if seq < 1:
+        return None
+    record = next(journal.read(seq - 1, upto=seq, kinds=(ORDER,), limit=1), None)
+    return None if record is None or order_in(record) is None else record
+
+
+def order_dict(record: Record, heard: int, led: bool, controller_state: ControllerState) -> dict[str, Any]:
+    """What became of an order, by the chronicle of now."""
+    order = order_in(record)
+    assert order is not None
+    known = record.seq <= heard
+    return {
+        "schema": SCHEMA,
+        "seq": record.seq,
+        "at": record.at,
+        "what": order.what,
+        "subject": order.subject,
+        "by": order.by,
+        "comment": record.data.get("comment"),
+        "heard": known,
+        "outcome": became(controller_state, order.what, order.subject)
+        if known
+        else wish(order.what, order.subject, led),
+    }
+
+
+def called(subject: str) -> str:
+    return "everything" if subject == EVERY_GROUP else subject
+
+
+def wish(what: str, subject: str, led: bool) -> str:
+    """What is asked for, while no leader has heard it."""
+    text = {
+        "drain": f"{subject} will be drained",
+        "undrain": f"the order to drain {subject} will be taken back",
+        "freeze": f"{called(subject)} will be frozen",
+        "resume": f"{called(subject)} will be resumed",
+    }[what]
+    return f"{text} at the next pass" if led else f"no controller runs: {text} as soon as one does"
+
+
+def became(controller_state: ControllerState, what: str, subject: str) -> str:
+    """What the chronicle says of the subject of an order that was heard."""
+    by = controller_state.fleet.frozen.get(subject)
+    match what:
+        case "freeze":
+            if by is None:
+                return f"{called(subject)} was frozen, and was resumed by somebody else"
+            return f"{called(subject)} is frozen by {by}: nothing is launched or released"
+        case "resume":
+            if by is not None:
+                return f"{called(subject)} was frozen again by somebody else"
+            every = controller_state.fleet.frozen.get(EVERY_GROUP)
+            more = "" if every is None else f", but everything is frozen by {every}: windlass resume"
+            return f"{called(subject)} is resumed{more}"
+        case _:
+            return _of_slice(controller_state, what, subject)
+
+
+def _of_slice(controller_state: ControllerState, what: str, subject: str) -> str:
+    record = controller_state.fleet.slices.get(subject)
+    gone = record is None or record.state in ENDING
+    state = "gone" if record is None else str(record.state)
+    if what == "undrain":
+        return f"it was too late: {subject} is {state}" if gone else f"{subject} stays; it is {state}"
+    if record is None or record.state in ENDING:
+        return f"{subject} was empty, and is {state}"
+    if record.leaving is None or record.leaving.code != Code.MANUAL:
+        return f"{subject} stays; it is {state}: the order was taken back"
+    tasks = sum(node.tasks for node in record.nodes)
+    waits = f"{plural(tasks, 'task')} running there, waited for without a limit" if tasks else "nothing runs there"
+    return f"{subject} takes no new work ({state}); {waits}"

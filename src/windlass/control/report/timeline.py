@@ -1,0 +1,328 @@
+"""The timeline: what every machine did and what waited, over time, from the records of a journal.
+
+Records are added in order and read as plain data, so that a long journal is read once and fast. What is asked for is
+cut out of memory: lanes (a line of states for each slice) and series (counts over time, as steps).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from windlass.control.record.costs import UNBILLED
+from windlass.control.record.journal_tables import IS, ORDER, SETTINGS
+from windlass.core.model.lifecycle import COSTLY, ENDED, State
+from windlass.core.model.quantities import NANO
+from windlass.core.model.reasons import Code
+from windlass.journal import Journal, Record
+
+from .events import passes
+
+KINDS: Final = ("slice", "node", "demand", "request", "waiting", "settings")
+"""Tables that a timeline is made of."""
+LANES: Final = "windlass.lanes/v1"
+SERIES: Final = "windlass.series/v1"
+MOST_STEPS: Final = 200_000
+"""Instants that are kept; of more, every second one of the older half is dropped."""
+_HOUR: Final = 3600
+_MANUAL: Final = str(Code.MANUAL)
+_UNBILLED: Final = frozenset(map(str, UNBILLED))
+_COSTLY: Final = frozenset(map(str, COSTLY))
+_ENDED: Final = frozenset(map(str, ENDED))
+
+
+@dataclass(slots=True)
+class Lane:
+    """One slice over time."""
+
+    id: str
+    group: str
+    price: int
+    started: Mapping[str, Any]
+    spans: list[dict[str, Any]] = field(default_factory=list)
+    use: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ended(self) -> float | None:
+        """When it was gone; None: it is there."""
+        last = self.spans[-1]
+        found: float | None = last["from"] if last["state"] in _ENDED else last["to"]
+        return found
+
+    def cost(self, until: float) -> float:
+        """Dollars of its life up to an instant."""
+        billed = 0.0
+        for one in self.spans:
+            if one["state"] not in _UNBILLED:
+                end = until if one["to"] is None else min(one["to"], until)
+                billed += max(0.0, end - one["from"])
+        return round(self.price * billed / _HOUR / NANO, 6)
+
+    def to_dict(self, since: float, until: float) -> dict[str, Any]:
+        spans = [one for one in self.spans if one["from"] <= until and (one["to"] is None or one["to"] >= since)]
+        times = [one["at"] for one in self.use]
+        first, last = max(0, bisect_right(times, since) - 1), bisect_right(times, until)
+        return {
+            "id": self.id,
+            "group": self.group,
+            "price": self.price / NANO,
+            "cost": self.cost(until),
+            "started": dict(self.started),
+            "spans": [{**one, "to": _before(one["to"], until)} for one in spans],
+            "use": self.use[first:last],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """Counts after one pass."""
+
+    at: float
+    waiting: Mapping[str, int]
+    states: Mapping[str, int]
+    busy: int
+    cost: int
+    """Nanodollars per hour."""
+    ceiling: int | None
+
+
+class Timeline:
+    """Lanes and counts of all that was added."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.lanes: dict[str, Lane] = {}
+        self.steps: list[Instant] = []
+        self._state: dict[str, str] = {}
+        """Of each slice that is there."""
+        self._price: dict[str, int] = {}
+        self._nodes: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._home: dict[str, str] = {}
+        """Slice of each node."""
+        self._busy: set[str] = set()
+        self._demand: dict[str, int] = {}
+        self._code: dict[str, tuple[str, int]] = {}
+        self._asked: dict[str, str] = {}
+        """Who last ordered a slice to drain, or took it back."""
+        self._resources: dict[str, dict[str, int]] = {}
+        self._ceiling: int | None = None
+
+    @classmethod
+    def of(cls, journal: Journal, since: float) -> Timeline:
+        """What happened from an instant on, as far back as the journal reaches."""
+        made = cls()
+        start = journal.latest_state(since) or journal.oldest_state()
+        if start is not None:
+            made.seq, state = start
+            tables = state["tables"]
+            for kind in KINDS:
+                for subject, value in tables.get(kind, {}).items():
+                    made._put(kind, subject, value, float(state["at"]))
+            made._note(float(state["at"]))
+        made.follow(journal)
+        return made
+
+    def follow(self, journal: Journal) -> None:
+        """Add what the journal has got since."""
+        upto = journal.last_seq()
+        if upto > self.seq:
+            for together in passes(journal.read(self.seq, upto=upto, kinds=(*KINDS, ORDER))):
+                self.add(together)
+            self.seq = upto
+
+    def add(self, together: Iterable[Record]) -> None:
+        """Add the records of one pass."""
+        at = None
+        for record in together:
+            self.seq = record.seq
+            if record.kind == ORDER:
+                self._asked[record.subject] = str(record.data.get("by", ""))
+            elif record.kind in KINDS:
+                self._put(record.kind, record.subject, record.data.get(IS), record.at)
+                at = record.at
+        if at is not None:
+            self._note(at)
+
+    # -- what one record changes ----------------------------------------------------------------------------------
+
+    def _put(self, kind: str, subject: str, value: Any, at: float) -> None:
+        match kind:
+            case "slice":
+                self._put_slice(subject, value, at)
+            case "node":
+                self._put_node(subject, value, at)
+            case "demand":
+                self._put_demand(subject, value)
+            case "waiting" if value is None:
+                self._code.pop(subject, None)
+            case "waiting":
+                self._code[subject] = (value["reason"]["code"], value["count"])
+            case "settings" if subject == SETTINGS and value is not None:
+                self._put_settings(value)
+
+    def _put_demand(self, subject: str, value: Any) -> None:
+        if value is None:
+            self._demand.pop(subject, None)
+        else:
+            self._demand[subject] = sum(one.get("count", 1) for one in value["bundles"])
+
+    def _put_settings(self, value: Any) -> None:
+        self._ceiling = value.get("cluster", {}).get("max_hourly_cost")
+        groups = (sold["group"] for sold in value["groups"])
+        self._resources = {one["name"]: dict(one["resources"]) for one in groups}
+
+    def _put_slice(self, subject: str, value: Any, at: float) -> None:
+        lane = self.lanes.get(subject)
+        if value is None:
+            self._state.pop(subject, None)
+            if lane is not None and lane.spans[-1]["to"] is None:
+                lane.spans[-1]["to"] = at
+            self._forget_nodes(subject)
+            return
+        state = value["state"]
+        if lane is None:
+            lane = self.lanes[subject] = Lane(subject, value["group"], value.get("price", 0), value["started_for"])
+        since, reason = value["since"], value["reason"]
+        if not lane.spans or (lane.spans[-1]["state"], lane.spans[-1]["from"]) != (state, since):
+            if lane.spans and lane.spans[-1]["to"] is None:
+                lane.spans[-1]["to"] = since
+            by = self._asked.get(subject) if reason["code"] == _MANUAL else None
+            span = {"state": state, "from": since, "to": None, "code": reason["code"], "why": reason["why"], "by": by}
+            lane.spans.append(span)
+        self._price[subject] = value.get("price", 0)
+        if state in _ENDED:
+            self._state.pop(subject, None)
+            lane.spans[-1]["to"] = since
+        else:
+            self._state[subject] = state
+
+    def _put_node(self, node: str, value: Any, at: float) -> None:
+        home = self._home.get(node)
+        if value is None:
+            if home is None:
+                return
+            self._home.pop(node)
+            self._nodes.get(home, {}).pop(node, None)
+        else:
+            home = value["slice_id"]
+            self._home[node] = home
+            self._nodes.setdefault(home, {})[node] = value
+        self._measure(home, at)
+
+    def _forget_nodes(self, slice_id: str) -> None:
+        for node in self._nodes.pop(slice_id, {}):
+            self._home.pop(node, None)
+        self._busy.discard(slice_id)
+
+    def _measure(self, slice_id: str, at: float) -> None:
+        """The tasks of a slice and the share of it that they use."""
+        nodes = self._nodes.get(slice_id, {}).values()
+        tasks = sum(one.get("tasks", 0) for one in nodes)
+        used: Counter[str] = Counter()
+        for one in nodes:
+            for kind, amount in one.get("used", ()):
+                used[kind] += amount
+        if tasks or any(used.values()):
+            self._busy.add(slice_id)
+        else:
+            self._busy.discard(slice_id)
+        lane = self.lanes.get(slice_id)
+        if lane is None:
+            return
+        whole = self._resources.get(lane.group, {})
+        shares = [amount / (whole[kind] * len(nodes)) for kind, amount in used.items() if whole.get(kind) and nodes]
+        share = round(min(1.0, max(shares, default=0.0)), 4)
+        if lane.use and lane.use[-1]["at"] == at:
+            lane.use[-1] = {"at": at, "tasks": tasks, "share": share}
+        elif not lane.use or (lane.use[-1]["tasks"], lane.use[-1]["share"]) != (tasks, share):
+            lane.use.append({"at": at, "tasks": tasks, "share": share})
+
+    def _note(self, at: float) -> None:
+        """Keep the counts as they are now."""
+        waiting: Counter[str] = Counter()
+        for name, tasks in self._demand.items():
+            code, stuck = self._code.get(name, ("", 0))
+            stuck = min(stuck, tasks)
+            if stuck:
+                waiting[code] += stuck
+            if tasks > stuck:
+                waiting[str(Code.LAUNCHING)] += tasks - stuck
+        states = Counter(self._state.values())
+        cost = sum(self._price[name] for name, state in self._state.items() if state in _COSTLY)
+        busy = sum(self._state.get(name) == State.READY for name in self._busy)
+        step = Instant(at, dict(waiting), dict(states), busy, cost, self._ceiling)
+        if self.steps and at <= self.steps[-1].at:
+            self.steps[-1] = step
+        else:
+            self.steps.append(step)
+        if len(self.steps) > MOST_STEPS:
+            half = len(self.steps) // 2
+            self.steps[:half] = self.steps[:half:2]
+
+    # -- what is asked for ----------------------------------------------------------------------------------------
+
+    @property
+    def since(self) -> float | None:
+        """The first instant that is known."""
+        return self.steps[0].at if self.steps else None
+
+    def lanes_between(self, since: float, until: float, group: str | None = None, text: str = "") -> list[Lane]:
+        """Slices that were there in a span of time, by group and age."""
+        found = (
+            lane
+            for lane in self.lanes.values()
+            if lane.spans[0]["from"] <= until
+            and (lane.ended is None or lane.ended >= since)
+            and (group is None or lane.group == group)
+            and text in lane.id
+        )
+        return sorted(found, key=lambda lane: (lane.group, lane.spans[0]["from"], lane.id))
+
+    def series(self, since: float | None, until: float, points: int) -> dict[str, Any]:
+        """Counts over a span of time as steps: the value of an instant holds until the next one."""
+        times = [one.at for one in self.steps]
+        start = since if since is not None else times[0] if times else until
+        first, last = max(0, bisect_right(times, start) - 1), bisect_right(times, until)
+        chosen = list(_thinned(self.steps[first:last], points))
+        at = [max(start, one.at) for one in chosen]
+        if chosen and at[-1] < until:
+            chosen.append(chosen[-1])
+            at.append(until)
+        codes = sorted({code for one in chosen for code in one.waiting})
+        states = sorted({state for one in chosen for state in one.states})
+        return {
+            "schema": SERIES,
+            "since": start,
+            "until": until,
+            "at": at,
+            "waiting": {code: [one.waiting.get(code, 0) for one in chosen] for code in codes},
+            "slices": {state: [one.states.get(state, 0) for one in chosen] for state in states},
+            "busy": [one.busy for one in chosen],
+            "hourly_cost": [one.cost / NANO for one in chosen],
+            "ceiling": [None if one.ceiling is None else one.ceiling / NANO for one in chosen],
+        }
+
+
+def _thinned(steps: list[Instant], points: int) -> Iterator[Instant]:
+    """At most so many of the steps: the last one of each equal part of the time."""
+    if len(steps) <= points:
+        yield from steps
+        return
+    times = [one.at for one in steps]
+    length = (times[-1] - times[0]) / points
+    place = 0
+    yield steps[0]
+    for index in range(1, points):
+        after = bisect_left(times, times[0] + index * length, place)
+        if after > place:
+            yield steps[after - 1] if after - 1 > 0 else steps[0]
+            place = after
+    yield steps[-1]
+
+
+def _before(end: float | None, until: float) -> float | None:
+    """The end of a span as it is known at an instant."""
+    return None if end is None or end > until else end

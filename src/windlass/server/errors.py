@@ -1,0 +1,59 @@
+"""How errors become answers: every one is a problem with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from windlass.control.record.journal_tables import TooOld
+from windlass.journal import JournalError
+
+from .problems import Problem
+
+
+def handle_errors(app: FastAPI) -> None:
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(JournalError, _journal)
+    app.add_exception_handler(TooOld, _too_old)
+    app.add_exception_handler(Exception, _failed)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    mistakes = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+    return Problem("invalid", "; ".join(mistakes), mistakes=mistakes).response()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = dict(error.headers or {})
+        return Problem("method-not-allowed", f"{request.method} is not served here.", headers=allowed).response()
+    return Problem("not-found", "There is no such address. GET /api/v1/openapi.json lists them.").response()
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _journal(_request: Request, error: Exception) -> Response:
+    return Problem("journal-unavailable", f"The journal cannot be read now: {error}", retry_after=5).response()
+
+
+async def _too_old(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, TooOld)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(error.since))
+    return Problem(
+        "too-old", f"The journal reaches back to {when} ({error.since:.0f}). Ask for a later time."
+    ).response()
+
+
+async def _failed(_request: Request, _error: Exception) -> Response:
+    return Problem("internal", "The server failed. Its log has the cause; please report it.").response()

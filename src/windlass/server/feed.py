@@ -1,0 +1,362 @@
+"""The feed: one thread that follows the journal and makes, once for all readers, the status and what changed in it.
+
+The journal is looked at several times a second. Passes that were written since the last message become one message: a
+patch of the status and the events, encoded once. Messages are kept, so that a reader that comes back goes on where it
+was. The thread never touches the loop of a controller; a slow reader never touches the thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from windlass._version import __version__
+from windlass.control.record.costs import Account
+from windlass.control.record.journal_tables import StateReader, TooOld, with_nodes
+from windlass.control.report.current import Picture, pictured, read_state
+from windlass.control.report.events import later_events, lines_of, passes
+from windlass.control.report.leader import Leader, leader_of
+from windlass.control.report.status import Status, spent_since
+from windlass.control.report.timeline import Timeline
+from windlass.control.report.why import Question
+from windlass.control.settings import Settings
+from windlass.core.model.plan import Unblock
+from windlass.journal import Journal, JournalError, Record
+
+from .patches import difference
+
+PASS: Final = "windlass.pass/v1"
+LOOK: Final = 0.05
+"""Seconds between two looks at the journal: one row is read."""
+PAUSE: Final = 0.2
+"""Seconds between two messages at the least."""
+IDLE: Final = 2.0
+"""Seconds after which the status is made again although nothing was written: a lease or a back-off may have run out."""
+WAYS_FOR: Final = 30.0
+"""Seconds for which ways out are good while nothing about the waiting demand changes."""
+BUSY_SHARE: Final = 10
+"""The status is made again without news, and ways out are sought, at most for one part in so many of the time."""
+MOMENTS: Final = 8
+"""Instants of the past that are kept."""
+FAR: Final = 20_000
+"""Records that a reader may be behind without loading everything anew."""
+WEEK: Final = 7 * 86400.0
+
+
+def encoded(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True)
+class PassMessage:
+    """What changed in one or more whole passes."""
+
+    seq: int
+    after: int
+    """The number that the message before went up to."""
+    at: float
+    patch: Mapping[str, Any]
+    events: tuple[Mapping[str, Any], ...]
+
+    def body(self, topics: frozenset[str], after: int = 0) -> bytes:
+        """As it goes out. ``after``: events up to this record are left out."""
+        events = [one for one in self.events if one["seq"] > after]
+        document = {
+            "schema": PASS,
+            "seq": self.seq,
+            "at": self.at,
+            **({"status": self.patch} if "status" in topics else {}),
+            **({"events": events} if "events" in topics else {}),
+        }
+        return b"id: %d\nevent: pass\ndata: %s\n\n" % (self.seq, encoded(document))
+
+    @cached_property
+    def whole(self) -> bytes:
+        return self.body(frozenset({"status", "events"}))
+
+    @cached_property
+    def _parts(self) -> dict[frozenset[str], bytes]:
+        return {}
+
+    def sent(self, topics: frozenset[str]) -> bytes:
+        """The same, encoded once for all readers of these topics."""
+        if topics == {"status", "events"}:
+            return self.whole
+        if topics not in self._parts:
+            self._parts[topics] = self.body(topics)
+        return self._parts[topics]
+
+
+@dataclass(frozen=True)
+class Current:
+    """The status after the last message, and what it was made of."""
+
+    document: dict[str, Any]
+    picture: Picture
+    leader: Leader
+    ways: Mapping[str, tuple[Unblock, ...]]
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+
+    @property
+    def seq(self) -> int:
+        return int(self.document["seq"])
+
+    @cached_property
+    def body(self) -> bytes:
+        return encoded(self.document)
+
+    @cached_property
+    def gzipped(self) -> bytes:
+        return gzip.compress(self.body, 5, mtime=0)
+
+
+@dataclass
+class _Ways:
+    """Ways out of waiting, which cost many plans, so they are not sought at every pass."""
+
+    found: Mapping[str, tuple[Unblock, ...]] = field(default_factory=dict)
+    key: object = None
+    at: float = -1e9
+    took: float = 0.0
+
+    def of(self, picture: Picture, clock: Callable[[], float]) -> Mapping[str, tuple[Unblock, ...]]:
+        waiting = picture.plan.waiting
+        if not waiting:
+            return {}
+        codes = tuple((w.demand, w.count, tuple((name, r.code) for name, r in w.groups.items())) for w in waiting)
+        key, now = (codes, id(picture.settings)), clock()
+        age = now - self.at
+        if age > BUSY_SHARE * self.took and (key != self.key or age > WAYS_FOR):
+            self.found = picture.plan.unblocks
+            self.key, self.at, self.took = key, clock(), clock() - now
+        return self.found
+
+
+class Feed:
+    """Follows one journal. ``start`` makes the first status, and then a thread does."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        settings: Callable[[], Settings],
+        *,
+        keep: int = 1000,
+        now: Callable[[], float] = time.time,
+        on_message: Callable[[PassMessage], None] = lambda _: None,
+        on_records: Callable[[list[Record]], None] = lambda _: None,
+    ) -> None:
+        self.journal, self._settings, self._now = journal, settings, now
+        self._on_message, self._on_records = on_message, on_records
+        self.messages: deque[PassMessage] = deque(maxlen=keep)
+        self.problem: str | None = None
+        """Why the journal cannot be read; None: it can."""
+        self._current: Current | None = None
+        self._reader: StateReader | None = None
+        self._ways = _Ways()
+        self._began: float | None = None
+        self._took, self._made_at = 0.0, -1e9
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._moments: OrderedDict[float, Current] = OrderedDict()
+        self._timeline: Timeline | None = None
+        self._timeline_lock, self._moments_lock = threading.Lock(), threading.Lock()
+
+    # -- the thread -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._look(force=True)
+        self._thread = threading.Thread(target=self._run, name="windlass-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def wake(self) -> None:
+        """Look at the journal at once: there is something new in it."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        last = 0.0
+        while not self._stop.is_set():
+            self._wake.wait(LOOK)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
+            if self._look():
+                last = time.monotonic()
+            self._stop.wait(max(0.0, last + PAUSE - time.monotonic()))
+
+    def _look(self, *, force: bool = False) -> bool:
+        """Read what is new and make a message of it; whether there was one."""
+        try:
+            records = self._read()
+            idle = time.monotonic() - self._made_at > max(IDLE, BUSY_SHARE * self._took)
+            if not records and not force and not idle and self.problem is None:
+                return False
+            return self._make(records)
+        except JournalError as error:
+            self.problem = str(error)
+        except Exception as error:  # noqa: BLE001  # the thread must live on: the next look may go better
+            self.problem = f"{type(error).__name__}: {error}"
+        return False
+
+    def _read(self) -> list[Record]:
+        if self._reader is None:
+            reader = StateReader(self.journal.latest_state())
+            records = list(self.journal.read(reader.seq))
+            reader.add_all(records)
+            self._reader = reader
+            return records
+        upto = self.journal.last_seq()
+        if upto <= self._reader.seq:
+            return []
+        records = list(self.journal.read(self._reader.seq, upto=upto))
+        self._reader.add_all(records)
+        return records
+
+    def _make(self, records: list[Record]) -> bool:
+        assert self._reader is not None
+        began = time.monotonic()
+        now = self._now()
+        leader = leader_of(self.journal, now)
+        picture = pictured(with_nodes(_copied(self._reader).controller_state()), self._settings(), leader.instant(now))
+        ways = self._ways.of(picture, time.monotonic)
+        if self._began is None:
+            self._began = spent_since(self.journal)
+        status = Status(self._settings(), leader, picture, now, self._began, ways)
+        document = status.to_dict()
+        before, message = self._current, None
+        if before is not None:
+            patch, kept = difference(before.document, document)
+            events = tuple(line.document() for one in passes(records) for line in lines_of(one, one[-1].seq))
+            document = kept
+            if records or patch["set"] or patch["gone"]:
+                message = PassMessage(document["seq"], before.seq, now, patch, events)
+                self.messages.append(message)
+        self._current = Current(document, picture, leader, ways, status.accounts)
+        self.problem = None
+        self._made_at, self._took = time.monotonic(), time.monotonic() - began
+        if self._timeline is not None and records:
+            with self._timeline_lock:
+                self._timeline.follow(self.journal)
+        if records:
+            self._on_records(records)
+        if message is not None:
+            self._on_message(message)
+        return message is not None
+
+    # -- what is asked for ----------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Current | None:
+        """The newest status; None: the journal could not be read yet."""
+        return self._current
+
+    @property
+    def seq(self) -> int:
+        return 0 if self._current is None else self._current.seq
+
+    def at(self, instant: float) -> Current:
+        """The status as it was at an instant; ``TooOld`` when the journal does not reach back so far."""
+        with self._moments_lock:
+            if (known := self._moments.get(instant)) is not None:
+                self._moments.move_to_end(instant)
+                return known
+        controller_state = read_state(self.journal, instant)
+        first = next(self.journal.read(limit=1), None)
+        if not controller_state.seq and first is not None and first.at > instant:
+            raise TooOld(first.at)
+        now = self._now()
+        leader = leader_of(self.journal, now)
+        picture = pictured(controller_state, self._settings(), instant)
+        status = Status(self._settings(), leader, picture, instant, spent_since(self.journal))
+        made = Current(status.to_dict(), picture, leader, picture.plan.unblocks)
+        with self._moments_lock:
+            self._moments[instant] = made
+            while len(self._moments) > MOMENTS:
+                self._moments.popitem(last=False)
+        return made
+
+    def question(self, name: str, instant: float | None) -> Question:
+        """What ``why`` is asked; the plan of the last pass serves all questions about now."""
+        known = self._current if instant is None else self.at(instant)
+        if known is None:
+            raise JournalError(self.problem or "the journal was not read yet")
+        return Question(name, instant, known.picture, self.journal, known.leader.alive, known.ways)
+
+    def timeline(self) -> Timeline:
+        """Lanes and series of the last week; read once, then followed."""
+        with self._timeline_lock:
+            if self._timeline is None:
+                self._timeline = Timeline.of(self.journal, self._now() - WEEK)
+            self._timeline.follow(self.journal)
+            return self._timeline
+
+    def after(self, seq: int) -> list[PassMessage] | None:
+        """The messages after a record; None: they are not kept, and a reader must load the status anew."""
+        current = self._current
+        if current is None or seq > current.seq:
+            return None
+        kept = list(self.messages)
+        if seq == current.seq:
+            # Time alone may have changed something since: those messages have the same number.
+            return [one for one in kept if one.seq == seq and one.after == seq]
+        if kept and kept[0].after <= seq:
+            return [one for one in kept if one.seq > seq]
+        return self._caught_up(seq, current)
+
+    def _caught_up(self, seq: int, current: Current) -> list[PassMessage] | None:
+        """One message from a record that is older than what is kept, made from the journal."""
+        record = next(self.journal.read(seq - 1, limit=1), None)
+        if seq < 1 or current.seq - seq > FAR or record is None or record.seq != seq:
+            return None
+        start = self.journal.latest_state(record.at)
+        if start is None and self.journal.oldest_state() is not None:
+            return None
+        reader = StateReader(start if start is None or start[0] <= seq else None)
+        if start is not None and start[0] > seq:
+            return None
+        reader.add_all(self.journal.read(reader.seq, upto=seq))
+        picture = pictured(with_nodes(reader.controller_state()), self._settings(), record.at)
+        status = Status(self._settings(), current.leader, picture, record.at, self._began, current.ways)
+        patch, _ = difference(status.to_dict(), current.document)
+        found = later_events(self.journal, seq, current.seq)
+        events = tuple(line.document() for together in found for line in together if (line.seq or 0) > seq)
+        return [PassMessage(current.seq, seq, self._now(), patch, events)]
+
+    def hello(self, role: str) -> bytes:
+        document = {
+            "schema": "windlass.hello/v1",
+            "seq": self.seq,
+            "version": __version__,
+            "role": role,
+            "at": self._now(),
+        }
+        return b"event: hello\ndata: %s\n\n" % encoded(document)
+
+
+def _copied(reader: StateReader) -> StateReader:
+    """A reader with tables of its own: the chronicle that it gives is not changed by what is read later."""
+    copy = StateReader()
+    copy.seq, copy.at = reader.seq, reader.at
+    copy.tables = {kind: dict(table) for kind, table in reader.tables.items()}
+    return copy
+
+
+def resync(seq: int, why: str) -> bytes:
+    """Tells a reader to load the status anew."""
+    return b"event: resync\ndata: %s\n\n" % encoded({"seq": seq, "why": why})
+
+
+def newest(messages: Iterable[PassMessage]) -> int:
+    return max((one.seq for one in messages), default=0)

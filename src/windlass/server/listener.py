@@ -1,0 +1,112 @@
+"""The listener: the application on a socket, in a thread of its own or in the main one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+
+from windlass.config.server import Listen, ServerConfig
+
+from .app import Server, create_app
+
+PATIENCE = 15.0
+"""Seconds to wait for the server to start or stop."""
+
+
+class CannotListen(Exception):
+    """The address cannot be had; the text says why and what helps."""
+
+
+def bound(listen: Listen) -> socket.socket:
+    """A socket that is bound to the address; that of a path can be used by its owner alone."""
+    try:
+        if listen.path:
+            return _bound_path(Path(listen.path))
+        family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((listen.host, listen.port))
+    except OSError as error:
+        raise CannotListen(
+            f"server.listen: {listen} cannot be had: {error.strerror or error}. "
+            "Another process may listen there: choose another port with --listen HOST:PORT"
+        ) from error
+    return made
+
+
+def _bound_path(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if path.is_socket():
+        with suppress(OSError):
+            made.connect(str(path))
+            made.close()
+            raise CannotListen(f"server.listen: unix:{path} is in use by another process")
+        path.unlink()
+    before = os.umask(0o177)
+    try:
+        made.bind(str(path))
+    finally:
+        os.umask(before)
+    return made
+
+
+class HttpServer:
+    """A server that is started and stopped by its owner."""
+
+    def __init__(self, server: Server) -> None:
+        config: ServerConfig = server.config
+        self._socket = bound(config.listen)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(server),
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="on",
+                timeout_graceful_shutdown=2,
+                timeout_keep_alive=30,
+                ssl_certfile=config.cert,
+                ssl_keyfile=config.key,
+            )
+        )
+        self.url = _url(config, self._socket)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Serve in a thread; returns when it does."""
+        self._thread = threading.Thread(target=self.run, name="windlass-server", daemon=True)
+        self._thread.start()
+        for _ in range(int(PATIENCE * 50)):
+            if self._server.started:
+                return
+            self._thread.join(0.02)
+            if not self._thread.is_alive():
+                break
+        raise CannotListen("the server did not start; its log has the cause")
+
+    def run(self) -> None:
+        """Serve until ``stop``, or until a signal in the main thread."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(PATIENCE)
+        self._socket.close()
+
+
+def _url(config: ServerConfig, made: socket.socket) -> str:
+    """Where a browser finds it."""
+    if config.listen.path:
+        return f"unix:{config.listen.path}"
+    host = config.listen.name
+    if host in ("0.0.0.0", "[::]"):
+        host = config.allowed_hosts[0] if config.allowed_hosts else "127.0.0.1"
+    return f"{'https' if config.cert else 'http'}://{host}:{made.getsockname()[1]}"

@@ -1,0 +1,289 @@
+"""The OpenAPI 3.1 document of the API, from the schemas of the documents."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from windlass._version import __version__
+from windlass.control.report import schemas
+from windlass.control.report.schemas import NUMBER, TEXT, WHOLE, record
+
+from .problems import MEDIA_TYPE, TITLES
+
+_DOCUMENTS: Final = (
+    "status why event events list lanes series plan accounts order orders doctor settings replay what-if hello pass"
+)
+SCHEMA_VERSIONS: Final = dict.fromkeys(_DOCUMENTS.split(), 1)
+COMPONENTS: Final = {
+    "Status": schemas.STATUS,
+    "Why": schemas.WHY,
+    "Event": schemas.EVENT,
+    "Events": schemas.EVENTS,
+    "List": schemas.LIST,
+    "Lanes": schemas.LANES,
+    "Series": schemas.SERIES,
+    "Plan": schemas.PLAN,
+    "Accounts": schemas.ACCOUNTS,
+    "Order": schemas.ORDER,
+    "Orders": schemas.ORDERS,
+    "Doctor": schemas.DOCTOR,
+    "Settings": schemas.SETTINGS,
+    "WhatIf": schemas.WHAT_IF,
+    "Problem": schemas.PROBLEM,
+    "Who": record(name=TEXT, role={"type": "string", "enum": ["viewer", "operator"]}),
+    "Version": record(version=TEXT, schema_versions=schemas.by_name(WHOLE)),
+    "Started": record(id=TEXT),
+}
+TIME: Final = {"type": "number", "minimum": 0, "exclusiveMaximum": 1e11}
+SEQ: Final = {"type": "integer", "minimum": 0, "maximum": 2**62}
+_AT: Final = ("at", TIME, "The answer as of then, in seconds since 1970; now without it.")
+_FILTERS: Final = (
+    ("group", TEXT, "Only those of this group."),
+    ("state", TEXT, "Only those in this state."),
+    ("code", TEXT, "Only those with this reason code."),
+    ("q", TEXT, "Only those whose name has this text in it."),
+    ("sort", TEXT, "The key to sort by; with - in front the largest first."),
+    ("limit", {"type": "integer", "minimum": 1, "maximum": 5000}, "Rows of a page."),
+    ("cursor", TEXT, "next of the page before."),
+    _AT,
+)
+_SPAN: Final = (
+    ("since", TIME, "From then on, in seconds since 1970."),
+    ("until", TIME, "Up to then, in seconds since 1970."),
+)
+_LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": 5000}
+
+Parameter = tuple[str, dict[str, Any], str]
+READ: Final[dict[str, tuple[str, str, tuple[Parameter, ...]]]] = {
+    "/status": ("Status", "What the cluster is doing.", (_AT,)),
+    "/groups": ("List", "The groups of the status.", _FILTERS),
+    "/slices": ("List", "The slices of the status.", _FILTERS),
+    "/demands": ("List", "What waits.", _FILTERS),
+    "/nodes": ("List", "The nodes that have joined.", _FILTERS),
+    "/why": (
+        "Why",
+        "Why a slice, a demand or a group is as it is.",
+        (("name", {"type": "string", "minLength": 1, "maxLength": 500}, "Of the slice, demand or group."), _AT),
+    ),
+    "/events": (
+        "Events",
+        "What happened, the oldest first; the last events without after.",
+        (
+            ("after", SEQ, "Only those after this record."),
+            ("before", SEQ, "Only those before this record."),
+            *_SPAN,
+            ("subject", TEXT, "Only those about this slice, demand or group."),
+            ("kind", TEXT, "Only those of this kind."),
+            ("code", TEXT, "Only those with this reason code."),
+            ("alarm", {"type": "string", "enum": ["true", "false", "1", "0"]}, "Only alarms, or only others."),
+            ("limit", _LIMIT, "Events of a page, about."),
+        ),
+    ),
+    "/lanes": (
+        "Lanes",
+        "Every slice over time.",
+        (
+            *_SPAN,
+            ("group", TEXT, "Only those of this group."),
+            ("q", TEXT, "Only those with this text in the name."),
+            ("limit", _LIMIT, "Slices of a page."),
+            ("cursor", TEXT, "next of the page before."),
+        ),
+    ),
+    "/series": (
+        "Series",
+        "Counts over time, as steps.",
+        (*_SPAN, ("points", {"type": "integer", "minimum": 2, "maximum": 10000}, "Instants at the most.")),
+    ),
+    "/plan": ("Plan", "The last plan of the controller.", ()),
+    "/accounts": (
+        "Accounts",
+        "What was spent; the rows add up to the bill.",
+        (("by", {"type": "string", "enum": ["group", "job", "account"]}, "What a row is."), *_SPAN),
+    ),
+    "/settings": ("Settings", "What the controller goes by, without secrets.", ()),
+    "/doctor": ("Doctor", "A check of everything that the cluster needs, at most once in 10 s.", ()),
+    "/orders": (
+        "Orders",
+        "The orders of operators, the newest first.",
+        (("limit", {"type": "integer", "minimum": 1, "maximum": 1000}, "At the most."),),
+    ),
+    "/whoami": ("Who", "Whose token this is.", ()),
+}
+OPEN: Final = ("/version", "/openapi.json")
+ORDER_BODY: Final = record(
+    what={"type": "string", "enum": ["drain", "undrain", "freeze", "resume"]},
+    subject={"type": "string", "minLength": 1, "maxLength": 500},
+    may_have={"comment": {"type": "string", "maxLength": 500}},
+)
+WHAT_IF_BODY: Final = record(
+    may_have={
+        "set": {"type": "array", "items": {"type": "string"}, "maxItems": 50},
+        "policy": {"type": "object"},
+        "since": schemas.optional(NUMBER),
+        "seed": {"type": "integer"},
+    }
+)
+
+
+def _json(name: str, text: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    headers = {"Windlass-Seq": {"description": "The last journal record that is known.", "schema": TEXT}}
+    return {"description": text, "headers": headers, "content": {"application/json": {"schema": schema}}}
+
+
+def _problems(*names: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in names:
+        status, title = TITLES[name]
+        entry = found.setdefault(str(status), {"description": "", "content": {MEDIA_TYPE: {"schema": _PROBLEM}}})
+        entry["description"] += f"{'; ' if entry['description'] else ''}`{name}`: {title.lower()}"
+    return found
+
+
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+_GUARD: Final = ("unauthenticated", "host-refused", "rate-limited", "journal-unavailable", "invalid", "not-found")
+_CHANGE: Final = (*_GUARD, "forbidden", "origin-refused", "too-large", "not-json")
+
+
+def _parameters(found: tuple[Parameter, ...], required: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "query", "required": name in required, "description": text, "schema": schema}
+        for name, schema, text in found
+    ]
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _in_path(name: str, schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "path", "required": True, "schema": schema}]
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document, with every route, answer and problem."""
+    paths: dict[str, Any] = {}
+    for path, (name, text, parameters) in READ.items():
+        extra = ("unknown-name",) if path == "/why" else ()
+        answers = {"200": _json(name, text), **_problems(*_GUARD, "bad-time", "bad-cursor", "too-old", *extra)}
+        if path == "/status":
+            answers["304"] = {"description": "Nothing changed since the ETag."}
+        paths[path] = {
+            "get": {
+                "operationId": path.strip("/"),
+                "summary": text,
+                "parameters": _parameters(parameters, ("name",) if path == "/why" else ()),
+                "responses": answers,
+            }
+        }
+    paths["/stream"] = {
+        "get": {
+            "operationId": "stream",
+            "summary": "Passes as they happen, as server-sent events: hello, pass, resync.",
+            "parameters": _parameters(
+                (
+                    ("topics", TEXT, "status, events, or both with a comma."),
+                    ("after", SEQ, "Go on after this record; the header Last-Event-ID says the same."),
+                )
+            ),
+            "responses": {
+                "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": TEXT}}},
+                **_problems(*_GUARD, "too-many-streams"),
+            },
+        }
+    }
+    key = {"name": "Idempotency-Key", "in": "header", "required": False, "schema": TEXT}
+    paths["/orders"]["post"] = {
+        "operationId": "give-order",
+        "summary": "Drain or undrain a slice, freeze or resume a group. For operators.",
+        "parameters": [key],
+        "requestBody": _body(ORDER_BODY),
+        "responses": {
+            "202": _json("Order", "It is in the journal."),
+            **_problems(*_CHANGE, "unknown-name", "already-ending", "not-frozen"),
+        },
+    }
+    paths["/orders/{seq}"] = {
+        "get": {
+            "operationId": "order",
+            "summary": "What became of an order.",
+            "parameters": _in_path("seq", SEQ),
+            "responses": {"200": _json("Order", "The order."), **_problems(*_GUARD, "unknown-order")},
+        }
+    }
+    paths["/what-if"] = {
+        "post": {
+            "operationId": "start-what-if",
+            "summary": "Replay what was recorded under other settings.",
+            "requestBody": _body(WHAT_IF_BODY),
+            "responses": {"202": _json("Started", "It waits for its turn."), **_problems(*_CHANGE)},
+        }
+    }
+    paths["/what-if/{id}"] = {
+        "get": {
+            "operationId": "what-if",
+            "summary": "How far a replay is, and its answer.",
+            "parameters": _in_path("id", TEXT),
+            "responses": {"200": _json("WhatIf", "The replay."), **_problems(*_GUARD)},
+        },
+        "delete": {
+            "operationId": "end-what-if",
+            "summary": "End a replay and forget it.",
+            "parameters": _in_path("id", TEXT),
+            "responses": {"204": {"description": "It is gone."}, **_problems(*_CHANGE)},
+        },
+    }
+    login = record(token={"type": "string", "minLength": 1})
+    paths["/session"] = {
+        "post": {
+            "operationId": "log-in",
+            "summary": "Exchange a token for a session cookie.",
+            "security": [],
+            "requestBody": _body(login),
+            "responses": {"204": {"description": "The cookie is set."}, **_problems(*_CHANGE)},
+        },
+        "delete": {
+            "operationId": "log-out",
+            "summary": "End the session of this browser.",
+            "security": [],
+            "responses": {"204": {"description": "The cookie is gone."}, **_problems(*_CHANGE)},
+        },
+    }
+    for path, name in (("/version", "Version"), ("/openapi.json", "")):
+        answer = (
+            _json(name, "The version.")
+            if name
+            else {
+                "description": "This document.",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            }
+        )
+        paths[path] = {
+            "get": {
+                "operationId": path.strip("/").replace(".", "-"),
+                "summary": answer["description"],
+                "security": [],
+                "responses": {"200": answer, **_problems("host-refused", "rate-limited", "unauthenticated")},
+            }
+        }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Windlass",
+            "version": __version__,
+            "summary": "What waits, why, and what can be had.",
+        },
+        "servers": [{"url": "/api/v1"}],
+        "security": [{"token": []}, {"session": []}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": COMPONENTS,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "windlass_session"},
+            },
+        },
+    }

@@ -1,0 +1,141 @@
+"""Orders over HTTP: checked, written to the journal once, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from windlass.control.reconcile.operator_orders import order_in
+from windlass.control.record.journal_tables import ORDER
+from windlass.control.report.history import life_of
+from windlass.control.report.orders import heard_upto, order_dict, order_record
+from windlass.control.state.fleet import EVERY_GROUP
+from windlass.core.model.lifecycle import ENDING
+from windlass.core.model.reasons import nearest_names
+from windlass.journal import Entry, JournalError, Record
+
+from .feed import Current, Feed
+from .problems import Problem
+
+WHAT: Final = ("drain", "undrain", "freeze", "resume")
+LONGEST: Final = 500
+"""Letters of a comment, a subject or a key."""
+LOOKED_BACK: Final = 500
+"""Orders that are searched for an idempotency key."""
+
+
+def checked_order(body: Any, known: Current) -> tuple[str, str, str | None]:
+    """What, subject and comment of an order; a problem if it makes no sense now."""
+    mistakes = []
+    if not isinstance(body, Mapping):
+        raise Problem("invalid", "The body is an object with what and subject.", mistakes=["the body is no object"])
+    what, subject, comment = body.get("what"), body.get("subject"), body.get("comment")
+    if what not in WHAT:
+        mistakes.append(f"what: must be one of {', '.join(WHAT)}")
+    if not isinstance(subject, str) or not subject or len(subject) > LONGEST or not _is_line(subject):
+        mistakes.append("subject: must be the name of a slice or group")
+    if comment is not None and (not isinstance(comment, str) or len(comment) > LONGEST or not _is_line(comment)):
+        mistakes.append(f"comment: must be one line of at most {LONGEST} letters")
+    mistakes += [f"{key}: is not known" for key in body if key not in ("what", "subject", "comment")]
+    if mistakes:
+        raise Problem("invalid", "; ".join(mistakes), mistakes=mistakes)
+    assert isinstance(what, str)
+    assert isinstance(subject, str)
+    _check_subject(what, subject, known)
+    return what, subject, comment or None
+
+
+def _is_line(text: str) -> bool:
+    return text.isprintable()
+
+
+def _check_subject(what: str, subject: str, known: Current) -> None:
+    fleet = known.picture.controller_state.fleet
+    if what in ("freeze", "resume"):
+        groups = {*known.picture.settings.by_name, *(one.group for one in fleet.slices.values()), *fleet.frozen}
+        if subject != EVERY_GROUP and subject not in groups:
+            raise _unknown(subject, "group", groups)
+        if what == "resume" and subject not in fleet.frozen:
+            every = " everything is: resume *" if EVERY_GROUP in fleet.frozen else " nothing is to be done"
+            raise Problem("not-frozen", f"{subject} itself is not frozen;{every}.")
+        return
+    record = fleet.slices.get(subject)
+    if record is None:
+        raise _unknown(subject, "slice", fleet.slices)
+    if record.state in ENDING:
+        raise Problem("already-ending", f"{subject} is {record.state}: {record.reason.why}. Nothing is left to do.")
+
+
+def _unknown(name: str, what: str, names: Any) -> Problem:
+    near = nearest_names(name[:80], names)
+    hint = f" Did you mean {' or '.join(near)}?" if near else " GET /api/v1/status lists them."
+    return Problem("unknown-name", f"There is no {what} {name}.{hint}", did_you_mean=near)
+
+
+class Orders:
+    """Orders of one journal."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._keys: dict[tuple[str, str], int] = {}
+
+    def give(self, body: Any, by: str, name: str, key: str | None, now: float) -> dict[str, Any]:
+        """Write an order, or find the one that was given under the same key."""
+        known = self._known()
+        if key is not None and (len(key) > LONGEST or not _is_line(key) or not key):
+            raise Problem("invalid", "Idempotency-Key must be one line of visible text.", mistakes=["Idempotency-Key"])
+        if key is not None and (record := self._with_key(name, key)) is not None:
+            if not isinstance(body, Mapping) or (body.get("what"), body.get("subject")) != (
+                record.data.get("what"),
+                record.subject,
+            ):
+                raise Problem("invalid", "Idempotency-Key: was used for another order.", mistakes=["Idempotency-Key"])
+            return self._told(record)
+        if isinstance(body, Mapping) and body.get("what") == "drain" and isinstance(body.get("subject"), str):
+            self._check_gone(body["subject"], known)
+        what, subject, comment = checked_order(body, known)
+        data = {"what": what, "by": by, **({"comment": comment} if comment else {})}
+        if key is not None:
+            data |= {"key": key, "token": name}
+        seq = self._feed.journal.append([Entry(ORDER, subject, now, data)], epoch=None)
+        if key is not None:
+            self._keys[name, key] = seq
+        self._feed.wake()
+        record = order_record(self._feed.journal, seq)
+        assert record is not None
+        return self._told(record)
+
+    def _check_gone(self, subject: str, known: Current) -> None:
+        """A slice that has ended is no unknown name."""
+        if subject not in known.picture.controller_state.fleet.slices and len(subject) <= LONGEST and _is_line(subject):
+            life = life_of(self._feed.journal, subject)
+            if life is not None:
+                raise Problem("already-ending", f"{subject} is {life.last.state}: windlass why {subject} tells why.")
+
+    def _with_key(self, name: str, key: str) -> Record | None:
+        journal = self._feed.journal
+        if (seq := self._keys.get((name, key))) is not None:
+            return order_record(journal, seq)
+        for record in journal.read(kinds=(ORDER,), newest_first=True, limit=LOOKED_BACK):
+            if record.data.get("key") == key and record.data.get("token") == name and order_in(record) is not None:
+                return record
+        return None
+
+    def one(self, seq: int) -> dict[str, Any]:
+        record = order_record(self._feed.journal, seq)
+        if record is None:
+            raise Problem("unknown-order", f"There is no order with the number {seq}. GET /api/v1/orders lists them.")
+        return self._told(record)
+
+    def newest(self, limit: int) -> list[dict[str, Any]]:
+        found = self._feed.journal.read(kinds=(ORDER,), newest_first=True, limit=limit)
+        return [self._told(record) for record in found if order_in(record) is not None]
+
+    def _told(self, record: Record) -> dict[str, Any]:
+        known = self._known()
+        return order_dict(record, heard_upto(self._feed.journal), known.leader.alive, known.picture.controller_state)
+
+    def _known(self) -> Current:
+        if self._feed.current is None:
+            raise JournalError(self._feed.problem or "the journal was not read yet")
+        return self._feed.current

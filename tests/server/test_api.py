@@ -1,0 +1,428 @@
+"""The API over real HTTP: documents, roles, orders, errors."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+
+from tests.cli.clusters import Cluster, all_is_given_back, one_waits, ticks
+from tests.server.served import Served, served
+
+SECRET = "hunter2-planted"
+CONFIG = f"""
+cluster: {{max_hourly_cost: 20}}
+groups:
+  gpu:
+    {{resources: {{gpu: 8}}, max: 2, price: 2.0, scale_down: {{idle_timeout: 60}},
+      settings: {{api_key: {SECRET}, note: {SECRET}}}}}
+  dear: {{resources: {{gpu: 8}}, max: 1, price: 9.0, scale_down: {{idle_timeout: 60}}}}
+providers: {{cloud: {{type: simulated}}}}
+workload: {{type: simulated}}
+journal: journal.db
+policy: {{vanish_timeout: 1s}}
+"""
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("api")
+    cluster = Cluster(directory, CONFIG)
+    cluster.live(one_waits)
+    with served(cluster, directory) as found:
+        yield found
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(one_waits)
+    with served(cluster, tmp_path) as found:
+        yield found
+
+
+# -- documents -----------------------------------------------------------------------------------------------------
+
+
+def test_the_status_is_that_of_the_command_line(api: Served):
+    there, here = api.get("/status").data, api.cluster.data("status")
+    assert there.keys() == here.keys()
+    for key in there.keys() - {"at", "bill"}:
+        assert there[key] == here[key], key
+
+
+def test_a_status_that_did_not_change_is_not_sent_again(api: Served):
+    first = api.get("/status")
+    assert first.headers["etag"] == f'"{first.data["seq"]}"'
+    assert first.headers["windlass-seq"] == str(first.data["seq"])
+    again = api.get("/status", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_a_large_answer_is_compressed(api: Served):
+    assert api.get("/status", headers={"Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in api.get("/status").headers
+
+
+def test_why_is_that_of_the_command_line(api: Served):
+    for name in ("d", "gpu", api.cluster.world.cloud.bought[0]):
+        assert api.get(f"/why?name={name}").data == api.cluster.data("why", name)
+
+
+def test_a_name_that_is_not_known_is_answered_with_the_nearest(api: Served):
+    answer = api.get("/why?name=gpuu")
+    assert (answer.status, answer.problem) == (404, "unknown-name")
+    assert answer.data["did_you_mean"][0] == "gpu"
+
+
+def test_a_group_that_the_ceiling_forbids_is_not_available(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG.replace("max_hourly_cost: 20", "max_hourly_cost: 5"))
+    cluster.live(one_waits)
+    with served(cluster, tmp_path) as api:
+        rows = {row["name"]: row for row in api.get("/groups").data["items"]}
+    assert rows["dear"]["availability"]["state"] == "available"
+    assert rows["dear"]["next"]["code"] == "BUDGET"
+
+
+def test_a_way_out_says_what_it_buys_and_for_whom(api: Served):
+    [job] = [one for one in api.get("/demands").data["items"] if one["id"] == "d"]
+    way = job["unblocks"][0]
+    assert way["buys"] == {"gpu": 1} or way["buys"] == {"dear": 1}
+    assert way["for"] == {"d": 1}
+
+
+def test_lists_are_filtered_sorted_and_paged(api: Served):
+    every = api.get("/slices").data
+    assert every["total"] == len(every["items"]) == 3
+    assert api.get("/slices?group=gpu").data["total"] == 2
+    assert api.get("/slices?state=draining").data["items"] == []
+    down = [row["hourly_cost"] for row in api.get("/slices?sort=-hourly_cost").data["items"]]
+    assert down == sorted(down, reverse=True)
+    first = api.get("/slices?limit=2").data
+    rest = api.get(f"/slices?limit=2&cursor={first['next']}").data
+    assert [*first["items"], *rest["items"]] == every["items"]
+    assert rest["next"] is None
+    assert api.get("/nodes").data["total"] == 3
+
+
+def test_events_have_the_number_of_their_pass_and_pages_lose_none(api: Served):
+    whole = api.get("/events?limit=5000").data["events"]
+    assert [one["seq"] for one in whole] == sorted(one["seq"] for one in whole)
+    forward: list[dict] = []
+    after = 0
+    while True:
+        page = api.get(f"/events?after={after}&limit=3").data
+        forward += page["events"]
+        if page["next"] == after:
+            break
+        after = page["next"]
+    assert forward == whole
+    backward: list[dict] = []
+    before = None
+    while True:
+        page = api.get("/events?limit=3" + (f"&before={before}" if before else "")).data
+        backward = page["events"] + backward
+        before = page["previous"]
+        if before is None:
+            break
+    assert backward == whole
+
+
+def test_events_are_those_of_the_command_line(api: Served):
+    done = api.cluster.run("events", "--limit", "1000", "--json")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == api.get("/events?limit=5000").data["events"]
+
+
+def test_the_past_is_shown_as_it_was(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(all_is_given_back)
+    with served(cluster, tmp_path) as api:
+        now = api.get("/status").data
+        launched = [one["at"] for one in api.get("/events?kind=slice").data["events"] if " ready:" in one["text"]]
+        then = api.get(f"/status?at={launched[0] + 0.5}").data
+        assert then["summary"]["slices"] == 2
+        assert now["summary"]["slices"] == 0
+        lanes = api.get("/lanes?since=0").data["slices"]
+        assert {lane["spans"][-1]["state"] for lane in lanes} == {"terminated"}
+        assert all(lane["cost"] > 0 for lane in lanes)
+        series = api.get("/series?since=0").data
+        assert max(series["slices"]["ready"]) == 2
+        assert {len(series[key]) for key in ("at", "busy", "hourly_cost", "ceiling")} == {len(series["at"])}
+
+
+def test_the_accounts_add_up_to_the_bill(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(all_is_given_back)
+    with served(cluster, tmp_path) as api:
+        bill = api.get("/status").data["bill"]
+        for by in ("group", "account", "job"):
+            found = api.get(f"/accounts?by={by}").data
+            assert found["difference"] == 0
+            assert found["total"]["total"] == pytest.approx(bill["total"], abs=1e-8)
+            assert sum(row["total"] for row in found["rows"]) == pytest.approx(bill["total"], abs=1e-8)
+
+
+def test_a_planted_secret_is_in_no_answer(api: Served):
+    for path in ("/settings", "/status", "/plan", "/groups", "/why?name=gpu", "/events", "/openapi.json"):
+        assert SECRET.encode() not in api.get(path).body, path
+    assert api.get("/settings").data["settings"]["groups"][0]["group"]["name"]
+
+
+# -- who may -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/status", "/events", "/stream", "/settings", "/whoami", "/orders", "/doctor"])
+def test_nothing_is_told_without_a_token(api: Served, path):
+    answer = api.get(path, role=None)
+    assert (answer.status, answer.problem) == (401, "unauthenticated")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_page_without_a_session_leads_to_the_login(api: Served):
+    answer = api.call("GET", "/slices?group=gpu", role=None)
+    assert (answer.status, answer.headers["location"]) == (303, "/login?to=%2Fslices%3Fgroup%3Dgpu")
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/login", "/api/v1/version", "/api/v1/openapi.json", "/static/app.js"]
+)
+def test_health_login_and_static_files_need_no_token(api: Served, path):
+    assert api.call("GET", path, role=None).status == 200
+
+
+def test_ten_wrong_tokens_in_a_minute_are_enough(fresh: Served):
+    wrong = {"Authorization": "Bearer wlo_this-is-not-a-token-of-ours"}
+    answers = [fresh.get("/status", role=None, headers=wrong) for _ in range(11)]
+    assert [one.status for one in answers] == [401] * 10 + [429]
+    assert answers[-1].problem == "rate-limited"
+    assert int(answers[-1].headers["retry-after"]) > 0
+
+
+def test_a_viewer_changes_nothing(api: Served):
+    answer = api.post("/orders", {"what": "freeze", "subject": "gpu"}, role="viewer")
+    assert (answer.status, answer.problem) == (403, "forbidden")
+    assert api.get("/orders").data["orders"] == []
+
+
+def test_only_our_names_are_served(api: Served):
+    for path in ("/", "/api/v1/status", "/healthz", "/static/app.js"):
+        answer = api.call("GET", path, headers={"Host": "evil.example:80"})
+        assert (answer.status, answer.problem) == (403, "host-refused")
+    assert api.call("GET", "/healthz", headers={"Host": "localhost:1"}).status == 200
+
+
+def session(api: Served, role: str = "operator") -> str:
+    answer = api.post("/session", {"token": api.secrets[role]}, role=None)
+    assert answer.status == 204
+    value = answer.headers["set-cookie"]
+    assert "HttpOnly" in value
+    assert "samesite=strict" in value.lower()
+    return value.partition(";")[0]
+
+
+def test_a_session_reads_and_a_change_with_it_needs_our_origin(fresh: Served):
+    cookie = session(fresh)
+    assert fresh.get("/whoami", role=None, headers={"Cookie": cookie}).data == {"name": "operator", "role": "operator"}
+    body = {"what": "freeze", "subject": "gpu"}
+    none = fresh.post("/orders", body, role=None, headers={"Cookie": cookie})
+    assert (none.status, none.problem) == (403, "origin-refused")
+    other = fresh.post("/orders", body, role=None, headers={"Cookie": cookie, "Origin": "http://evil.example"})
+    assert (other.status, other.problem) == (403, "origin-refused")
+    ours = {"Cookie": cookie, "Origin": f"http://{fresh.host}"}
+    assert fresh.post("/orders", body, role=None, headers=ours).status == 202
+
+
+def test_a_session_ends_with_its_token(fresh: Served):
+    cookie = session(fresh, "viewer")
+    fresh.server.tokens.revoke("viewer")
+    assert fresh.get("/whoami", role=None, headers={"Cookie": cookie}).status == 401
+
+
+def test_a_login_link_works_once(fresh: Served):
+    tokens = fresh.server.tokens
+    code = tokens.link_code(tokens.tokens()[0], time.time())
+    first = fresh.call("GET", f"/open?code={code}", role=None)
+    assert (first.status, first.headers["location"]) == (303, "/")
+    assert "windlass_session=" in first.headers["set-cookie"]
+    again = fresh.call("GET", f"/open?code={code}", role=None)
+    assert again.headers["location"].startswith("/login")
+    assert "set-cookie" not in again.headers
+
+
+def test_the_tokens_are_in_no_answer_and_not_in_the_journal(fresh: Served):
+    fresh.post("/orders", {"what": "freeze", "subject": "gpu", "comment": "maintenance"})
+    seen = b"".join(fresh.get(path).body for path in ("/orders", "/events", "/status", "/settings"))
+    seen += fresh.call("GET", "/metrics").body
+    seen += (fresh.cluster.config.parent / "journal.db").read_bytes()
+    for secret in fresh.secrets.values():
+        assert secret.encode() not in seen
+
+
+def test_so_many_changes_a_minute_and_no_more(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(one_waits)
+    with served(cluster, tmp_path, write_rate=3) as api:
+        answers = [api.post("/orders", {"what": "freeze", "subject": "gpu"}).status for _ in range(4)]
+    assert answers == [202, 202, 202, 429]
+
+
+# -- orders --------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_is_in_the_journal_with_who_and_from_where(fresh: Served):
+    given = fresh.post("/orders", {"what": "freeze", "subject": "gpu", "comment": "new image"})
+    assert given.status == 202
+    assert given.headers["location"] == f"/api/v1/orders/{given.data['seq']}"
+    assert given.data["by"] == "operator (operator) over http from 127.0.0.1"
+    assert given.data["heard"] is False
+    assert fresh.get(f"/orders/{given.data['seq']}").data == given.data
+    assert "operator (operator) over http from 127.0.0.1 asks: freeze gpu (new image)" in fresh.cluster.told("events")
+
+    fresh.cluster.live(lambda world, controller: ticks(world, controller, 1))
+    became = fresh.get(f"/orders/{given.data['seq']}").data
+    assert became["heard"] is True
+
+
+def test_the_same_key_is_the_same_order(fresh: Served):
+    key = {"Idempotency-Key": "once"}
+    first = fresh.post("/orders", {"what": "freeze", "subject": "gpu"}, headers=key).data
+    again = fresh.post("/orders", {"what": "freeze", "subject": "gpu"}, headers=key).data
+    assert first["seq"] == again["seq"]
+    other = fresh.post("/orders", {"what": "freeze", "subject": "dear"}, headers=key)
+    assert (other.status, other.problem) == (422, "invalid")
+    assert len(fresh.get("/orders").data["orders"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        ({"what": "drain", "subject": "nothing"}, 404, "unknown-name"),
+        ({"what": "freeze", "subject": "gpuu"}, 404, "unknown-name"),
+        ({"what": "resume", "subject": "gpu"}, 409, "not-frozen"),
+        ({"what": "explode", "subject": "gpu"}, 422, "invalid"),
+        ({"what": "freeze"}, 422, "invalid"),
+        ({"what": "freeze", "subject": "gpu", "more": 1}, 422, "invalid"),
+        ([], 422, "invalid"),
+        (b"{", 422, "invalid"),
+        (b"x" * 70_000, 413, "too-large"),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused_in_words(api: Served, body, status, problem):
+    answer = api.post("/orders", body)
+    assert (answer.status, answer.problem) == (status, problem)
+    assert len(answer.data["detail"]) > 10
+
+
+def test_what_is_not_json_is_refused(api: Served):
+    answer = api.post("/orders", b"what=freeze", headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert (answer.status, answer.problem) == (415, "not-json")
+
+
+def test_a_slice_that_is_gone_cannot_be_drained(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(all_is_given_back)
+    with served(cluster, tmp_path) as api:
+        answer = api.post("/orders", {"what": "drain", "subject": cluster.world.cloud.bought[0]})
+    assert (answer.status, answer.problem) == (409, "already-ending")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "problem"),
+    [
+        ("/status?at=yesterday", 400, "bad-time"),
+        ("/status?at=nan", 400, "bad-time"),
+        ("/slices?cursor=!!", 400, "bad-cursor"),
+        ("/slices?cursor=WzUsIFtdXQ", 400, "bad-cursor"),
+        ("/slices?limit=0", 422, "invalid"),
+        ("/slices?sort=colour", 422, "invalid"),
+        ("/why", 422, "invalid"),
+        ("/orders/7", 404, "unknown-order"),
+        ("/orders/x", 404, "unknown-order"),
+        ("/nothing", 404, "not-found"),
+        ("/what-if/nothing", 404, "not-found"),
+        ("/accounts?by=moon", 422, "invalid"),
+        ("/stream?topics=moon", 422, "invalid"),
+        ("/status?at=5", 410, "too-old"),
+    ],
+)
+def test_every_mistake_has_its_name(api: Served, path, status, problem):
+    answer = api.get(path)
+    assert (answer.status, answer.problem) == (status, problem)
+
+
+def test_every_answer_has_the_security_headers(api: Served):
+    for path in ("/api/v1/status", "/login", "/static/app.js", "/healthz", "/api/v1/nothing"):
+        headers = api.call("GET", path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert ("no-store" in headers["cache-control"]) == (path != "/static/app.js")
+
+
+def test_no_file_outside_of_the_static_folder_is_served(api: Served):
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/vendor/../../tokens.py", "/static//etc/passwd"):
+        assert api.call("GET", path).status == 404
+
+
+# -- what if, metrics ----------------------------------------------------------------------------------------------
+
+
+def test_a_replay_is_run_in_the_background(api: Served):
+    started = api.post("/what-if", {"set": ["gpu.max=3"]}, role="viewer")
+    assert started.status == 202
+    deadline = time.monotonic() + 60
+    while (found := api.get(f"/what-if/{started.data['id']}").data)["state"] in ("waiting", "running"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert found["state"] == "done", found["problem"]
+    assert found["answer"]["schema"] == "windlass.replay/v1"
+    assert found["answer"]["what_if"]["changes"] == ["gpu.max=3"]
+    assert api.call("DELETE", f"/api/v1/what-if/{started.data['id']}").status == 204
+    assert api.get(f"/what-if/{started.data['id']}").status == 404
+
+
+def test_a_replay_that_makes_no_sense_is_refused(api: Served):
+    for body in ({}, {"set": ["--json"]}, {"set": "gpu.max=3"}, {"set": ["gpu.max=3"], "since": "x"}):
+        answer = api.post("/what-if", body, role="viewer")
+        assert (answer.status, answer.problem) == (422, "invalid")
+
+
+def test_metrics_have_every_name_and_zeros_too(api: Served):
+    text = api.call("GET", "/metrics").body.decode()
+    for line in (
+        'windlass_slices{group="gpu",state="ready"} 2.0',
+        'windlass_slices{group="gpu",state="draining"} 0.0',
+        'windlass_slices_limit{group="gpu"} 2.0',
+        'windlass_waiting_tasks{code="AT_MAX"} 1.0',
+        'windlass_waiting_tasks{code="STOCKOUT"} 0.0',
+        "windlass_hourly_cost_ceiling_dollars 20.0",
+        'windlass_launches_total{code="DEMAND",group="gpu"} 2.0',
+        'windlass_orders_total{what="drain"} 0.0',
+        "windlass_leading 0.0",
+        'windlass_group_available{group="gpu"} 0.0',
+        "windlass_stream_resyncs_total 0.0",
+        'windlass_notifications_total{outcome="sent"} 0.0',
+        'windlass_source_up{source="workload"} 1.0',
+    ):
+        assert line in text, line
+    for name in (
+        "build_info", "epoch", "passes_total", "pass_seconds", "last_pass_timestamp_seconds", "source_seconds",
+        "slices_busy", "oldest_wait_seconds", "refusals", "releases", "lost", "boot_seconds", "hourly_cost_dollars",
+        "cost_dollars_total", "alarms_total", "journal_records", "journal_bytes", "append_seconds",
+        "http_requests_total", "http_request_seconds", "streams",
+    ):  # fmt: skip
+        assert f"windlass_{name}" in text, name
+    assert text.endswith("# EOF\n")
+
+
+def test_metrics_need_a_token_unless_they_are_open(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(one_waits)
+    with served(cluster, tmp_path) as api:
+        assert api.call("GET", "/metrics", role=None).status == 401
+    with served(cluster, tmp_path, metrics="open") as api:
+        assert api.call("GET", "/metrics", role=None).status == 200
