@@ -55,6 +55,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "hourly_cost": "dollars per hour: `now`, `planned`",
             "bill": "dollars so far: `total`, and its parts `work`, `booting`, `idle`, `spare`, `draining`, `ending`",
             "spent_since": "when the accounts begin; null: nothing is recorded yet",
+            "jobs": "null (the workload is no queue), or `name`, `state`, `tasks`, `waiting`, `running`, `done`, "
+            "`failed`, `cancelled`, `submitted`",
         }
     },
     "why": {
@@ -72,6 +74,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "group": "null, or `name`, `provider`, `resources`, `hosts`, `min`, `max`, `spare`, `price`, "
             "`scales_down`, `idle_timeout`, `slices`, `hourly_cost`, `frozen_by`, `availability`, `next`, `health`, "
             "`failures`, `succeeded_at`, `boot_seconds`, `launches`, `refusals`",
+            "job": "null, or `name`, `state`, `tasks`, `waiting`, `running`, `done`, `failed`, `cancelled`, "
+            "`submitted`, `nodes`, `failures` (`task`, `exit_code`, `node`, `log`, `last_lines`)",
         }
     },
     "events": {

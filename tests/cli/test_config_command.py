@@ -21,9 +21,9 @@ def test_check_says_what_a_configuration_would_do():
     for words in (
         "2 groups, 1 provider, no mistakes",
         "1 cpu: $0.68/h",
-        "28 slices",
+        "28 machines",
         "$109.60/h",
-        "40 nodes, $120.00/h",
+        "40 hosts, $120.00/h",
     ):
         assert words in done.stdout
 
@@ -63,7 +63,7 @@ workload: {type: simulated, demands: nowhere.yaml}
     done = run("config", "check", "-", text=text.replace("max: 5", "max: 5, provider: used"))
     notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
     assert len(notes) == 4
-    assert "ask for 3 slices; the limits let 1 be bought" in notes[0]
+    assert "ask for 3 machines; the limits let 1 be bought" in notes[0]
     assert "groups.a.resources is empty" in notes[1]
     assert "providers.unused sells no group" in notes[2]
     assert "workload.demands is not there yet" in notes[3]

@@ -88,4 +88,4 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         assert not client.scheduler_info()["workers"]
     assert Counter(starts.read_text(encoding="utf-8").split()) == {str(number): 1 for number in range(TASKS)}
     assert "waits no more" in cluster.told("why", "work")
-    assert "acknowledged empty under fence" in cluster.told("events")
+    assert "the workload confirmed that nothing runs there" in cluster.told("events")

@@ -114,7 +114,7 @@ def test_an_instance_with_our_tag_and_without_a_record_is_told(idle, monkeypatch
     monkeypatch.setattr(SimulatedProvider, "list", leaked)
     done = idle.run("doctor")
     assert done.exit_code == 1
-    assert "gpu-9-9 is listed by cloud with our tag, and has no record" in " ".join(done.stdout.split())
+    assert "gpu-9-9 is listed by cloud as a machine of this cluster, and has no record" in " ".join(done.stdout.split())
 
 
 def test_a_slice_that_cannot_be_ended_is_told(tmp_path):
@@ -158,7 +158,7 @@ def test_before_the_first_run_the_doctor_says_how_to_begin_and_leaves_nothing_be
 def test_a_live_plan_before_the_first_run_is_made_and_leaves_nothing_behind(fresh):
     done = CliRunner().invoke(windlass, ["plan", "--live", "-c", str(fresh), "--detailed-exitcode"])
     assert done.exit_code == 2
-    assert "Plan: launch 1 slice." in done.stdout
+    assert "Plan: launch 1 machine." in done.stdout
     assert f"windlass plan --live -c {fresh} --json" in " ".join(done.stdout.split())
     assert [path.name for path in fresh.parent.iterdir()] == [fresh.name]
 
@@ -167,4 +167,25 @@ def test_a_live_plan_before_the_first_run_is_made_and_leaves_nothing_behind(fres
 def test_a_plan_is_made_of_a_file_or_of_a_live_cluster(words):
     done = CliRunner().invoke(windlass, list(words))
     assert done.exit_code == 2
-    assert "give the FILE of a scenario, or --live" in done.stderr
+    assert "or --live to look at a running cluster" in done.stderr
+
+
+def test_a_job_that_can_never_run_is_a_problem(tmp_path):
+    cluster = Cluster(tmp_path, LOCAL.replace("price: 0.5", "price: 0.5, scale_down: {idle_timeout: 60}"))
+    assert (
+        CliRunner()
+        .invoke(
+            windlass,
+            ["submit", "-c", str(cluster.config), "--force", "--name", "huge", "--needs", "cpu=99", "--", "true"],
+        )
+        .exit_code
+        == 0
+    )
+    done = cluster.run("doctor")
+    assert done.exit_code == 1
+    assert "huge (1 task) can never run" in " ".join(done.stdout.split())
+
+
+def test_a_group_that_never_shrinks_is_a_note(tmp_path):
+    cluster = Cluster(tmp_path, LOCAL)
+    assert ("note", "configuration") in checked(cluster.run("doctor", "--json"))

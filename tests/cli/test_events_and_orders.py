@@ -30,7 +30,7 @@ def test_events_are_told_the_oldest_first_with_their_codes(cluster):
     cluster.live(all_is_given_back)
     told = lines(cluster.run("events"))
     assert any("settings with 2 groups" in line for line in told)
-    [launch] = [line for line in told if "launch 2 slices of gpu" in line]
+    [launch] = [line for line in told if "launch 2 machines of gpu" in line]
     assert launch.endswith("[DEMAND]")
     assert told.index(launch) < len(told) // 2
     assert "terminated" in told[-1]
@@ -126,7 +126,7 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     assert "must go already" in cluster.told("drain", name)
     assert f"the order to drain {name} will be taken back" in cluster.told("drain", "--undo", name)
     cluster.live(lambda world, controller: ticks(world, controller, 1))
-    assert f"nobody asked to drain {name}" in cluster.told("drain", "--undo", name)
+    assert f"there is no order to drain {name}" in cluster.told("drain", "--undo", name)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     [
         (("freeze", "gpx"), "there is no group gpx; did you mean gpu?"),
         (("resume", "zzz"), "there is no group zzz; there are dear, gpu"),
-        (("drain", "nobody"), "there is no slice nobody; there are"),
+        (("drain", "nobody"), "there is no machine nobody; there are"),
     ],
 )
 def test_an_order_about_nothing_that_is_known_is_not_given(cluster, words, told):

@@ -182,3 +182,37 @@ def test_init_leaves_a_file_alone_that_is_there(home):
     assert (home / "windlass.yaml").read_text(encoding="utf-8") == CLUSTER
     assert run("init", "--force").exit_code == 0
     assert (home / "windlass.yaml").read_text(encoding="utf-8") != CLUSTER
+
+
+# -- why, status and doctor ----------------------------------------------------------------------------------------
+
+
+def test_why_answers_for_a_job_that_waits_for_a_first_controller(home):
+    Queue(home / "queue").submit("a", ["sh"], CPU, 2)
+    done = run("why", "a")
+    assert done.exit_code == 0, done.stderr
+    assert "Job a: waiting; 0 of 2 tasks done, 2 waiting" in done.stdout
+    assert "2 tasks waiting for a controller: none runs" in done.stdout
+
+
+def test_why_answers_for_jobs_that_run_that_are_done_and_that_failed(home):
+    queue = a_job(home, {1: "reading\nno such file: data.csv\n"}, count=3)
+    assert "3 tasks running on s/0" in run("why", "a").stdout
+    place = queue.join("t/0", "t", {"cpu": 9000}, {})
+    queue.forget(["s"])
+    for claim in queue.claim(place):
+        queue.report(place, claim.number, 5 if claim.task == 1 else 0)
+    page = run("why", "a").stdout
+    assert "Job a: failed; 2 of 3 tasks done, 1 failed" in page
+    assert "Task 1 failed with exit code 5 on t/0" in page
+    assert "no such file: data.csv" in page
+    assert str(home / "queue" / "logs" / "a" / "1.log") in "".join(page.split("\n  "))
+    told = json.loads(run("why", "a", "--json").stdout)["job"]
+    assert (told["state"], told["failures"][0]["exit_code"], told["failures"][0]["last_lines"][-1]) == (
+        "failed",
+        5,
+        "no such file: data.csv",
+    )
+    queue.submit("b", ["true"], CPU)
+    queue.report(place, queue.claim(place)[0].number, 0)
+    assert "Job b: done; 1 of 1 task done" in run("why", "b").stdout

@@ -99,7 +99,7 @@ def test_a_job_from_its_arrival_to_the_end_of_its_machine(cluster: Running) -> N
             seen: list[str] = []
             while not any("terminated" in line for line in seen):
                 seen.append(json.loads(following.stdout.readline())["text"])
-            assert any(line.startswith("launch 1 slice of small") for line in seen)
+            assert any(line.startswith("launch 1 machine of small") for line in seen)
             following.send_signal(signal.SIGINT)
             assert following.wait(10) == 0
         finally:
@@ -116,7 +116,7 @@ def _watched_job(cluster: Running) -> None:
     assert (one["state"], one["code"], status["hourly_cost"]["now"]) == ("ready", "BUSY", 0.5)
 
     assert "waits no more" in cluster.told("why", "job")
-    assert "1 task running on 1 node: it is never ended under them" in cluster.told("why", one["id"])
+    assert "1 task running on 1 host: it is never ended under them" in cluster.told("why", one["id"])
     assert "Plan: nothing to do." in cluster.told("plan", "--live")
     assert "all is well" in cluster.told("doctor")
 
@@ -132,13 +132,13 @@ def _watched_job(cluster: Running) -> None:
 def test_what_is_frozen_buys_nothing_until_it_is_resumed(cluster: Running) -> None:
     frozen = cluster.data("freeze", "small")
     assert frozen["heard"] is True
-    assert "nothing is launched or released" in frozen["outcome"]
+    assert "nothing is bought or released" in frozen["outcome"]
     cluster.told("submit", "--name", "job", "--", "true")
     [waiting] = cluster.until(lambda seen: seen["demands"])["demands"]
     assert [part["code"] for part in waiting["parts"]] == ["FROZEN"]
     assert cluster.data("resume")["outcome"] == "small is resumed"
     cluster.until(lambda seen: not seen["slices"] and not seen["demands"])
-    assert "launch 1 slice of small" in cluster.told("events", "--subject", "small")
+    assert "launch 1 machine of small" in cluster.told("events", "--subject", "small")
 
 
 def test_a_cancelled_job_is_ended_and_everything_can_be_taken_down(cluster: Running) -> None:
@@ -164,6 +164,9 @@ def test_what_a_stopped_controller_left_running_can_be_taken_down(tmp_path: Path
         os.kill(controller, signal.SIGTERM)
         eventually(lambda: cluster.data("status"), lambda told: not told["leader"]["alive"])
         assert marked(tmp_path)
+        alarmed = cluster.run("doctor")
+        assert alarmed.returncode == 1
+        assert "1 machine run" in " ".join(alarmed.stdout.split())
         told = cluster.data("down")
     assert (told["nothing_left"], told["controller_runs"]) == (True, False)
     assert marked(tmp_path) == []

@@ -26,7 +26,7 @@ def page(idle: int = 12) -> str:
 
 def test_the_first_lines_say_what_changes_and_what_it_costs():
     lines = page().splitlines()
-    assert lines[0].startswith("Plan: launch 2 slices, cancel 1 slice, drain 12 slices")
+    assert lines[0].startswith("Plan: launch 2 machines, cancel 1 machine, drain 12 machines")
     assert "Cost: $45.00/h now, $57.00/h after (+$12.00/h)" in lines
 
 
@@ -57,7 +57,7 @@ def test_the_parts_stand_in_the_order_in_which_they_matter():
         ("big (1 x)", "NO_SHAPE_FITS", "the largest node has none"),
         ("cpu, gpu-a", "TOO_SMALL", "needs 512Gi memory"),
         ("would help:", "memory 512Gi -> 0", "+$12.00/h"),
-        ("Staying: 9 slices, BUSY 9",),
+        ("Staying: 9 machines, BUSY 9",),
         ("cpu", "9", "BUSY", "1 task runs there"),
         ("windlass plan cluster.yaml --json",),
     ],

@@ -26,7 +26,7 @@ def ago(instant):
 def test_a_demand_that_waits_is_told_group_by_group_with_what_would_help(cluster):
     cluster.live(one_waits)
     page = cluster.told("why", "d")
-    assert page.startswith("Demand d: 1 task of 8 gpu, waiting since")
+    assert page.startswith("Job d: 1 task of 8 gpu, waiting since")
     assert "1 task AT_MAX" in page
     assert "dear AT_MAX" in page
     assert "gpu AT_MAX" in page
@@ -41,9 +41,9 @@ def test_a_demand_that_waits_is_told_group_by_group_with_what_would_help(cluster
 def test_a_demand_that_waits_no_more_is_found_with_what_was_launched_for_it(cluster):
     cluster.live(all_is_given_back)
     page = cluster.told("why", "a")
-    assert "Demand a waits no more since" in page
-    assert "Launched for it" in page
-    assert "slices of gpu" in page
+    assert "Job a waits no more since" in page
+    assert "Machines started for it" in page
+    assert "machines of gpu" in page
 
 
 def test_a_demand_for_which_a_slice_is_on_its_way_says_which_and_when_about(cluster):
@@ -67,7 +67,7 @@ def test_a_slice_tells_why_it_started_and_why_in_this_group(cluster):
     cluster.live(two_jobs_run)
     name = cluster.world.cloud.bought[0]
     page = cluster.told("why", name)
-    assert f"Slice {name} of gpu from cloud, $2.00/h: ready" in page
+    assert f"Machine {name} of gpu from cloud, $2.00/h: ready" in page
     assert "no room was left for" in page
     assert "Why gpu and not another: dear DEARER" in page
     assert "BUSY 1 task running" in page
@@ -93,8 +93,8 @@ def test_a_slice_that_is_gone_tells_why_and_who_said_that_it_was_empty(cluster):
     page = cluster.told("why", name)
     assert "terminated at" in page
     assert "IDLE idle" in page
-    assert "the workload acknowledged at" in page
-    assert "under fence 1, that nothing ran there" in page
+    assert "the workload confirmed at" in page
+    assert "that nothing ran there and nothing would start" in page
     data = cluster.data("why", name)["slice"]
     states = [one["state"] for one in data["life"]]
     assert states[-2:] == ["terminating", "terminated"]
@@ -111,7 +111,7 @@ def test_a_slice_that_was_told_to_go_names_the_operator(cluster):
     cluster.live(story)
     page = cluster.told("why", cluster.world.cloud.bought[0])
     assert "must go MANUAL ann@desk asked to drain it" in page
-    assert "the workload has not acknowledged yet that nothing runs there; it is not ended before" in page
+    assert "the workload has not confirmed yet that nothing runs there; the machine is not ended before" in page
 
 
 def test_a_group_tells_its_limits_its_luck_and_its_last_launches_and_refusals(cluster):
@@ -125,7 +125,7 @@ def test_a_group_tells_its_limits_its_luck_and_its_last_launches_and_refusals(cl
 
     cluster.live(story)
     page = cluster.told("why", "gpu")
-    assert "Group gpu: 8 gpu, from cloud, $2.00/h a slice" in page
+    assert "Group gpu: 8 gpu, from cloud, $2.00/h each" in page
     assert "at most 2" in page
     assert "release after 1m idle" in page
     assert "backoff until" in page
@@ -171,7 +171,7 @@ def test_a_name_that_is_not_known_is_told_with_the_nearest(cluster, name, meant)
     cluster.live(two_jobs_run)
     done = cluster.run("why", name)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert f"there is no slice, demand or group {name}" in done.stderr
+    assert f"there is no job, machine or group {name}" in done.stderr
     assert meant in done.stderr
 
 

@@ -26,7 +26,7 @@ def test_plain_lines_tell_changes_and_what_tasks_print():
         assert greet("you") >> pool == "you"
         eventually(out.getvalue, 5)
     assert out.getvalue() == "[greet#1] hello you\n"
-    assert "launch 1 slice of pool: no room was left for 1 task of greet" in err.getvalue()
+    assert "launch 1 machine of pool: no room was left for 1 task of greet" in err.getvalue()
 
 
 def test_silence_is_silent(capsys):

@@ -306,6 +306,6 @@ def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):
     with open_journal(str(tmp_path / "kept" / "journal.db"), create=False) as journal:
         told = [line.text for line in lines(journal.read())]
         left = read_state(journal).fleet.slices
-    assert any("launch 1 slice of pool: no room was left for 1 task of square" in text for text in told)
+    assert any("launch 1 machine of pool: no room was left for 1 task of square" in text for text in told)
     assert any("the program, which closes the pool, asked to drain it" in text for text in told)
     assert left == {}

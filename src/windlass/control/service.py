@@ -148,7 +148,7 @@ class Service:
                 except JournalError as error:
                     self._say(f"nothing is done, because the journal cannot be written: {error}")
                 except Exception as error:  # noqa: BLE001  # nothing was committed in it; the next may go better
-                    self._say(f"a pass came to nothing, please report it: {type(error).__name__}: {error}")
+                    self._say(f"a pass failed, please report it: {type(error).__name__}: {error}")
                 self._compact()
                 await self._pause(begun)
         finally:

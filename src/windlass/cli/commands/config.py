@@ -140,7 +140,7 @@ def _summary(config: Config, file: str) -> Iterator[str]:
 
 
 def _groups(config: Config) -> Iterator[str]:
-    rows = [("group", "node", "hosts", "min", "max", "spare", "price", "provider")]
+    rows = [("group", "machine", "hosts", "min", "max", "spare", "price", "provider")]
     for one in config.settings.groups[:MOST_GROUPS]:
         group = one.group
         price = "-" if group.price is None else f"{format_money(group.price)}/h"
@@ -179,17 +179,22 @@ def _most(config: Config) -> str:
     if config.settings.cluster.max_hourly_cost is not None:
         cost = min(cost, config.settings.cluster.max_hourly_cost)
     unpriced = sum(one.group.price is None for one in config.settings.groups)
-    return f"{plural(slices, 'slice')}, {plural(nodes, 'node')}: {_cost(cost, unpriced, len(config.settings.groups))}"
+    return f"{plural(slices, 'machine')}{_hosts(slices, nodes)}: {_cost(cost, unpriced, len(config.settings.groups))}"
+
+
+def _hosts(machines: int, hosts: int) -> str:
+    """How many hosts these machines have, where a machine has several."""
+    return "" if hosts == machines else f", {plural(hosts, 'host')}"
 
 
 def _ceilings(config: Config) -> str:
     cluster, found = config.settings.cluster, []
     if cluster.max_nodes is not None:
-        found.append(plural(cluster.max_nodes, "node"))
+        found.append(plural(cluster.max_nodes, "host"))
     if cluster.max_hourly_cost is not None:
         found.append(f"{format_money(cluster.max_hourly_cost)}/h")
     if cluster.max_launching is not None:
-        found.append(f"{plural(cluster.max_launching, 'slice')} in flight")
+        found.append(f"{plural(cluster.max_launching, 'machine')} starting")
     return ", ".join(found) or "none over all groups"
 
 
@@ -214,7 +219,7 @@ def _without_password(location: str) -> str:
 def _notes(config: Config, bought: int) -> Iterator[str]:
     wanted = sum(max(one.group.min, one.group.spare) for one in config.settings.groups)
     if bought < wanted:
-        yield f"note: min and spare ask for {plural(wanted, 'slice')}; the limits let {bought} be bought at first"
+        yield f"note: min and spare ask for {plural(wanted, 'machine')}; the limits let {bought} be bought at first"
     for one in config.settings.groups:
         if not one.group.resources:
             yield f"note: groups.{one.group.name}.resources is empty: nothing fits there"

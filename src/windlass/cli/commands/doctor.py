@@ -23,17 +23,24 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import grid, next_steps, printed, span
 from windlass.config import Config
 from windlass.config.build import incompatibilities
+from windlass.config.warnings import config_warnings
+from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.record.journal_tables import SETTINGS, ControllerState
+from windlass.control.report.headline import NEVER
 from windlass.control.report.leader import leader_of
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
+from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import plural, seconds
+from windlass.core.planner import plan
 from windlass.journal import Journal, JournalError, Lease, open_journal
 
 SCHEMA: Final = "windlass.doctor/v1"
 LEAST_FREE: Final = 500 * 2**20
 """Bytes: a busy journal grows by some tens of megabytes a day."""
+NAMED: Final = 3
+"""Machines of a line that are named."""
 CLOCK_SLACK: Final = 2.0
 """Seconds by which clocks may differ before it is told."""
 
@@ -80,8 +87,10 @@ def _checks(config: Config) -> Iterator[Check]:
         yield ok("configuration", f"{config_file()} is right: {groups}, {plural(len(config.providers), 'provider')}")
     yield from _disk(config)
     before: ControllerState | None = None
+    led = False
     try:
         with open_journal(config.journal.location, create=False) as journal:
+            led = leader_of(journal, time.time()).alive
             yield from _journal(journal)
             yield from _leader(journal)
             before = known(config)
@@ -92,9 +101,11 @@ def _checks(config: Config) -> Iterator[Check]:
     except JournalError as error:
         yield problem("journal", *_closed(config, error))
     if not wrong:
-        yield from _sources(config, before)
+        yield from _sources(config, before, led)
     if before is not None:
         yield from _slices(before)
+    for text in config_warnings(config):
+        yield note("configuration", text)
 
 
 def _configured(running: Settings, config: Config) -> Settings:
@@ -149,7 +160,7 @@ def _leader(journal: Journal) -> Iterator[Check]:
     now = time.time()
     leader = leader_of(journal, now)
     if leader.alive:
-        yield ok("leader", f"{leader.holder} leads, epoch {leader.epoch}")
+        yield ok("leader", f"{leader.holder} leads")
         return
     start = f"start one: windlass run {config_file()}"
     if leader.seen_at is None:
@@ -174,23 +185,52 @@ def _closed(config: Config, error: JournalError) -> tuple[str, str]:
 # -- what shows ----------------------------------------------------------------------------------------------------
 
 
-def _sources(config: Config, before: ControllerState | None) -> Iterator[Check]:
+def _unattended(sight: LiveView) -> Iterator[Check]:
+    """Machines that cost money while no controller decides about them."""
+    running = sorted(one for many in sight.look.instances.values() if many for one in many)
+    if running:
+        records = sight.controller_state.fleet.slices
+        cost = sum(records[one].price for one in running if one in records)
+        costs = f" and cost {format_money(cost)}/h" if cost else ""
+        verb = "runs" if len(running) == 1 else "run"
+        costs = costs.replace(" cost ", " costs ") if len(running) == 1 else costs
+        text = f"{plural(len(running), 'machine')} {verb} without a controller{costs}: {', '.join(running[:NAMED])}"
+        yield problem("machines", text, f"start one: windlass run {config_file()}; or end them: windlass down")
+
+
+def _never(config: Config, sight: LiveView) -> Iterator[Check]:
+    """Jobs that no group can ever hold."""
+    work = sight.look.work
+    if work is None:
+        return
+    demands, requests = work.demand.values(), work.request.values()
+    answer = plan(snapshot_of(sight.fold.fleet, demands, requests, config.settings, sight.now))
+    for one in answer.waiting:
+        if one.reason.code in NEVER or (one.groups and all(why.code in NEVER for why in one.groups.values())):
+            text = f"{one.demand} ({plural(one.count, 'task')}) can never run: {one.reason.why}"
+            yield problem("jobs", text, f"windlass why {one.demand}; then change the groups, or cancel it")
+
+
+def _sources(config: Config, before: ControllerState | None, led: bool) -> Iterator[Check]:
     sight = seen(config, remembered=before is not None)
+    if not led:
+        yield from _unattended(sight)
     look, limit = sight.look, seconds(config.settings.policy.observe_timeout)
     for name, many in look.instances.items():
         where, trouble = f"provider {name}", look.troubles.get(f"provider {name}")
         if many is None or trouble:
             yield problem(where, trouble or f"gave no answer within {limit}", _source_remedy(config, name, sight))
         else:
-            yield ok(where, f"lists {plural(len(many), 'instance')} of ours")
+            yield ok(where, f"lists {plural(len(many), 'machine')} of this cluster")
     if look.work is None or "workload" in look.troubles:
         text = look.troubles.get("workload", f"gave no answer within {limit}")
         yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
     else:
         tasks = sum(one.count for one in look.work.demand.values())
-        yield ok("workload", f"{plural(len(look.work.node), 'node')} joined, {plural(tasks, 'task')} waiting")
+        yield ok("workload", f"{plural(len(look.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
+        yield from _never(config, sight)
     for mistake in look.mistakes:
-        yield note("workload", f"left out: {mistake}", "correct the demand where it was made")
+        yield note("workload", f"left out: {mistake}", "correct it where it was submitted")
     if before is not None:
         yield from _leaks(config, sight, before)
 
@@ -211,7 +251,7 @@ def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator
         listed |= ours
         for slice_id in sorted(ours - after.slices.keys() - after.gone.keys()):
             found = True
-            text = f"{slice_id} is listed by {name} with our tag, and has no record"
+            text = f"{slice_id} is listed by {name} as a machine of this cluster, and has no record"
             yield problem("leaked", text, "a controller takes it over at its next pass: windlass run")
     missing = [
         one
@@ -228,7 +268,7 @@ def _leaks(config: Config, sight: LiveView, before: ControllerState) -> Iterator
         text = f"{one.id} is {one.state} by the journal, and {one.provider} does not list it"
         yield problem("missing", text, f"{lost}: windlass why {one.id}")
     if not found:
-        yield ok("leaks", "every instance has a record, and every record that should has an instance")
+        yield ok("leaks", "every machine has a record, and every record that should has a machine")
 
 
 def _should_show(record: SliceRecord) -> bool:
@@ -240,18 +280,18 @@ def _slices(controller_state: ControllerState) -> Iterator[Check]:
     stuck = [one for one in controller_state.fleet.slices.values() if one.state == State.TERMINATE_FAILED]
     for one in held:
         text = f"{one.id} is quarantined as {one.state}: {one.quarantine}"
-        yield problem("slice", text, f"end it at {one.provider} by hand, if nothing runs there; windlass why {one.id}")
+        yield problem("machine", text, f"if nothing runs there, end it at {one.provider}; windlass why {one.id}")
     for one in stuck:
         text = f"{one.id} cannot be ended: {one.reason.why}"
         remedy = f"it is tried again for ever, and costs money; end it at {one.provider} by hand"
-        yield problem("slice", text, remedy)
+        yield problem("machine", text, remedy)
     calls = {name: text for name, text in controller_state.observed.trouble.items() if name.startswith("slice ")}
     for name, text in sorted(calls.items()):
         yield problem("calls", f"{name}: {text}", f"windlass why {name.removeprefix('slice ')}")
     if not held and not stuck and not calls:
         live = [one for one in controller_state.fleet.slices.values() if one.state in COUNTED]
         coming = sum(one.state in IN_FLIGHT for one in live)
-        yield ok("slices", f"{plural(len(live), 'slice')}, {coming} of them coming; none is stuck")
+        yield ok("machines", f"{plural(len(live), 'machine')}, {coming} of them starting; none is stuck")
     for subject, by in sorted(controller_state.fleet.frozen.items()):
         what = "everything" if subject == "*" else subject
         yield note("frozen", f"{what} is frozen by {by}", "windlass resume" + ("" if subject == "*" else f" {subject}"))

@@ -1,4 +1,4 @@
-"""``windlass drain``: empty a slice and give it back, without ending what runs there."""
+"""``windlass drain``: empty a machine and give it back, without ending what runs there."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.reasons import Code, plural
 
 
-@click.command("drain", epilog="Exit status: 0 it is drained, or will be; 1 there is no such slice.")
+@click.command("drain", epilog="Exit status: 0 it is drained, or will be; 1 there is no such machine.")
 @configured
-@click.argument("slice_id", metavar="SLICE")
-@click.option("--undo", is_flag=True, help="Take the order back, as long as the slice is not being ended.")
+@click.argument("slice_id", metavar="MACHINE")
+@click.option("--undo", is_flag=True, help="Take the order back, as long as the machine is not being ended.")
 @click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
 def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
-    """Place nothing new on SLICE, wait for what runs there, and give it back.
+    """Place nothing new on MACHINE, wait for what runs there, and give it back.
 
-    Running work is waited for, however long it takes. A slice that is needed by its group's min is replaced.
+    Running work is waited for, however long it takes. A machine that is needed by its group's min is replaced.
 
     \b
     Examples:
@@ -40,8 +40,8 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
         if record is None:
             life = life_of(journal, slice_id)
             if life is not None:
-                stop(f"{slice_id} is {life.last.state} since a while; windlass why {slice_id} tells why")
-            stop(unknown_name(slice_id, "slice", controller_state.fleet.slices))
+                stop(f"{slice_id} is {life.last.state} already; windlass why {slice_id} tells why")
+            stop(unknown_name(slice_id, "machine", controller_state.fleet.slices))
         said = _undone_already(record) if undo else _drained_already(record)
         if said is not None:
             outcome = nothing_to_do("undrain" if undo else "drain", slice_id, said)
@@ -76,7 +76,7 @@ def _undone_already(record: SliceRecord) -> str | None:
     if record.state in ENDING:
         return f"it is too late: {record.id} is {record.state}"
     if record.leaving is None:
-        return f"nobody asked to drain {record.id}; it is {record.state}"
+        return f"there is no order to drain {record.id}; it is {record.state}"
     if record.leaving.code != Code.MANUAL:
         return f"{record.id} must go, and not by an order: {record.leaving.why}"
     return None

@@ -29,7 +29,7 @@ EVERY: Final = 0.3
 @click.option(
     "--since", callback=read_instant, metavar="TIME", help="From then on: 14:02, 2026-03-01T14:02, '10m ago'."
 )
-@click.option("--subject", metavar="NAME", help="Only what is about this slice, demand or group.")
+@click.option("--subject", metavar="NAME", help="Only what is about this job, machine or group.")
 @click.option(
     "--limit",
     metavar="N",

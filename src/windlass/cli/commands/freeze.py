@@ -1,4 +1,4 @@
-"""``windlass freeze``: nothing is launched or released any more, in a group or at all."""
+"""``windlass freeze``: nothing is bought or released any more, in a group or at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.control.state.fleet import EVERY_GROUP
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
 def command(config: Config, group: str | None, as_json: bool) -> None:
-    """Launch and release nothing of GROUP, or of any group, until windlass resume.
+    """Buy and release nothing of GROUP, or of any group, until windlass resume.
 
     Work that runs goes on, and work is still placed on what is there. The order is kept in the journal, over restarts.
 
@@ -46,8 +46,8 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
 def _became(controller_state: ControllerState, subject: str) -> str:
     by = controller_state.fleet.frozen.get(subject)
     if by is None:
-        return f"{called(subject)} was frozen, and was resumed at once by somebody else"
-    return f"{called(subject)} is frozen by {by}: nothing is launched or released"
+        return f"{called(subject)} was frozen, and was resumed at once by another operator"
+    return f"{called(subject)} is frozen by {by}: nothing is bought or released"
 
 
 def called(subject: str) -> str:

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.job_progress import job_rows, progress
 from windlass.cli.connection.open_journal import opened
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, code, coloured, grid, headed, money, next_steps, printed, section, span
@@ -30,12 +31,12 @@ MOST: Final = 20
 
 @click.command("status", epilog="Exit status: 0 told, 1 the configuration or the journal is wrong.")
 @configured
-@click.option("--all", "everything", is_flag=True, help="Every slice and every demand, however many.")
+@click.option("--all", "everything", is_flag=True, help="Every machine and every job, however many.")
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, everything: bool, as_json: bool) -> None:
-    """Show what the cluster is doing now: who leads, what is in trouble, groups, slices, demand, cost.
+    """Show what the cluster is doing now: machines, jobs, what waits and why, problems, cost.
 
-    All of it is read from the journal: it works when no controller runs, too, and shows what was last known then.
+    It is read from the journal. When no controller runs, it shows what was known last, and since when.
 
     \b
     Examples:
@@ -47,6 +48,7 @@ def command(config: Config, everything: bool, as_json: bool) -> None:
         leader = leader_of(journal, now)
         picture = pictured(read_state(journal), config.settings, leader.instant(now))
         document = Status(config.settings, leader, picture, now, spent_since(journal)).to_dict()
+    document["jobs"] = job_rows(config)
     if as_json:
         write(json.dumps(document, indent=2) + "\n")
     else:
@@ -60,39 +62,79 @@ Document = Mapping[str, Any]
 
 def page(status: Document, most: int | None) -> Iterator[RenderableType]:
     """A status document for people: ``most`` rows of each table, or all."""
+    yield Text(first_sentence(status), style="bold")
     yield _header(status)
     if status["troubles"]:
-        yield section(coloured("In trouble", "bold red"), _troubles(status, most))
+        yield section(coloured("Problems", "bold red"), _troubles(status, most))
     yield section("Groups", _groups(status))
     if status["slices"]:
-        yield section(f"Slices: {len(status['slices'])}", *_slices(status, most))
+        yield section(f"Machines: {len(status['slices'])}", *_slices(status, most))
+    if jobs := [one for one in status.get("jobs") or () if one["state"] in ("running", "waiting", "failed")]:
+        yield section(f"Jobs: {len(jobs)} of {len(status['jobs'])} running, waiting or failed", *_jobs(jobs, most))
     if status["demands"]:
         tasks = sum(one["tasks"] for one in status["demands"])
-        yield section(f"Demand: {plural(tasks, 'task')}", *_demands(status, most))
+        yield section(f"Waiting: {plural(tasks, 'task')}", *_demands(status, most))
     yield _cost(status)
     yield next_steps(*_next(status))
 
 
-def leader_line(leader: Document, now: float) -> Text:
-    """Who leads, or that nobody does."""
+def first_sentence(status: Document) -> str:
+    """Machines, cost, progress and waiting in one sentence; when no controller runs, as of when that was true."""
+    machines, waiting = status["slices"], sum(one["tasks"] for one in status["demands"])
+    parts = [
+        plural(len(machines), "machine") if machines else "no machines",
+        f"{money(status['hourly_cost']['now'])}/h",
+    ]
+    if jobs := status.get("jobs"):
+        open_jobs = [one for one in jobs if one["state"] in ("running", "waiting")]
+        counted = open_jobs or jobs[-1:]
+        done, tasks = sum(one["done"] for one in counted), sum(one["tasks"] for one in counted)
+        parts.append(f"{done} of {plural(tasks, 'task')} done")
+    parts.append(_waiting_words(status, waiting) if waiting else "nothing waits")
+    text = ", ".join(parts)
+    leader = status["leader"]
     if leader["alive"]:
-        return Text.assemble(("Leader: ", "bold"), f"{leader['holder']}, epoch {leader['epoch']}")
-    gone = "no controller runs"
+        return text
+    if leader["seen_at"] is None:
+        return f"no controller has run yet; {text}"
+    ago = f"{clock(status['as_of'], status['at'])}, {span(status['at'] - status['as_of'])} ago"
+    return f"no controller runs; this is what was known at {ago}: {text}"
+
+
+def _waiting_words(status: Document, waiting: int) -> str:
+    parts = [part for demand in status["demands"] for part in demand["parts"]]
+    coming = [part for part in parts if part["code"] is not None and part["starts_in"] is not None]
+    soon = sum(part["tasks"] for part in coming)
+    latest = max((part["starts_in"] for part in coming), default=0)
+    if soon == waiting:
+        return f"{waiting} waiting for machines that start in about {span(max(1, latest))}"
+    if soon:
+        return f"{waiting} waiting, {soon} of them for machines that start in about {span(max(1, latest))}"
+    return f"{waiting} waiting"
+
+
+def leader_line(leader: Document, now: float) -> Text:
+    """Which controller leads, or since when none does."""
+    if leader["alive"]:
+        return Text.assemble(("Controller: ", "bold"), str(leader["holder"]))
+    gone = "none runs"
     if leader["seen_at"] is not None:
         gone += f"; last seen {span(now - leader['seen_at'])} ago"
-        gone += f" as {leader['holder']}, which did not say good-bye" if leader["holder"] else ", when it was stopped"
-    return Text.assemble(("Leader: ", "bold"), (gone, "bold yellow"))
+        gone += (
+            f" as {leader['holder']}, which was not stopped in order" if leader["holder"] else ", when it was stopped"
+        )
+    return Text.assemble(("Controller: ", "bold"), (gone, "bold yellow"))
 
 
 def _header(status: Document) -> RenderableType:
     lines = [leader_line(status["leader"], status["at"])]
     for subject, by in sorted(status["frozen"].items()):
         what = "everything" if subject == EVERY_GROUP else subject
-        lines.append(Text.assemble(("Frozen: ", "bold yellow"), f"{what}, by {by}: nothing is launched or released"))
+        lines.append(Text.assemble(("Frozen: ", "bold yellow"), f"{what}, by {by}: nothing is bought or released"))
     if status["settings_differ"]:
-        text = "the configuration file says something else than what the controller goes by"
+        text = "the configuration file differs from the settings that the controller uses"
         if not status["leader"]["alive"]:
-            text = "the configuration file was changed since the controller was last seen"
+            text = "the configuration file has changed since the controller was last seen"
         lines.append(Text.assemble(("Note: ", "bold yellow"), text))
     return Lines(*lines)
 
@@ -110,7 +152,7 @@ def _troubles(status: Document, most: int | None) -> RenderableType:
 
 
 def _groups(status: Document) -> RenderableType:
-    table = headed("group", "ready>", "coming>", "leaving>", "max>", "busy>", "$/h>", "boots in>", "availability*")
+    table = headed("group", "ready>", "starting>", "leaving>", "max>", "busy>", "cost>", "starts in>", "availability*")
     for one in status["groups"]:
         table.add_row(
             one["name"],
@@ -119,7 +161,7 @@ def _groups(status: Document) -> RenderableType:
             str(one["leaving"]),
             "-" if one["max"] is None else str(one["max"]),
             str(one["busy"]),
-            money(one["hourly_cost"]),
+            f"{money(one['hourly_cost'])}/h",
             "?" if one["boot_seconds"] is None else span(one["boot_seconds"]),
             availability_text(one, status["as_of"]),
         )
@@ -157,7 +199,7 @@ def state_text(state: str) -> Text:
 
 
 def _slices(status: Document, most: int | None) -> Iterator[RenderableType]:
-    table, rows = headed("slice", "group", "state", "for>", "tasks>", "code", "why*"), status["slices"]
+    table, rows = headed("machine", "group", "state", "for>", "tasks>", "code", "why*"), status["slices"]
     for one in rows[:most]:
         quarantined = f"slice {one['id']}" in status["troubles"] and one["code"] is None
         table.add_row(
@@ -172,6 +214,15 @@ def _slices(status: Document, most: int | None) -> Iterator[RenderableType]:
     yield table
     if most is not None and len(rows) > most:
         yield Text(f"and {len(rows) - most} more: windlass status --all", style="dim")
+
+
+def _jobs(jobs: list[Any], most: int | None) -> Iterator[RenderableType]:
+    table, styles = headed("job", "state", "progress*"), {"failed": "red", "running": "green"}
+    for one in jobs if most is None else jobs[-most:]:
+        table.add_row(one["name"], coloured(one["state"], styles.get(one["state"], "yellow")), progress(one))
+    yield table
+    if most is not None and len(jobs) > most:
+        yield Text(f"and {len(jobs) - most} more: windlass jobs", style="dim")
 
 
 def _demands(status: Document, most: int | None) -> Iterator[RenderableType]:

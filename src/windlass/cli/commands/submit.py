@@ -104,7 +104,7 @@ LAST_LINES = 10
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="How often a task that fails is run again. One that loses its node always is.",
+    help="How often a task that fails is run again. One that loses its machine always is.",
 )
 @click.option(
     "--gang",

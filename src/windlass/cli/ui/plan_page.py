@@ -70,7 +70,7 @@ def rendered(plan: Plan, snapshot: Snapshot, source: str) -> Iterable[Lines | Te
 def _headline(plan: Plan, snapshot: Snapshot) -> Text:
     counts = [("launch", sum(plan.launch.values()))]
     counts += [(verb, len(getattr(plan, verb))) for verb, _, _ in _VERBS]
-    told = ", ".join(f"{verb} {plural(count, 'slice')}" for verb, count in counts if count)
+    told = ", ".join(f"{verb} {plural(count, 'machine')}" for verb, count in counts if count)
     line = Text.assemble(("Plan: ", "bold"), f"{told}." if told else "nothing to do.")
     if any(group.price is not None for group in snapshot.groups):
         now, planned = plan.hourly_cost.now, plan.hourly_cost.planned
@@ -186,7 +186,7 @@ def _price(price: int | None) -> str:
 
 def _waiting_title(plan: Plan) -> str:
     tasks = sum(one.count for one in plan.waiting)
-    return f"Waiting: {plural(tasks, 'task')} of {plural(len(plan.waiting), 'demand')}"
+    return f"Waiting: {plural(tasks, 'task')} of {plural(len(plan.waiting), 'job')}"
 
 
 def _waits(plan: Plan) -> Lines:
@@ -206,7 +206,7 @@ def _waits(plan: Plan) -> Lines:
         )
         parts += [line, Padding(_hindrances(first, plan), (0, 0, 0, 2), expand=False)]
     if rest := [one for same in largest[MOST_WAITS:] for one in same]:
-        parts.append(Text(f"and {plural(len(rest), 'demand')} more: {_counted(str(one.reason.code) for one in rest)}"))
+        parts.append(Text(f"and {plural(len(rest), 'job')} more: {_counted(str(one.reason.code) for one in rest)}"))
     return Lines(*parts)
 
 
@@ -239,7 +239,7 @@ def _hindrances(waiting: Waiting, plan: Plan) -> Lines:
 
 
 def _keep_title(plan: Plan) -> str:
-    return f"Staying: {plural(len(plan.keep), 'slice')}, {_counted(str(one.reason.code) for one in plan.keep)}"
+    return f"Staying: {plural(len(plan.keep), 'machine')}, {_counted(str(one.reason.code) for one in plan.keep)}"
 
 
 def _keeps(plan: Plan, snapshot: Snapshot) -> Table:
@@ -266,4 +266,4 @@ def _hint(plan: Plan, source: str) -> Text:
     command = f"windlass plan {source} --json"
     if plan.waiting:
         return Text(f"\nEvery group, placement and way out, for programs: {command}", style="dim")
-    return Text(f"\nEvery slice and placement by name: {command}", style="dim")
+    return Text(f"\nEvery machine and placement by name: {command}", style="dim")

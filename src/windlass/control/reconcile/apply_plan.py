@@ -159,7 +159,7 @@ class _Deciding:
             # A freeze keeps the rules from releasing a slice, not the operator who ordered this one to drain.
             ordered = record.leaving is not None and record.leaving.code == Code.MANUAL
             if record.certified and (ordered or not self.fleet.is_frozen(record.group)):
-                why = f"acknowledged empty under fence {record.fence}"
+                why = "the workload confirmed that nothing runs there"
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 
     def drain_leaving(self) -> None:

@@ -439,7 +439,7 @@ def _coming_up(
     if record.seen and _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):
         return State.LOST, Reason(Code.LOST, f"vanished from the provider's list while {record.state}")
     if sight.whole(group):
-        return State.READY, Reason(record.started_for.code, "all hosts joined with their accelerators")
+        return State.READY, Reason(record.started_for.code, "every host has joined")
     if record.state == State.BOOTING:
         up = sight.instance is not None and sight.instance.state == "running"
         if up and sight.instance is not None and all(host.running for host in sight.instance.hosts):

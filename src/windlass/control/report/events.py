@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED
 from windlass.core.model.lifecycle import State
+from windlass.core.model.quantities import NANO, format_money
 from windlass.core.model.reasons import plural
 from windlass.journal import Entry, Journal, Record
 
@@ -202,8 +203,8 @@ def _line(one: Entry | Record) -> EventLine | None:
     data: Any = one.data
     match one.kind:
         case "launch":
-            cost = f", {data['hourly_cost']:g} $/h" if data["hourly_cost"] else ""
-            text = f"launch {plural(data['count'], 'slice')} of {one.subject}{cost}: {data['why']}"
+            cost = f", {format_money(round(data['hourly_cost'] * NANO))}/h" if data["hourly_cost"] else ""
+            text = f"launch {plural(data['count'], 'machine')} of {one.subject}{cost}: {data['why']}"
             return EventLine(one.at, one.kind, data["code"], text, tuple(data["slices"]))
         case "refused":
             return EventLine(

@@ -146,7 +146,7 @@ TRANSITIONS: Final = (
     Transition(State.BOOTING, State.LAUNCH_TIMEOUT, "not up within the limit"),
     Transition(State.BOOTING, State.LOST, "vanished from the provider's list"),
     Transition(State.BOOTING, State.TERMINATING, "cancelled: nobody needs it"),
-    Transition(State.INITIALIZING, State.READY, "all hosts joined with their accelerators"),
+    Transition(State.INITIALIZING, State.READY, "every host has joined with what its group promises"),
     Transition(State.INITIALIZING, State.INIT_FAILED, "not joined within the limit"),
     Transition(State.INITIALIZING, State.LOST, "vanished from the provider's list"),
     Transition(State.INITIALIZING, State.TERMINATING, "cancelled: nobody needs it"),

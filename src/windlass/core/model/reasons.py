@@ -163,7 +163,7 @@ def plural(count: int, noun: str) -> str:
 def seconds(amount: float) -> str:
     """A span as people say it: ``45 s``, ``6 min``, ``2 h 5 min``; short spans keep their seconds."""
     if amount < 300:
-        return f"{round(amount, 1 if amount >= 1 else 3):g} s"
+        return f"{round(amount, 0 if amount >= 10 else 1 if amount >= 1 else 3):g} s"
     minutes = int(amount // 60)
     if minutes < 120:
         return f"{minutes} min"

@@ -1,4 +1,4 @@
-"""``windlass run``: the controller, until it is told to stop."""
+"""``windlass run``: runs the controller until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ REPEATED = 60.0
 def command(file: str, as_json: bool, serve: bool, listen: str | None, shadow: bool) -> None:
     """Run the controller of the cluster in CONFIG.
 
-    It watches the workload and the providers, plans, writes down what it decides and why, and does it. One line per
-    decision goes to standard error. SIGHUP, or a change of the file, makes it read CONFIG again; a wrong one is refused
-    as a whole. Ctrl-C or SIGTERM stops it; machines and work go on, and the next run takes them over. A second
-    controller on the same journal stands by.
+    It watches the workload and the providers, plans, records each decision with its reason, and carries it out. One
+    line per decision goes to standard error. After SIGHUP or a change of the file it reads CONFIG again, and refuses a
+    wrong file as a whole. Ctrl-C or SIGTERM stops it: machines and work go on, and the next run takes them over;
+    windlass down ends them. A second controller on the same journal stands by.
 
     \b
     While it runs, in another terminal:
       windlass status
-      windlass why SLICE
+      windlass why JOB
       windlass events --follow
     """
     config = load(file)

@@ -52,7 +52,7 @@ async def run_shadow(file: str, config: Config, log: RunLog) -> int:
                 for line in lines(await shadow.tick()):
                     log.write(line)
                 for name, would in shadow.controller_state.would.items():
-                    what = f"{plural(would.count, 'slice')} of {would.subject}" if would.count > 1 else would.subject
+                    what = f"{plural(would.count, 'machine')} of {would.subject}" if would.count > 1 else would.subject
                     code = str(would.reason.code)
                     log.write(
                         EventLine(time.time(), "would", code, f"would {would.verb} {what}: {would.reason.why}", (name,))

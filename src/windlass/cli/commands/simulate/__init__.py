@@ -104,7 +104,7 @@ def _told(tally: Tally) -> str:
     struck = sum(tally.faults.values())
     lines = [
         f"{plural(tally.seeds, 'world')}, {tally.hours:,.0f} simulated hours, {tally.passes:,} passes of the loop",
-        f"{tally.actions:,} changes of slices, {tally.finished:,} jobs finished",
+        f"{tally.actions:,} changes of machines, {tally.finished:,} jobs finished",
         f"{struck:,} faults of {plural(len(tally.faults), 'kind')}",
         "every promise was kept" if not tally.broken else f"{plural(len(tally.broken), 'world')} broke a promise",
     ]

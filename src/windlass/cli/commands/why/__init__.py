@@ -1,4 +1,4 @@
-"""``windlass why``: why a slice, a demand or a group is as it is, now or at an earlier time."""
+"""``windlass why``: why a job, a machine or a group is as it is, now or at an earlier time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import click
 from rich.console import RenderableType
 
 from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.job_progress import job_report
 from windlass.cli.connection.kubernetes_names import kubernetes_names
-from windlass.cli.connection.open_journal import config_file, opened, stop
+from windlass.cli.connection.open_journal import config_file, is_missing, opened, stop
 from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, next_steps, printed
@@ -25,6 +26,7 @@ from windlass.journal import Journal
 
 from . import demand as demand_page
 from . import group as group_page
+from . import job as job_page
 from . import slice as slice_page
 
 
@@ -39,12 +41,12 @@ from . import slice as slice_page
 )
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
-    """Tell why the slice, demand or group NAME is as it is.
+    """Tell why the job, machine or group NAME is as it is.
 
-    For a demand: what hinders it in each group, what would help, what is on its way. For a slice: why it started and
-    why in this group, its life so far, why it is still here, or who said that it was empty before it ended. For a
-    group: what limits it and how well its launches went. What is gone is found in the journal. On Kubernetes also
-    pod/NAMESPACE/NAME, node/NAME and nodeprovisioner/NAME.
+    For a job: what it waits for in each group and what would help, where it runs, or how it failed. For a machine: why
+    it was started and why in this group, its life so far, and why it is kept or was given back. For a group: its limits
+    and how its launches went. What is gone is found in the journal. On Kubernetes also pod/NAMESPACE/NAME, node/NAME
+    and nodeprovisioner/NAME.
 
     \b
     Examples:
@@ -54,12 +56,16 @@ def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
       windlass why pod/default/train-0
       windlass why node/a100-7 --at '1h ago'
     """
-    with opened(config) as journal:
-        questions = [_asked(config, journal, one, at) for one in kubernetes_names(config, name)]
-        asked = next((one for one in questions if one.kinds), questions[0])
-        if not asked.kinds:
-            stop(_unknown(asked))
-        document = asked.to_dict()
+    job = job_report(config, name) if at is None else None
+    if job is not None and is_missing(config):
+        document = _never_led(name, job)
+    else:
+        with opened(config) as journal:
+            questions = [_asked(config, journal, one, at) for one in kubernetes_names(config, name)]
+            asked = next((one for one in questions if one.kinds), questions[0])
+            if not asked.kinds and job is None:
+                stop(_unknown(asked))
+            document = asked.to_dict() | {"job": job}
     if as_json:
         write(json.dumps(document, indent=2) + "\n")
     else:
@@ -71,10 +77,16 @@ def page(document: Mapping[str, Any], at: float | None) -> list[RenderableType]:
     parts: list[RenderableType] = [] if at is None else [f"As of {clock(at, time.time())}"]
     steps: list[str] = []
     for kind, (make_page, next_of) in _ANSWERS.items():
-        if document[kind] is not None:
+        if document.get(kind) is not None:
             parts += make_page(document)
             steps += next_of(document, at)
     return [*parts, next_steps(*list(dict.fromkeys(steps))[:3])]
+
+
+def _never_led(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer about a job for which no controller has run yet."""
+    known = {"schema": SCHEMA, "name": name, "at": time.time(), "led": False}
+    return {**known, **dict.fromkeys(("slice", "demand", "group")), "job": job}
 
 
 def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Question:
@@ -95,9 +107,9 @@ def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Que
 def _unknown(asked: Question) -> str:
     near = asked.near_names()
     if near:
-        return f"there is no slice, demand or group {asked.name}; did you mean {' or '.join(near)}?"
+        return f"there is no job, machine or group {asked.name}; did you mean {' or '.join(near)}?"
     groups = _listed("groups", asked.picture.settings.by_name)
-    return f"there is no slice, demand or group {asked.name}; {groups}windlass status"
+    return f"there is no job, machine or group {asked.name}; {groups}windlass status"
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
@@ -106,6 +118,7 @@ def _listed(what: str, names: Iterable[str]) -> str:
 
 
 _ANSWERS = {
+    "job": (job_page.page, job_page.steps),
     "slice": (slice_page.page, slice_page.steps),
     "demand": (demand_page.page, demand_page.steps),
     "group": (group_page.page, group_page.steps),

@@ -1,4 +1,4 @@
-"""Why a demand waits, since when, what would help, and what is launched for it: the document for people."""
+"""Why a job waits, since when, what would help, and which machines are started for it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if not one["waits"]:
         over = one["until"] if one["until"] is not None else now
         yield Text.assemble(
-            (f"Demand {document['name']}", "bold"),
-            f" waits no more since {clock(over, now)}: its tasks run, have ended, or were taken back. "
+            ("" if document.get("job") else f"Job {document['name']} ", "bold"),
+            f"waits no more since {clock(over, now)}: its tasks run, have ended, or were withdrawn. "
             f"It waited {span(over - one['since'])}.",
         )
     else:
         yield Text.assemble(
-            (f"Demand {document['name']}", "bold"),
+            (f"Job {document['name']}", "bold"),
             f": {plural(one['tasks'], 'task')} of {_needs(one)}, waiting since {clock(one['since'], now)} "
             f"({span(now - one['since'])})",
         )
         table = grid("-", "-", "fold")
         for part in one["parts"]:
             table.add_row(plural(part["tasks"], "task"), code(part["code"]), part["why"])
-        yield section("What becomes of it", table)
+        yield section("What happens to it", table)
     if one["groups"]:
         groups = grid("-", "-", "fold")
         for name, reason in sorted(one["groups"].items()):
             groups.add_row(name, code(reason["code"]), reason["why"])
-        yield section("What hinders it, group by group", groups)
+        yield section("Why it cannot start, group by group", groups)
     if one["unblocks"]:
         yield section("What would help", _ways(one["unblocks"]))
     elif one["groups"]:
@@ -46,9 +46,9 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     if one["launched"]:
         bought = grid("-", "-", "fold")
         for launch in one["launched"][-MOST_REASONS:]:
-            what = f"{plural(len(launch['slices']), 'slice')} of {launch['group']}"
+            what = f"{plural(len(launch['slices']), 'machine')} of {launch['group']}"
             bought.add_row(clock(launch["at"], now), what, launch["why"])
-        yield section("Launched for it", bought)
+        yield section("Machines started for it", bought)
     if len(one["reasons"]) > 1 or (not one["waits"] and one["reasons"]):
         yield section("Why it waited, in the order of time", _history(one["reasons"], now))
 
@@ -61,11 +61,11 @@ def _needs(one: Mapping[str, Any]) -> str:
 
 
 def _ways(ways: list[Mapping[str, Any]]) -> RenderableType:
-    table = grid("fold", "-", "fold")
+    lines = []
     for one in ways:
         price = f"+{money(one['hourly_cost'])}/h" if one["hourly_cost"] > 0 else ""
-        table.add_row(one["change"], price, _for_others(one["for"]))
-    return table
+        lines.append("  ".join(part for part in (one["change"], price, _for_others(one["for"])) if part))
+    return Text("\n".join(lines))
 
 
 def _for_others(tasks: Mapping[str, int]) -> str:

@@ -19,52 +19,52 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         head = " is not in the settings any more: what is left of it is drained"
     else:
         hosts = f" x {plural(one['hosts'], 'host')}" if one["hosts"] > 1 else ""
-        price = f", {money(one['price'])}/h a slice" if one["price"] is not None else ""
+        price = f", {money(one['price'])}/h each" if one["price"] is not None else ""
         needs = ", ".join(f"{amount} {name}" for name, amount in one["resources"].items())
         head = f": {needs}{hosts}, from {one['provider']}{price}"
     yield Text.assemble((f"Group {document['name']}", "bold"), head)
     if one["frozen_by"]:
-        yield Text(f"Frozen by {one['frozen_by']}: nothing of it is launched or released", style="bold yellow")
+        yield Text(f"Frozen by {one['frozen_by']}: nothing of it is bought or released", style="bold yellow")
     yield section("Limits", _limits(one))
-    yield section("Luck", *_provider_health(one, now))
+    yield section("Provider", *_provider_health(one, now))
     for title, key, style in (("Last launches", "launches", "cyan"), ("Last refusals", "refusals", "red")):
         if one[key]:
             table = grid("-", "-", "-", "fold")
             for item in one[key]:
-                what = item["slice"] if key == "refusals" else plural(item["count"], "slice")
+                what = item["slice"] if key == "refusals" else plural(item["count"], "machine")
                 table.add_row(clock(item["at"], now), what, Text(item["code"], style=style), item["why"])
             yield section(title, table)
 
 
 def _limits(one: Mapping[str, Any]) -> RenderableType:
     table, counts = grid("-", "fold"), one["slices"]
-    told = f"{counts['counted']} counted: {counts['ready']} ready, {counts['coming']} coming, {counts['busy']} busy"
+    told = f"{counts['counted']} counted: {counts['ready']} ready, {counts['coming']} starting, {counts['busy']} busy"
     if one["max"] is None:
-        table.add_row("slices", told)
+        table.add_row("machines", told)
         return table
     told += f"; at most {one['max']}"
     told += f", at least {one['min']}" if one["min"] else ""
     told += f", {one['spare']} spare" if one["spare"] else ""
     idle = one["idle_timeout"]
     release = f"after {format_duration(idle)} idle" if idle is not None else "by its other rules"
-    table.add_row("slices", told)
+    table.add_row("machines", told)
     if one["next"]["code"] is not None:
         table.add_row("one more", Text.assemble(code(one["next"]["code"]), f" {one['next']['why']}"))
-    table.add_row("release", release if one["scales_down"] else "never by itself: it has no scale_down rule")
+    table.add_row("release", release if one["scales_down"] else "never: it has no scale_down rule")
     return table
 
 
 def _provider_health(one: Mapping[str, Any], now: float) -> Iterator[RenderableType]:
     table = grid("-", "fold")
     table.add_row("availability", _available(one["availability"], now))
-    table.add_row("health", f"{one['health']:g} of 1, after {plural(len(one['failures']), 'failure')} lately")
+    table.add_row("health", f"{one['health']:g} of 1, after {plural(len(one['failures']), 'recent failure')}")
     if one["failures"]:
         last = one["failures"][-1]
         table.add_row("last failure", Text.assemble(f"{clock(last['at'], now)} ", code(last["code"])))
     if one["succeeded_at"] is not None:
         table.add_row("last success", f"{clock(one['succeeded_at'], now)} ({span(now - one['succeeded_at'])} ago)")
     boot = one["boot_seconds"]
-    table.add_row("boots in", "not known yet" if boot is None else f"about {span(boot)}")
+    table.add_row("starts in", "not known yet" if boot is None else f"about {span(boot)}")
     yield table
 
 

@@ -1,4 +1,4 @@
-"""Why a slice started, why it is still here or was removed, and who said that it was empty: the document for people."""
+"""Why a machine was started, why it is kept or was given back, and who confirmed that it was empty."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     price = f", {money(one['hourly_cost'])}/h" if one["hourly_cost"] else ""
     when = f"{'since' if state not in ENDED else 'at'} {clock(one['since'], now)} ({span(now - one['since'])})"
     yield Text.assemble(
-        (f"Slice {one['id']}", "bold"), f" of {one['group']} from {one['provider']}{price}: ", state_text(state)
+        (f"Machine {one['id']}", "bold"), f" of {one['group']} from {one['provider']}{price}: ", state_text(state)
     ).append(f" {when}")
     if one["trouble"] is not None:
-        yield Text(f"! in trouble: {one['trouble']}", style="bold red")
+        yield Text(f"! problem: {one['trouble']}", style="bold red")
     yield section("Why it started", *_started(one, now))
     yield section("Its life", _life(one, now))
     if state in ENDED:
-        yield section("Why it was removed", *_removed(one, now))
+        yield section("Why it was given back", *_removed(one, now))
     elif state in OFFERING:
-        yield section("Why it is still here", *_here(one, now))
+        yield section("Why it is kept", *_here(one, now))
     else:
-        yield section("Why it goes", *_removed(one, now), *_here(one, now))
+        yield section("Why it is being given back", *_removed(one, now), *_here(one, now))
 
 
 def _started(one: Answer, now: float) -> Iterator[RenderableType]:
@@ -42,11 +42,13 @@ def _started(one: Answer, now: float) -> Iterator[RenderableType]:
     yield table
     if started["count"] is None:
         adopted = started["code"] == Code.LEAKED
-        yield Text("it was taken over, not launched" if adopted else "its launch is not in the journal any more")
+        yield Text(
+            "it was adopted, not started by this journal" if adopted else "its start is not in the journal any more"
+        )
         return
     others = started["count"] - 1
     if others:
-        yield Text(f"together with {plural(others, 'more slice')} of {one['group']} for the same reason")
+        yield Text(f"together with {plural(others, 'more machine')} of {one['group']} for the same reason")
     if not started["passed_over"]:
         yield Text("no other group was there to choose from")
         return
@@ -73,7 +75,7 @@ def _here(one: Answer, now: float) -> Iterator[RenderableType]:
     table.add_row(code(here["code"]), here["why"])
     yield table
     if one["tasks"]:
-        running = f"{plural(one['tasks'], 'task')} running on {plural(one['nodes'], 'node')}"
+        running = f"{plural(one['tasks'], 'task')} running on {plural(one['nodes'], 'host')}"
         yield Text(f"{running}: it is never ended under them")
     if here["until"] is not None:
         yield Text(f"until {clock(here['until'], now)} (in {span(here['until'] - now)}), then {here['then']}")
@@ -93,12 +95,12 @@ def _certificate(one: Answer, now: float) -> str:
     """Who said that nothing ran there."""
     if (word := one["certificate"]) is not None:
         when = clock(word["at"], now)
-        return f"the workload acknowledged at {when}, under fence {word['fence']}, that nothing ran there"
+        return f"the workload confirmed at {when} that nothing ran there and nothing would start"
     if one["dead"]:
-        return "a host of it was gone, so there was nothing to acknowledge"
+        return "a host of it was gone, so there was nothing to confirm"
     if not one["joined"]:
         return "it never joined the workload, so nothing ever ran there"
-    return "the workload has not acknowledged yet that nothing runs there; it is not ended before"
+    return "the workload has not confirmed yet that nothing runs there; the machine is not ended before"
 
 
 def steps(document: Mapping[str, Any], at: float | None) -> list[str]:
