@@ -49,7 +49,7 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "`labels`, `price`, `preemptible`, `hourly_cost`, `availability` (`state`, `until`, `why`), `frozen_by`, "
             "`boot_seconds`, `next` (`code`, `why`; why one more cannot be had now, or null)",
             "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`, "
-            "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`",
+            "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`, `ray_status`",
             "demands": "`id`, `tasks`, `since`, `needs`, `gang`, `groups`, `unblocks` (`change`, `set`, `hourly_cost`, "
             "`buys`, `for`), `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, `starts_in`)",
             "hourly_cost": "dollars per hour: `now`, `planned`",
