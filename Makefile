@@ -32,7 +32,7 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo plans test lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean
+.PHONY: help setup demo plans test lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes
 
 help: ## Show all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -125,6 +125,9 @@ bench-ray: $(STAMPS)/bench $(RAY_VENVS)/new/.made ## Measure against Ray's own a
 	RAY_NEW=$(RAY_NEW) $(BIN)/python benchmarks/ray_cluster.py $(BENCH_ARGS)
 
 ASSETS ?= .kubernetes-assets
+demo-kubernetes: $(STAMPS)/dev ## Scenario C on a real Kubernetes control plane, in a minute (wants KUBEBUILDER_ASSETS)
+	$(BIN)/python examples/kubernetes_demo.py
+
 kubernetes-assets: ## Get or build the Kubernetes binaries that the tier of tests `kubernetes` runs on
 	@./tools/kubernetes_assets.sh $(ASSETS)
 

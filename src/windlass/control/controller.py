@@ -239,8 +239,7 @@ class Controller:
             whole = with_workload_groups(steered.settings, work.shown.groups)
         else:
             last = self.controller_state.settings.get(SETTINGS)
-            known = {sold.group.name for sold in self.settings.groups}
-            more = [sold for sold in last.groups if sold.group.name not in known] if last is not None else []
+            more = [sold for sold in last.groups if sold.from_workload] if last is not None else []
             whole = replace(steered.settings, groups=(*steered.settings.groups, *more)) if more else steered.settings
         if whole is steered.settings or not self._has_workload_groups:
             return steered

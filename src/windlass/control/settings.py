@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -95,6 +95,8 @@ class SoldGroup:
     """How many of its slices may be leaving at once to save money; None: any number."""
     upscaling_speed: float | None = None
     """Slices that may come up at once, for each that runs; None: as many as are wanted."""
+    from_workload: bool = False
+    """Whether the workload defines it, and no configuration file."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,13 @@ class Settings:
     """Slices that may come up at once, over all groups."""
     starting: Mapping[str, int] = field(default_factory=dict)
     """Slices that may come up at once by provider, where all of them are one machine."""
+
+    @property
+    def of_file(self) -> Settings:
+        """Without the groups that the workload defines."""
+        if not any(sold.from_workload for sold in self.groups):
+            return self
+        return replace(self, groups=tuple(sold for sold in self.groups if not sold.from_workload))
 
     @cached_property
     def by_name(self) -> dict[str, SoldGroup]:

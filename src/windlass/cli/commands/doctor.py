@@ -7,7 +7,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +27,6 @@ from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.record.journal_tables import SETTINGS, ControllerState
 from windlass.control.report.headline import NEVER
 from windlass.control.report.leader import leader_of
-from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
 from windlass.core.model.quantities import format_money
@@ -95,7 +93,7 @@ def _checks(config: Config) -> Iterator[Check]:
             yield from _leader(journal)
             before = known(config)
             running = before.settings.get(SETTINGS)
-            if running is not None and _configured(running, config) != config.settings:
+            if running is not None and running.of_file != config.settings:
                 text = "the controller goes by other settings than the file says"
                 yield note("settings", text, "its log tells why the file was refused; windlass run reads it anew")
     except JournalError as error:
@@ -106,14 +104,6 @@ def _checks(config: Config) -> Iterator[Check]:
         yield from _slices(before)
     for text in config_warnings(config):
         yield note("configuration", text)
-
-
-def _configured(running: Settings, config: Config) -> Settings:
-    """The settings of a running controller without the groups that its workload defines."""
-    if config.workload.type != "kubernetes":
-        return running
-    names = config.settings.by_name
-    return replace(running, groups=tuple(sold for sold in running.groups if sold.group.name in names))
 
 
 # -- the journal and who leads -------------------------------------------------------------------------------------

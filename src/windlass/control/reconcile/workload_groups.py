@@ -13,7 +13,7 @@ def with_workload_groups(settings: Settings, groups: Sequence[WorkloadGroup]) ->
     """Settings with the groups of the workload; one of the configuration with the same name comes first."""
     ours = settings.by_name
     more = [
-        SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving)
+        SoldGroup(one.group, one.provider, one.settings, one.actions_per_pass, one.max_leaving, from_workload=True)
         for one in groups
         if one.group.name not in ours
     ]

@@ -175,7 +175,7 @@ class Status:
         """Whether the file says something else than what the controller goes by."""
         running = self.picture.controller_state.settings.get(SETTINGS)
         # How many hosts may start at once is what the workload says, and in no file.
-        return running is not None and replace(running, starting=self.configured.starting) != self.configured
+        return running is not None and replace(running.of_file, starting=self.configured.starting) != self.configured
 
     def ways_out(self, demand: str) -> tuple[Unblock, ...]:
         ways = self.picture.plan.unblocks if self.ways is None else self.ways

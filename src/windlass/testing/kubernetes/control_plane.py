@@ -297,6 +297,11 @@ class ControlPlane:
             raise subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
         return done.stdout
 
+    def watch(self, kind: str) -> subprocess.Popen[bytes]:
+        """``kubectl get KIND -w`` on our own output, until it is ended."""
+        command = [str(self._assets / "kubectl"), f"--kubeconfig={self.kubeconfig}", "get", kind, "-w"]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, "HOME": str(self.directory)})
+
     def pids(self) -> Iterable[int]:
         """The numbers of its processes."""
         return [process.pid for process in self._processes.values()]

@@ -33,6 +33,7 @@ from .fence import SETTLE, NodeFences, describe
 from .health import HealthServer, metrics
 from .lease import LeaseElection
 from .mirror import ClusterMirror
+from .translate.constraints import ConstraintTable
 from .translate.demand import DemandMaker, WaitingPods
 from .translate.nodes import MirroredNode, keeps_away, lacks
 from .translate.pods import MirroredPod
@@ -109,12 +110,13 @@ class KubernetesWorkload:
         await self._synced()
         self._news.clear()
         self.provisioners = self._known_provisioners()
+        constraints = self._constraints()
         self.waiting = self._demand.waiting(
-            (pod for pod in self.mirror.waiting.values()), self._gang_size, self._gang_running
+            self.mirror.waiting.values(), self._gang_size, self._gang_running, constraints.rules
         )
         return WorkloadView(
             demands=self.waiting.demands,
-            nodes=tuple(self._work_nodes()),
+            nodes=tuple(self._with_classes(one, constraints) for one in self._work_nodes()),
             acknowledged=tuple(self._acknowledged()),
             groups=tuple(one.group for one in self.provisioners.values() if one.group is not None),
         )
@@ -199,6 +201,22 @@ class KubernetesWorkload:
             await call
         except ApiError as error:
             raise WorkloadError(str(error)) from error
+
+    def _constraints(self) -> ConstraintTable:
+        """What waiting pods and running ones demand of each other; empty while none does."""
+        waiting = self.mirror.waiting.values()
+        nodes = self.mirror.nodes.store
+        running = (pod for pods in self.mirror.on_node.values() for pod in pods.values())
+        return ConstraintTable.of(
+            waiting,
+            running if waiting else (),
+            lambda name: nodes[name].labels if name in nodes else None,
+            lambda name: name in nodes and bool(nodes[name].provisioner),
+        )
+
+    def _with_classes(self, node: WorkNode, constraints: ConstraintTable) -> WorkNode:
+        held = constraints.held(self.mirror.on_node.get(node.id, {}).values())
+        return replace(node, classes=held) if held else node
 
     def _gang_size(self, pod: MirroredPod) -> int | None:
         if pod.gang:

@@ -10,6 +10,7 @@ from windlass.core.model.conditions import Condition
 from windlass.core.model.snapshot import Bundle, Demand, Gang
 
 from .conditions import NeverMatches, alternatives_of, preferences_of, tolerations_of
+from .constraints import NO_RULES, PodRules
 from .pods import MirroredPod, PodShape
 
 
@@ -62,6 +63,7 @@ class DemandMaker:
         pods: Iterable[MirroredPod],
         gang_size: Callable[[MirroredPod], int | None],
         members_running: Callable[[MirroredPod], int] = lambda _: 0,
+        rules: Callable[[MirroredPod], PodRules] = lambda _: NO_RULES,
     ) -> WaitingPods:
         """All waiting pods as demand. ``gang_size``: how many pods of its gang must start together, if any.
         ``members_running``: how many of its gang run already."""
@@ -74,11 +76,13 @@ class DemandMaker:
         for name, members in sorted(kinds.items()):
             members.sort(key=lambda one: one.key)
             try:
+                if members[0].shape.claims:
+                    raise NeverMatches("it has ResourceClaims, and devices of claims are not planned for")
                 size = gang_size(members[0])
                 demands.append(
-                    self._gang(name, members, size - members_running(members[0]))
+                    self._gang(name, members, size - members_running(members[0]), rules)
                     if size is not None
-                    else self._single(name, members)
+                    else self._single(name, members, rules(members[0]))
                 )
                 behind[name] = tuple(members)
             except NeverMatches as error:
@@ -95,41 +99,63 @@ class DemandMaker:
             known = self._marks[id(pod.shape)] = (pod.shape, _mark(pod.shape))
         return f"{pod.namespace}/{pod.owner}#{known[1]}"
 
-    def _single(self, name: str, members: Sequence[MirroredPod]) -> Demand:
+    def _single(self, name: str, members: Sequence[MirroredPod], rules: PodRules) -> Demand:
         shape = members[0].shape
+        where, any_of = self._where(shape)
         return Demand(
             id=name,
             bundles=(Bundle(shape.needs, len(members)),),
-            where=self._where(shape),
+            where=(*where, *rules.where),
+            any_of=any_of,
             prefer=preferences_of(shape.preferred),
             tolerates=tolerations_of(shape.tolerations),
             priority=shape.priority,
             since=min(one.since_waiting or one.since for one in members),
+            classes=rules.classes,
+            apart=rules.apart,
+            spread=rules.spread,
+            together=rules.together,
         )
 
-    def _gang(self, name: str, members: Sequence[MirroredPod], size: int) -> Demand:
+    def _gang(
+        self, name: str, members: Sequence[MirroredPod], size: int, rules: Callable[[MirroredPod], PodRules]
+    ) -> Demand:
         """A gang's members that still wait. With fewer pods than it needs it cannot start: it waits until all exist."""
         kinds: dict[int, list[MirroredPod]] = {}
         for one in members:
             kinds.setdefault(id(one.shape), []).append(one)
-        first = members[0].shape
-        bundles = [Bundle(group[0].shape.needs, len(group)) for group in kinds.values()]
+        bundles = [self._bundle(group, rules(group[0])) for group in kinds.values()]
         if len(members) < size:
             raise NeverMatches(f"gang of {size}: only {len(members)} of its pods exist")
         return Demand(
             id=name,
             bundles=tuple(bundles),
             gang=Gang.ANY,
-            where=self._where(first),
-            prefer=preferences_of(first.preferred),
-            tolerates=tolerations_of(first.tolerations),
             priority=max(one.shape.priority for one in members),
             since=min(one.since_waiting or one.since for one in members),
         )
 
-    def _where(self, shape: PodShape) -> tuple[Condition, ...]:
+    def _bundle(self, members: Sequence[MirroredPod], rules: PodRules) -> Bundle:
+        """Equal members of a gang, with their own conditions."""
+        shape = members[0].shape
+        where, any_of = self._where(shape)
+        return Bundle(
+            shape.needs,
+            len(members),
+            where=(*where, *rules.where),
+            any_of=any_of,
+            prefer=preferences_of(shape.preferred),
+            tolerates=tolerations_of(shape.tolerations),
+            classes=rules.classes,
+            apart=rules.apart,
+            spread=rules.spread,
+            together=rules.together,
+        )
+
+    def _where(self, shape: PodShape) -> tuple[tuple[Condition, ...], tuple[tuple[Condition, ...], ...]]:
+        """What must hold of a node, and the alternatives of which one must."""
         found = [Condition(key, "==", (value,)) for key, value in shape.selector]
         terms = alternatives_of(shape.affinity)
         if len(terms) == 1:
             found += terms[0]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found)), terms if len(terms) > 1 else ()
