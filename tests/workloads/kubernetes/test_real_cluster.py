@@ -33,10 +33,10 @@ class Cluster:
         self.running: list[subprocess.Popen[bytes]] = []
         self.file = self.configure("windlass")
 
-    def configure(self, name: str, **kwok: Any) -> Path:
+    def configure(self, name: str, lease: str = "8s", **kwok: Any) -> Path:
         file = self.home / f"{name}.yaml"
         data = {
-            "workload": {"type": "kubernetes", "kubeconfig": str(self.account), "settle": "1s", "lease": "8s"},
+            "workload": {"type": "kubernetes", "kubeconfig": str(self.account), "settle": "1s", "lease": lease},
             "providers": {"kwok": {"type": "kwok", **kwok}},
             "journal": {"location": str(self.home / f"{name}.db")},
             "leader": {"lease": "8s"},
@@ -289,7 +289,7 @@ def test_an_orphaned_provisioner_leaves_its_nodes_and_pods_alone(cluster: Cluste
 
 def test_the_api_server_is_killed_for_ten_seconds_and_nothing_is_lost(cluster: Cluster):
     cluster.provision(minGPUUtilizationPercent=100, scaleDownDelay="1s")
-    cluster.run()
+    cluster.run(cluster.configure("patient", lease="30s"))
     cluster.pods("a", "b")
     cluster.until(lambda: len(cluster.bound()) == 2)
     cluster.plane.kill("kube-apiserver")
