@@ -49,7 +49,7 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "`labels`, `price`, `preemptible`, `hourly_cost`, `availability` (`state`, `until`, `why`), `frozen_by`, "
             "`boot_seconds`, `next` (`code`, `why`; why one more cannot be had now, or null)",
             "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`, "
-            "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`, `ray_status`",
+            "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`, `ray_status`, `phase`",
             "demands": "`id`, `tasks`, `since`, `needs`, `gang`, `groups`, `unblocks` (`change`, `set`, `hourly_cost`, "
             "`buys`, `for`), `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, `starts_in`)",
             "hourly_cost": "dollars per hour: `now`, `planned`",
@@ -65,10 +65,10 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "name": "what was asked about",
             "at": "the instant of the answer",
             "led": "whether a controller runs",
-            "slice": "null, or `id`, `group`, `provider`, `state`, `since`, `hourly_cost`, `started` (`at`, `code`, "
-            "`why`, `passed_over`, `count`), `life`, `refused`, `must_go`, `cordoned`, `trouble`, `now` (`code`, "
-            "`why`, `until`, `then`), `certificate` (`at`, `fence`), `dead`, `joined`, `leaving`, `nodes`, `tasks`, "
-            "`ready_in`",
+            "slice": "null, or `id`, `group`, `provider`, `state`, `phase`, `since`, `hourly_cost`, `started` (`at`, "
+            "`code`, `why`, `passed_over`, `count`), `life`, `refused`, `must_go`, `cordoned`, `trouble`, "
+            "`now` (`code`, `why`, `until`, `then`), `certificate` (`at`, `fence`), `dead`, `joined`, "
+            "`leaving`, `nodes`, `tasks`, `ready_in`",
             "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `gang`, `parts`, `groups`, "
             "`unblocks`, `launched`, `reasons`",
             "group": "null, or `name`, `provider`, `resources`, `hosts`, `min`, `max`, `spare`, `price`, "

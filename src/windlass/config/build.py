@@ -58,6 +58,7 @@ def incompatibilities(config: Config) -> list[str]:
                     f"workload.type: {kind} runs on {' or '.join(able) or 'no known'} machines only, "
                     f"and providers.{name} is {one.type}"
                 )
+            wrong += provider.check(one.settings, name, kind)
     return wrong or workload.check(config.workload.settings, [sold.group for sold in config.settings.groups])
 
 

@@ -45,6 +45,8 @@ class ProviderType:
     build: Callable[[Mapping[str, Any], ProviderContext], Provider]
     runs: frozenset[str]
     """The workload types that its machines can run."""
+    check: Callable[[Mapping[str, Any], str, str], list[str]] = lambda _settings, _name, _workload: []
+    """What is wrong with its settings, given its name in the configuration and the type of the workload."""
     modules: tuple[str, ...] = ()
     """Modules that must be installed for it."""
     extra: str = ""
@@ -52,7 +54,9 @@ class ProviderType:
 
 
 BUILT_IN: Final[Mapping[str, str]] = {
+    "aws": "windlass.providers.aws.registration:AWS_INSTANCES",
     "local": "windlass.providers.local.registration:LOCAL",
+    "ssh": "windlass.providers.ssh.registration:SSH_MACHINES",
     "simulated": "windlass.sim.cloud.registration:SIMULATED",
     "kwok": "windlass.providers.kwok.registration:KWOK",
 }

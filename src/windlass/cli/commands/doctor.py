@@ -14,7 +14,8 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from windlass.cli.connection.config_option import configured
+from windlass._extras import install_command
+from windlass.cli.connection.config_option import CONFIG_OPTION, load
 from windlass.cli.connection.observe_once import LiveView, known, seen
 from windlass.cli.connection.open_journal import config_file, is_missing, why_closed
 from windlass.cli.ui.checklist import Check, note, ok, problem
@@ -44,18 +45,65 @@ CLOCK_SLACK: Final = 2.0
 
 
 @click.command("doctor", epilog="Exit status: 0 all is well, 1 there is a problem.")
-@configured
+@click.argument("cloud", type=click.Choice(["aws"]), required=False)
+@CONFIG_OPTION
+@click.option("--policy", is_flag=True, help="With aws: print the least IAM policy, and check nothing.")
+@click.option("--region", default="us-east-1", show_default=True, help="With aws: the region.")
+@click.option("--profile", default="", help="With aws: a profile of ~/.aws/config.")
+@click.option("--endpoint-url", default="", help="With aws: of another EC2, such as a fake one.")
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
-def command(config: Config, as_json: bool) -> None:
+def command(
+    cloud: str | None,
+    config_file: str,
+    policy: bool,
+    region: str,
+    profile: str,
+    endpoint_url: str,
+    as_json: bool,
+) -> None:
     """Check the configuration, the journal, the leader, every provider, the workload, and that nothing is leaked.
 
-    Everything is looked at and nothing is changed: it may be done beside a controller that runs.
+    Everything is looked at and nothing is changed: it may be done beside a controller that runs. With a CLOUD, the
+    account there is checked instead: credentials, permissions and quota. No configuration is needed for that.
 
     \b
-    Example:
+    Examples:
       windlass doctor || echo something is wrong
+      windlass doctor aws --region eu-central-1
+      windlass doctor aws --policy > policy.json
     """
-    checks = list(_checks(config))
+    if policy and cloud is None:
+        raise click.UsageError("--policy is of a cloud: windlass doctor aws --policy")
+    if policy:
+        from windlass.providers.aws.policy import least_policy
+
+        write(json.dumps(least_policy(), indent=2) + "\n")
+        return
+    if cloud is None:
+        _print(list(_checks(load(config_file))), as_json)
+    else:
+        _print(_account(region, profile, endpoint_url), as_json)
+
+
+def _account(region: str, profile: str, endpoint_url: str) -> list[Check]:
+    """What is found out about an AWS account."""
+    import asyncio
+    from importlib.util import find_spec
+
+    if find_spec("boto3") is None:
+        return [problem("boto3", "is not installed", install_command("aws"))]
+    from windlass.providers.aws.account import account_checks
+
+    async def found() -> list[Check]:
+        return [
+            problem(one.subject, one.text, one.remedy) if one.remedy else ok(one.subject, one.text)
+            async for one in account_checks(region, profile, endpoint_url)
+        ]
+
+    return asyncio.run(found())
+
+
+def _print(checks: list[Check], as_json: bool) -> None:
     bad = sum(one.verdict == "problem" for one in checks)
     if as_json:
         write(json.dumps(_document(checks), indent=2) + "\n")

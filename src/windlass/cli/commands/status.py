@@ -209,7 +209,7 @@ def _slices(status: Document, most: int | None) -> Iterator[RenderableType]:
             span(status["as_of"] - one["since"]),
             str(one["tasks"]),
             code(one["code"]),
-            coloured(one["why"], "red") if quarantined else one["why"],
+            coloured(one["why"], "red") if quarantined else one["phase"] or one["why"],
         )
     yield table
     if most is not None and len(rows) > most:

@@ -30,20 +30,23 @@ def load(file: str) -> Config:
         refuse(error, file, text)
 
 
+CONFIG_OPTION = click.option(
+    "-c",
+    "--config",
+    "config_file",
+    metavar="FILE",
+    default=DEFAULT,
+    envvar="WINDLASS_CONFIG",
+    show_default=True,
+    show_envvar=True,
+    help="The configuration of the cluster.",
+)
+
+
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command ``-c FILE``, and the configuration in it as its first argument."""
 
-    @click.option(
-        "-c",
-        "--config",
-        "config_file",
-        metavar="FILE",
-        default=DEFAULT,
-        envvar="WINDLASS_CONFIG",
-        show_default=True,
-        show_envvar=True,
-        help="The configuration of the cluster.",
-    )
+    @CONFIG_OPTION
     @wraps(command)
     def with_config(config_file: str, *args: Any, **more: Any) -> Any:
         return command(load(config_file), *args, **more)

@@ -118,6 +118,10 @@ class Views:
         )
 
 
+LONGEST_TEXT = 10_000
+"""Characters of what a provider says about a slice."""
+
+
 def _no_node(one: object) -> None:
     raise InvalidAnswer(f"its view holds {_shown(one)}, which is no node")
 
@@ -158,6 +162,8 @@ def _is_whole_instance(one: Any) -> bool:
         and _is_time(one.preempted_at)
         and (one.zone == "" or _is_name(one.zone))
         and (one.price is None or _is_count(one.price))
+        and all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in (one.phase, one.trouble))
+        and _is_time(one.phase_since)
     )
 
 

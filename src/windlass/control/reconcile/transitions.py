@@ -275,6 +275,11 @@ class _Folding:
         self.changed[record.id] = self._certified(self._next(record))
 
 
+def _death(instance: Instance | None, text: str) -> str:
+    """That a host is dead, and why, where the provider knows."""
+    return f"{text}: {instance.trouble}" if instance is not None and instance.trouble else text
+
+
 _FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
 """States that a launch or a boot goes wrong to."""
 _WAITING_FOR_A_WORD = frozenset({State.DRAINING, State.TERMINATING})
@@ -445,11 +450,11 @@ def _coming_up(
         if up and sight.instance is not None and all(host.running for host in sight.instance.hosts):
             return State.INITIALIZING, Reason(Code.LAUNCHING, "the machine is up; its hosts have not all joined")
         if up and sight.dead_host:
-            return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
+            return State.LOST, Reason(Code.LOST, _death(sight.instance, "a host of it died before it joined"))
         if sight.provider_known and age >= policy.boot_timeout:
             return State.LAUNCH_TIMEOUT, Reason(Code.REPLACE_FAILED, f"not up after {seconds(age)}")
     elif sight.dead_host:
-        return State.LOST, Reason(Code.LOST, "a host of it died before it joined")
+        return State.LOST, Reason(Code.LOST, _death(sight.instance, "a host of it died before it joined"))
     elif sight.workload_known and age >= policy.initializing_timeout:
         joined = plural(len(sight.nodes), "host")
         return State.INIT_FAILED, Reason(Code.REPLACE_FAILED, f"{joined} joined after {seconds(age)}")
@@ -466,7 +471,9 @@ def _lost(record: SliceRecord, sight: SliceObservation, policy: Policy, now: flo
     if sight.dead_host and sight.instance is not None:
         preempted = sight.instance.preempted_at is not None
         code = Code.PREEMPTED if preempted else Code.LOST
-        return State.LOST, Reason(code, "the provider takes it away" if preempted else "a host of it is dead")
+        return State.LOST, Reason(
+            code, "the provider takes it away" if preempted else _death(sight.instance, "a host of it is dead")
+        )
     return None
 
 

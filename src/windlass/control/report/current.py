@@ -203,3 +203,12 @@ def _named(names: Iterable[str]) -> str:
     ordered = sorted(names)
     more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
     return ", ".join(ordered[:NAMED]) + more
+
+
+def phase_of(picture: Picture, record: SliceRecord) -> str | None:
+    """What the hosts of a slice are doing before they join, and for how long, where the provider knows."""
+    instance = picture.controller_state.observed.instance.get(record.id)
+    if instance is None or not instance.phase or record.state not in IN_FLIGHT:
+        return None
+    since = instance.phase_since
+    return instance.phase if since is None else f"{instance.phase}, {seconds(max(0, round(picture.now - since)))}"

@@ -22,7 +22,7 @@ from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Availability, Demand, Group
 from windlass.journal import Journal
 
-from .current import Picture, SlicePart, due
+from .current import Picture, SlicePart, due, phase_of
 from .headline import NEVER, headline
 from .leader import Leader
 
@@ -250,6 +250,7 @@ class Status:
             "cost": cost_so_far(record, self.picture.now),
             "zone": _zone(record, self.picture.settings),
             "hosts": record.hosts,
+            "phase": phase_of(self.picture, record),
         }
 
     def _use(self, record: SliceRecord) -> float:

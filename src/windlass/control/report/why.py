@@ -19,7 +19,7 @@ from windlass.core.model.reasons import Reason, nearest_names
 from windlass.core.model.snapshot import Demand
 from windlass.journal import Journal, Record
 
-from .current import Picture, SlicePart
+from .current import Picture, SlicePart, phase_of
 from .history import SliceHistory, Wait, launches_for, life_of, refusals_of, wait_of
 from .status import limits_of, needs_of, next_dict, next_step, part_dict, way_dict
 
@@ -140,6 +140,7 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         "group": record.group,
         "provider": record.provider,
         "state": str(record.state),
+        "phase": phase_of(asked.picture, record),
         "since": record.since,
         "hourly_cost": dollars(record.price),
         "started": {

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
-LOOK_LIMIT: Final = 8.0
+LOOK_LIMIT: Final = 5.0
 LOST_AFTER: Final = 60.0
 ORPHAN_AFTER: Final = 60.0
 """Seconds after which a machine that answers, and that no controller prepares, is given up."""

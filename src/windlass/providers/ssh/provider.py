@@ -42,7 +42,9 @@ T = TypeVar("T")
 LOST_AFTER: Final = 60.0
 _MARGIN: Final = 10.0
 """Seconds beyond a lease within which its supervisor has ended the program for certain."""
-LOOK_LIMIT: Final = 12.0
+LOOK_LIMIT: Final = 20.0
+PATIENCE: Final = 5.0
+"""Seconds that a list waits for machines; a controller gives all of it ten."""
 SLOTS: Final = "slots"
 """A resource that a pool's nodes make themselves; no machine has it."""
 
@@ -69,6 +71,7 @@ class _Seen:
     resources: Amounts | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     trouble: str = ""
+    looking: asyncio.Task[None] | None = None
 
     @property
     def sold(self) -> Mapping[str, Any] | None:
@@ -213,6 +216,8 @@ class SSHProvider:
     # -- looking ----------------------------------------------------------------------------------------------------
 
     async def _look(self, ids: Sequence[str]) -> None:
+        """Ask all machines, and wait for a few seconds. A machine that needs longer is silent until it has answered."""
+
         async def look(seen: _Seen) -> None:
             looked = await seen.machine.ask("look", ids=list(ids), limit=LOOK_LIMIT)
             sold = looked.get("sold")
@@ -220,24 +225,34 @@ class SSHProvider:
                 looked["sold"] = {"cluster": sold.get("cluster_name") or sold["cluster"], "foreign": True}
             seen.looked = looked
 
-        await self._all(look)
+        for seen in self._machines:
+            if seen.looking is None or seen.looking.done():
+                seen.looking = self._task(self._asked(seen, look))
+        under_way = [seen.looking for seen in self._machines if seen.looking is not None]
+        await asyncio.wait(under_way, timeout=PATIENCE)
+        for seen in self._machines:
+            if seen.looking is not None and seen.looking.done():
+                seen.looking.result()
+            elif not seen.trouble:
+                seen.trouble = f"{seen.machine.login.name}: no answer within {PATIENCE:g} s"
         for seen in self._machines:
             if seen.silent_for > self._lost_after:
                 await seen.machine.leave_tunnel()  # what it carried must see that the other end is gone
 
     async def _all(self, ask: Callable[[_Seen], Awaitable[None]]) -> None:
-        async def one(seen: _Seen) -> None:
-            try:
-                await ask(seen)
-                seen.trouble = ""
-            except Unreachable as error:
-                seen.trouble = plain(error)
-            except AgentRefused as error:
-                seen.trouble = f"{seen.machine.login.name}: {plain(error)}"
-            except (KeyError, TypeError, ValueError):
-                seen.trouble = f"{seen.machine.login.name}: its agent sent an answer that is none"
+        await asyncio.gather(*(self._asked(seen, ask) for seen in self._machines if not seen.trouble))
 
-        await asyncio.gather(*(one(seen) for seen in self._machines))
+    async def _asked(self, seen: _Seen, ask: Callable[[_Seen], Awaitable[None]]) -> None:
+        """Ask one machine; what goes wrong is its trouble."""
+        try:
+            await ask(seen)
+            seen.trouble = ""
+        except Unreachable as error:
+            seen.trouble = plain(error)
+        except AgentRefused as error:
+            seen.trouble = f"{seen.machine.login.name}: {plain(error)}"
+        except (KeyError, TypeError, ValueError):
+            seen.trouble = f"{seen.machine.login.name}: its agent sent an answer that is none"
 
     async def _facts(self, seen: _Seen) -> None:
         if not seen.facts:

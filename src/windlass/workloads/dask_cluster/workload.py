@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from typing import Any, Final, TypeVar
 
 import cloudpickle
@@ -125,7 +126,9 @@ class DaskWorkload:
         given = [word for name, value in options.items() if value for word in (name, value)]
         # -P: what lies in the directory of the host is not imported.
         start = (sys.executable, "-P", "-m", "distributed.cli.dask_worker", self._scheduler)
-        return Join((*start, "--no-nanny", "--no-dashboard", *given))
+        return Join(
+            (*start, "--no-nanny", "--no-dashboard", *given), requirements=(f"distributed=={version('distributed')}",)
+        )
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
         await self._asked(lambda link: link.windlass_cordon(slice_id=slice_id, epoch=epoch))

@@ -1,0 +1,78 @@
+"""Checks of an AWS account: credentials, permissions and quota, without buying anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, NamedTuple
+
+from windlass.providers.aws.api import EC2Api
+from windlass.providers.protocol import AuthFailed, ProviderError
+from windlass.providers.remote.connection import plain
+
+DRY_RUNS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("describe_instances", {}),
+    ("describe_launch_templates", {}),
+    ("describe_security_groups", {}),
+    ("create_launch_template", {"LaunchTemplateName": "windlass-doctor", "LaunchTemplateData": {"ImageId": "ami-0"}}),
+    (
+        "create_fleet",
+        {
+            "Type": "instant",
+            "LaunchTemplateConfigs": [
+                {"LaunchTemplateSpecification": {"LaunchTemplateName": "windlass-doctor", "Version": "$Latest"}}
+            ],
+            "TargetCapacitySpecification": {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"},
+        },
+    ),
+    ("terminate_instances", {"InstanceIds": ["i-00000000000000000"]}),
+)
+"""Each is asked with ``DryRun``: EC2 says whether it would be allowed, and does nothing."""
+ALLOWED: Final = "DryRunOperation"
+QUOTAS: Final = (("L-1216C47A", "on-demand standard instances"), ("L-34B43A08", "spot standard instances"))
+
+
+class AccountCheck(NamedTuple):
+    """One finding. ``remedy`` is empty where all is well."""
+
+    subject: str
+    text: str
+    remedy: str = ""
+
+
+async def account_checks(region: str, profile: str = "", endpoint_url: str = "") -> AsyncIterator[AccountCheck]:
+    """Look at an account from the outside in: who we are, what we may do, how much."""
+    api = EC2Api(region, profile, endpoint_url)
+    try:
+        try:
+            who = await api.other("sts", "get_caller_identity")
+        except ProviderError as error:
+            yield AccountCheck("credentials", plain(error), "set AWS_PROFILE, or run: aws configure")
+            return
+        yield AccountCheck("credentials", f"{plain(who.get('Arn', ''))} in {region}")
+        refused = [name async for name in _refused(api)]
+        if refused:
+            remedy = "give the user or role the policy that windlass doctor aws --policy prints"
+            yield AccountCheck("permissions", f"not allowed: {', '.join(refused)}", remedy)
+        else:
+            yield AccountCheck("permissions", "all that is needed is allowed (asked with dry runs)")
+        for code, what in QUOTAS:
+            try:
+                quota = await api.other("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
+                cpus = float(quota["Quota"]["Value"])
+            except (ProviderError, KeyError, ValueError, TypeError) as error:
+                yield AccountCheck(f"quota of {what}", f"could not be asked for ({plain(error, 120)})")
+                continue
+            remedy = "" if cpus >= 1 else "ask for more in the console: Service Quotas, Amazon EC2"
+            yield AccountCheck(f"quota of {what}", f"{cpus:g} vCPUs", remedy)
+    finally:
+        api.close()
+
+
+async def _refused(api: EC2Api) -> AsyncIterator[str]:
+    for operation, arguments in DRY_RUNS:
+        try:
+            await api.call(operation, DryRun=True, **arguments)
+        except AuthFailed:
+            yield "ec2:" + "".join(word.title() for word in operation.split("_"))
+        except ProviderError:
+            continue  # allowed: it is refused for another reason, such as that it is a dry run

@@ -1,0 +1,117 @@
+"""The declaration of the provider type ``aws``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from windlass.providers.protocol import InvalidRequest, Provider
+from windlass.providers.registry import ProviderContext, ProviderType
+from windlass.providers.ssh.registration import IMAGE, check_network
+from windlass.setting_types import BadSettings, Data, Name, Number, OneOf, Place, Section, Setting, Whole, Words
+
+
+def settings_of(settings: Mapping[str, Any], name: str) -> Any:
+    """The settings of the provider; ``BadSettings`` for prices that are none."""
+    from .buying import AWSSettings
+
+    prices = settings["prices"] or {}
+    if not isinstance(prices, Mapping) or not all(
+        isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 for value in prices.values()
+    ):
+        raise BadSettings([f"providers.{name}.prices: must be dollars per hour by machine type, as {{m5.large: 0.1}}"])
+    return AWSSettings(
+        region=settings["region"],
+        zones=tuple(settings["zones"] or ()),
+        subnets=tuple(settings["subnets"] or ()),
+        security_group=settings["security_group"] or "",
+        image_id=settings["image_id"] or "",
+        profile=settings["profile"] or "",
+        market=settings["market"],
+        max_price=settings["max_price"],
+        endpoint_url=settings["endpoint_url"] or "",
+        user=settings["user"],
+        key_file=settings["key_file"] or "",
+        ssh_from=settings["ssh_from"] or "",
+        connect=settings["connect"],
+        disk=settings["disk"],
+        prices={str(kind): float(value) for kind, value in prices.items()},
+        metadata_url=settings["metadata_url"],
+    )
+
+
+def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
+    from windlass.providers.remote.image import ImageSpec
+
+    from .provider import AWSProvider
+
+    try:
+        ImageSpec.of(settings["image"])
+    except InvalidRequest as error:
+        raise BadSettings([f"providers.{context.name}: {error}"]) from None
+    return AWSProvider(
+        settings_of(settings, context.name),
+        image=settings["image"],
+        look_only=context.look_only,
+        now=context.now,
+    )
+
+
+AWS_INSTANCES: Final = ProviderType(
+    summary="instances of Amazon EC2. A group names its machine type: `settings: {instance_type: m5.large}`.",
+    section=Section(
+        "a provider of EC2 instances",
+        (
+            Setting("region", Name(), "us-east-1", "", "Where instances are bought."),
+            Setting("zones", Words(), None, "", "Zones that may be used.", absent="all of the region"),
+            Setting("subnets", Words(), None, "", "Subnets that may be used.", absent="those of the default network"),
+            Setting(
+                "security_group",
+                Name(),
+                None,
+                "",
+                "One that lets SSH in from the controller.",
+                absent="one is made that lets in SSH from the controller and nothing else",
+            ),
+            Setting("image_id", Name(), None, "", "The machine image.", absent="Ubuntu 24.04"),
+            Setting("profile", Name(), None, "", "Of `~/.aws/config`.", absent="as boto3 finds credentials"),
+            Setting(
+                "market",
+                OneOf(("on-demand", "spot", "spot-first")),
+                "on-demand",
+                "",
+                "`spot-first`: spot, and on-demand where there is no spot capacity.",
+            ),
+            Setting("max_price", Number(), None, "$/h", "The most for a spot instance.", absent="the on-demand price"),
+            Setting("endpoint_url", Name(), None, "", "Of another EC2, such as a fake one.", absent="that of AWS"),
+            Setting("user", Name(), "ubuntu", "", "The login of the image."),
+            Setting("key_file", Place(), None, "", "Our private key.", absent="one is made in `~/.config/windlass`"),
+            Setting(
+                "ssh_from",
+                Name(),
+                None,
+                "",
+                "The network from which the security group that is made lets SSH in.",
+                absent="this computer's address, as AWS sees it",
+            ),
+            Setting("connect", OneOf(("tunnel", "direct")), "tunnel", "", "As for machines with SSH."),
+            Setting("disk", Whole(low=8, high=16384), 50, "GiB", "The size of the encrypted root disk."),
+            Setting(
+                "prices", Data(), None, "$/h", "By machine type, in place of the catalogue's.", absent="the catalogue's"
+            ),
+            Setting(
+                "metadata_url",
+                Name(),
+                "http://169.254.169.254",
+                "",
+                "The metadata service by which instances hear that they will be taken away.",
+            ),
+            IMAGE,
+        ),
+    ),
+    build=_build,
+    runs=frozenset({"dask"}),
+    check=check_network,
+    modules=("boto3", "asyncssh"),
+    extra="aws",
+)

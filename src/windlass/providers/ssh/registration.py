@@ -1,0 +1,121 @@
+"""The declaration of the provider type ``ssh``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from windlass.core.model.quantities import BadQuantity, parse_quantity
+from windlass.core.model.snapshot import amounts
+from windlass.providers.protocol import InvalidRequest, Provider
+from windlass.providers.registry import ProviderContext, ProviderType
+from windlass.scenario.reader import REQUIRED
+from windlass.setting_types import BadSettings, Data, Duration, Name, OneOf, Place, Section, Setting
+
+IMAGE: Final = Setting(
+    "image",
+    Data(),
+    None,
+    "",
+    "What machines must have before their program starts: `python`, `pip`, `pip_index`, `apt`, `env`, `includes`, "
+    "`setup`, as in `Image`. It is sent over SSH and never written down.",
+    absent="nothing but what the workload needs",
+)
+
+
+def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
+    from windlass.providers.remote.image import ImageSpec
+
+    from .provider import SSHProvider
+
+    hosts = settings["hosts"]
+    if not isinstance(hosts, list | tuple):
+        raise BadSettings([f"providers.{context.name}.hosts: must be a list of machines, such as [gpu1.example.org]"])
+    try:
+        ImageSpec.of(settings["image"])
+        return SSHProvider(
+            [_host(one, f"providers.{context.name}.hosts[{number}]") for number, one in enumerate(hosts)],
+            user=settings["user"] or "",
+            key_file=settings["key_file"] or "",
+            known_hosts=settings["known_hosts"] or "",
+            connect=settings["connect"],
+            directory=settings["directory"],
+            lost_after=settings["lost_after"],
+            image=settings["image"],
+            look_only=context.look_only,
+            now=context.now,
+        )
+    except InvalidRequest as error:
+        raise BadSettings([f"providers.{context.name}: {error}"]) from None
+
+
+def check_network(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
+    """A workload whose nodes talk to each other needs a network between them."""
+    if workload != "dask" or settings["connect"] == "direct":
+        return []
+    why = (
+        f"providers.{name}.connect: the workers of a Dask cluster connect to its scheduler and to each other; put them "
+        "into one network and write connect: direct (a pool, wl.ComputePool, works through the tunnel)"
+    )
+    return [why]
+
+
+def _host(given: Any, where: str) -> Any:
+    """A machine with its resources as amounts."""
+    if not isinstance(given, Mapping) or given.get("resources") is None:
+        return given
+    try:
+        read = {str(name): parse_quantity(value, str(name)) for name, value in dict(given["resources"]).items()}
+    except (BadQuantity, TypeError, ValueError) as error:
+        raise BadSettings([f"{where}.resources: {error}"]) from None
+    return {**given, "resources": amounts(read)}
+
+
+SSH_MACHINES: Final = ProviderType(
+    summary="machines that exist already and have SSH, each sold to one slice at a time.",
+    section=Section(
+        "a provider of machines with SSH",
+        (
+            Setting(
+                "hosts",
+                Data(),
+                REQUIRED,
+                "",
+                "The machines: `address`, `user@address`, or a mapping with `address`, `port`, `user`, `resources` (by "
+                "default as the machine says) and `labels`.",
+            ),
+            Setting("user", Name(), None, "", "The login on all machines that name none.", absent="yours"),
+            Setting("key_file", Place(), None, "", "Our private key.", absent="the SSH agent and the usual files"),
+            Setting(
+                "known_hosts",
+                Place(),
+                None,
+                "",
+                "The host keys of the machines. A key that is not in it is never accepted.",
+                absent="`~/.ssh/known_hosts`",
+            ),
+            Setting(
+                "connect",
+                OneOf(("tunnel", "direct")),
+                "tunnel",
+                "",
+                "`tunnel`: what a program reaches is carried over the SSH connection. `direct`: machines and the "
+                "workload are in one network.",
+            ),
+            Setting("directory", Name(), "~/.windlass", "", "Where files go on the machines."),
+            Setting(
+                "lost_after",
+                Duration(low=5, high=86400),
+                "60s",
+                "s",
+                "How long a machine may be silent before its host counts as dead.",
+            ),
+            IMAGE,
+        ),
+    ),
+    build=_build,
+    runs=frozenset({"dask"}),
+    check=check_network,
+    modules=("asyncssh",),
+    extra="ssh",
+)

@@ -1,0 +1,276 @@
+"""What goes wrong with machines and SSH, on a real sshd: keys, silence, full disks, two controllers, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass.core.model.snapshot import amounts
+from windlass.providers.protocol import (
+    ClusterIdentity,
+    HostOrder,
+    Instance,
+    InsufficientCapacity,
+    InvalidRequest,
+    LaunchOrder,
+)
+from windlass.testing.clouds import SshHosts, missing_for_hosts
+from windlass.testing.eventually import eventually, refusal_of
+
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+
+from windlass.providers.ssh.provider import SSHProvider
+
+pytestmark = [pytest.mark.ssh, pytest.mark.skipif(bool(missing_for_hosts()), reason=missing_for_hosts() or "-")]
+
+SECRET = "a-token-that-nobody-must-see"
+OURS = ClusterIdentity("ours", "c0ffee01")
+
+
+@pytest.fixture
+def hosts() -> Iterator[SshHosts]:
+    with SshHosts(1) as hosts:
+        yield hosts
+
+
+def order(name: str, command: tuple[str, ...] = ("sleep", "600"), **environment: str) -> LaunchOrder:
+    return LaunchOrder(name, "g", (HostOrder(command, environment),), amounts({"cpu": 1000}), cluster=OURS)
+
+
+def provider_of(hosts: SshHosts, cluster: ClusterIdentity = OURS, **more: Any) -> SSHProvider:
+    keys = {"key_file": str(hosts.key_file), "known_hosts": str(hosts.known_hosts)}
+    provider = SSHProvider([host.spec for host in hosts], **{**keys, **more})
+    provider.bind(cluster)
+    return provider
+
+
+def using(
+    hosts: SshHosts, test: Callable[[SSHProvider], Awaitable[None]], cluster: ClusterIdentity = OURS, **more: Any
+) -> None:
+    async def run() -> None:
+        provider = provider_of(hosts, cluster, **more)
+        try:
+            await test(provider)
+        finally:
+            await provider.close()
+
+    asyncio.run(run())
+
+
+async def shown(provider: SSHProvider, name: str, wanted: Callable[[Instance], object], within: float = 40) -> Instance:
+    async def look() -> Instance | None:
+        return next((one for one in await provider.list() if one.slice_id == name), None)
+
+    found = await eventually(look, lambda one: one is not None and wanted(one), within=within)
+    assert found is not None
+    return found
+
+
+def is_up(one: Instance) -> bool:
+    return not one.phase and all(host.running for host in one.hosts)
+
+
+def test_a_machine_with_another_host_key_is_out_of_stock_and_nothing_is_sent(hosts, tmp_path):
+    other = tmp_path / "known_hosts"
+    wrong = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIG5lVZ5fF7a1vpZ9rp0GZjS1oGVYjHhU0yZ0gR9V9V9V"
+    other.write_text(hosts[0].known_hosts_line.partition(" ")[0] + f" {wrong}\n")
+
+    async def test(provider: SSHProvider) -> None:
+        refusal = await refusal_of(provider.launch(order("s-1"), 1), InsufficientCapacity)
+        assert "host key" in str(refusal)
+        assert list(await provider.list()) == []
+        assert "host key" in provider.mistakes[0]
+
+    using(hosts, test, known_hosts=str(other))
+    using(hosts, test, known_hosts=str(tmp_path / "missing"))
+    assert not (hosts[0].home / ".windlass").exists()
+
+
+def test_a_machine_that_refuses_our_key_says_which_key_and_what_to_do(hosts):
+    (hosts[0].home / ".ssh/authorized_keys").write_text("")
+
+    async def test(provider: SSHProvider) -> None:
+        refusal = await refusal_of(provider.launch(order("s-1"), 1), InsufficientCapacity)
+        assert "authorized_keys" in str(refusal)
+        assert str(hosts.key_file) in str(refusal)
+
+    using(hosts, test)
+
+
+def test_a_machine_that_hangs_at_connect_is_out_of_stock_with_why(hosts):
+    hosts[0].unplug()
+
+    async def test(provider: SSHProvider) -> None:
+        refusal = await refusal_of(provider.launch(order("s-1"), 1), InsufficientCapacity)
+        assert "does not answer" in str(refusal)
+
+    using(hosts, test)
+
+
+def test_a_machine_that_goes_silent_and_comes_back_keeps_its_slice_and_its_program(hosts):
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        await shown(provider, "s-1", is_up)
+        before = (hosts[0].home / ".windlass/run/supervisor.json").read_text()
+        hosts[0].unplug()
+        during = [one.slice_id for one in await provider.list()]
+        assert during == ["s-1"], "shown as it was last seen"
+        hosts[0].replug()
+        await shown(provider, "s-1", is_up)
+        assert (hosts[0].home / ".windlass/run/supervisor.json").read_text() == before
+
+    using(hosts, test)
+
+
+def test_a_machine_that_stays_silent_counts_as_dead_and_its_slice_is_ended_when_it_is_back(hosts):
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        await shown(provider, "s-1", is_up)
+        hosts[0].unplug()
+        await shown(provider, "s-1", lambda one: not one.hosts[0].running)
+        await provider.terminate("s-1", 1)
+        assert [one.state for one in await provider.list()] == ["ending"], "nobody has confirmed its end"
+        hosts[0].replug()
+
+        async def look() -> int:
+            return len(await provider.list())
+
+        await eventually(look, lambda count: count == 0, within=40)
+        assert not (hosts[0].home / ".windlass/sold.json").exists()
+
+    using(hosts, test, lost_after=1.0)
+
+
+def test_a_program_with_a_lease_ends_itself_and_frees_the_machine(hosts):
+    async def begin(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        await shown(provider, "s-1", is_up)
+
+    using(hosts, begin, lease=3.0)
+    assert (hosts[0].home / ".windlass/sold.json").exists()
+
+    async def another(provider: SSHProvider) -> None:
+        async def launched() -> bool:
+            try:
+                await provider.launch(order("n-1"), 1)
+            except InsufficientCapacity:
+                return False
+            return True
+
+        await eventually(launched, within=40)
+        await shown(provider, "n-1", is_up)
+        await provider.terminate("n-1", 1)
+
+    using(hosts, another, ClusterIdentity("next", "c0ffee02"))
+
+
+def test_two_clusters_with_one_machine_sell_it_once_and_the_second_hears_to_whom(hosts):
+    async def first(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        second = provider_of(hosts, ClusterIdentity("theirs", "c0ffee02"))
+        try:
+            refusal = await refusal_of(second.launch(order("t-1"), 1), InsufficientCapacity)
+            assert "sold to cluster ours" in str(refusal)
+        finally:
+            await second.close()
+        await provider.terminate("s-1", 1)
+
+    using(hosts, first)
+
+
+def test_a_full_disk_ends_the_launch_with_its_last_lines_and_without_secrets(hosts):
+    image = {
+        "setup": ["echo token is $TOKEN; printf '\\033[31mred\\007\\n'; echo x > /dev/full"],
+        "env": {"TOKEN": SECRET},
+    }
+
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        dead = await shown(provider, "s-1", lambda one: one.trouble)
+        assert not dead.hosts[0].running
+        assert "'setup 1 of 1' ended with code" in dead.trouble
+        assert "No space left on device" in dead.trouble
+        assert SECRET not in dead.trouble
+        assert "***" in dead.trouble
+        assert "\033" not in dead.trouble
+        await provider.terminate("s-1", 1)
+
+    using(hosts, test, image=image)
+
+
+def test_a_machine_that_says_too_much_is_cut_short(hosts):
+    image = {"setup": ["head -c 3000000 /dev/zero | tr '\\0' 'x'; exit 1"]}
+
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1"), 1)
+        dead = await shown(provider, "s-1", lambda one: one.trouble)
+        assert len(dead.trouble) < 5000
+        await provider.terminate("s-1", 1)
+
+    using(hosts, test, image=image)
+
+
+def test_a_machine_without_the_right_python_says_so_before_anything_is_sent(tmp_path):
+    bin_directory = tmp_path / "bin"
+    bin_directory.mkdir()
+    other = bin_directory / "python3"
+    other.write_text(f'#!/bin/sh\ncase "$*" in *version_info*) echo 3.8;; *) exec {sys.executable} "$@";; esac\n')
+    other.chmod(0o755)
+    with SshHosts(1, path=[str(bin_directory), "/usr/bin", "/bin"], namespaces=False) as hosts:
+        for name in ("python3", f"python3.{sys.version_info.minor}"):
+            (bin_directory / name).write_text(other.read_text())
+            (bin_directory / name).chmod(0o755)
+
+        async def test(provider: SSHProvider) -> None:
+            await provider.launch(order("s-1", (sys.executable, "-c", "pass")), 1)
+            dead = await shown(provider, "s-1", lambda one: one.trouble)
+            assert f"Python 3.{sys.version_info.minor} is needed" in dead.trouble
+            assert not list((hosts[0].home / ".windlass/incoming").iterdir())
+            await provider.terminate("s-1", 1)
+
+        using(hosts, test)
+
+
+def test_an_image_for_another_python_is_refused_at_once(hosts):
+    async def test(provider: SSHProvider) -> None:
+        refusal = await refusal_of(provider.launch(order("s-1", (sys.executable, "-c", "pass")), 1), InvalidRequest)
+        assert "minor version" in str(refusal)
+
+    using(hosts, test, image={"python": "3.8"})
+
+
+def test_secrets_reach_the_program_and_nothing_else(hosts, tmp_path):
+    seen = tmp_path / "seen"
+    command = ("/bin/sh", "-c", f'printf %s "$ORDER_TOKEN $IMAGE_TOKEN" > {seen}; exec sleep 600')
+    image = {"env": {"IMAGE_TOKEN": SECRET + "-image"}, "setup": ["true"]}
+
+    async def test(provider: SSHProvider) -> None:
+        await provider.launch(order("s-1", command, ORDER_TOKEN=SECRET), 1)
+        await shown(provider, "s-1", is_up)
+
+        async def written() -> str:
+            return seen.read_text() if seen.exists() else ""
+
+        assert await eventually(written) == f"{SECRET} {SECRET}-image"
+        for pid in hosts[0].pids():
+            try:
+                assert SECRET.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            except FileNotFoundError:
+                continue
+        home = hosts[0].home / ".windlass"
+        for path in [home, *home.rglob("*")]:
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+            if path.is_file():
+                assert SECRET.encode() not in path.read_bytes(), path
+        assert SECRET not in json.dumps([str(one) for one in await provider.list()])
+        assert SECRET not in hosts[0].log
+        await provider.terminate("s-1", 1)
+
+    using(hosts, test, image=image)
