@@ -39,6 +39,7 @@ from windlass.pool.client.futures import (
     streamed,
     tasks_of,
 )
+from windlass.pool.client.handles import Handle
 from windlass.pool.client.submission import Prepared, Preparer
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.engines.registry import engine_of
@@ -134,7 +135,7 @@ class ComputePool:
             raise BadPool(f"image must be an Image(pip=..., env=..., includes=...), is {type(image).__name__}")
         self._image = image or Image()
         self._shape: PoolShape = shaped(self._provider, nodes, **self._arguments)
-        self._engine = engine_of(engine)
+        self._engine, self._engine_name = engine_of(engine), engine
         self._console = console_of(console)
         self.name = name
         self._given_directory = None if directory is None else Path(directory)
@@ -166,7 +167,7 @@ class ComputePool:
         if self._shape.notice:
             self._console.told(self._shape.notice)
         try:
-            self._store = self._preparer.store = DataStore(self._directory / "data")
+            self._store = self._preparer.store = self._data_store()
             environment = self._prepared_nodes()
             self._hub = self._thread.do(self._started(environment))
         except BaseException:
@@ -175,6 +176,12 @@ class ComputePool:
             self._remove_directory()
             raise
         self._console.opened(self.status)
+
+    def _data_store(self) -> DataStore | None:
+        """Where large values are. Nodes of Ray on other machines cannot read it: values travel with their tasks."""
+        if self._engine_name == "ray" and isinstance(self._provider, RemoteMachines):
+            return None
+        return DataStore(self._directory / "data")
 
     def _prepared_nodes(self) -> dict[str, str]:
         if isinstance(self._provider, Local):
@@ -455,6 +462,13 @@ class ComputePool:
         future = AllFuture(make)
         self.start_all(tasks, future.arrived, begun=lambda started: future.begin(started, len(tasks)))
         return future
+
+    def put(self, value: Any) -> Handle:
+        """Send a value once, for many tasks: ``handle = pool.put(array)``, then ``trial(handle, 0.1) >> pool``."""
+        self._running()
+        if self._store is None:
+            raise PoolError("put needs nodes on this computer, or the engine 'dask'; pass the value itself")
+        return Handle(self._store, value)
 
     def cancel(self, *futures: Future[Any]) -> int:
         """End what these futures stand for, running or not; all of the pool without any. How many tasks that were."""

@@ -99,6 +99,7 @@ class PoolRuntime:
             over=self._over,
             unhealthy_timeout=shape.settings.policy.unhealthy_timeout,
             place=None if store is None else store.place,
+            fetch=(lambda _name: None) if store is None else store.read,
         )
         self.service = Service(
             shape.settings,

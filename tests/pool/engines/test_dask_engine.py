@@ -16,10 +16,13 @@ from windlass.pool.engines.dask import engine as dask_engine
 from windlass.pool.engines.dask.engine import DaskEngine
 from windlass.pool.engines.dask.messages import NODE, DaskNodeOrder, security_of
 from windlass.pool.engines.protocol import Call, EngineError
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.serialization import (
+    Shared,
     pack_arguments,
     pack_batch,
     pack_function,
+    pack_shared,
     result_of,
     unpack_results,
 )
@@ -312,3 +315,31 @@ def test_an_address_where_nobody_may_listen_is_told_when_the_engine_starts():
 def test_an_engine_that_was_not_started_says_so():
     with pytest.raises(EngineError, match=r"start\(\)"):
         DaskEngine().join("n", 1)
+
+
+def test_a_value_that_is_on_another_machine_is_fetched_once_for_all_slots(tmp_path):
+    async def test():
+        async with pool() as one:
+            store = DataStore(tmp_path / "disk", memory=tmp_path)
+            name = store.put(pack_shared(list(range(1000))))
+            one.heard.values[name] = store.read(name)
+            asked = []
+            fetch = one.heard.fetch
+
+            def counted(name):
+                asked.append(name)
+                return fetch(name)
+
+            one.heard.fetch = counted
+            elsewhere = Shared(name, "/nowhere/on/this/machine")
+            await one.node("n", slots=2)
+            for slot in (0, 1, 0):
+                assert await one.value("n", sum, elsewhere, slot=slot) == 499500
+            assert asked == [name]
+            outcome = one.run("n", sum, Shared("never", "/nowhere/else"))
+            await one.ended(outcome)
+            (told,) = unpack_results(one.heard.results(outcome))
+            assert "not there any more" in str(result_of(told).error())
+            store.close()
+
+    run(test())

@@ -113,6 +113,10 @@ class Listener(Protocol):
         """It is over."""
         ...
 
+    def fetch(self, name: str) -> bytes | None:
+        """Return the file of a shared value for a node that has no access to the pool's store; None: it is gone."""
+        ...
+
     def engine_down(self, why: str) -> None:
         """The engine cannot reach its nodes for the moment. Calls go on there; no new node can join."""
         ...

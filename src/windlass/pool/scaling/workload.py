@@ -36,6 +36,7 @@ class PoolWorkload:
         over: Over = lambda _tasks: None,
         unhealthy_timeout: float = 30.0,
         place: StorePlace | None = None,
+        fetch: Callable[[str], bytes | None] = lambda _name: None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
         bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are told."""
@@ -55,6 +56,7 @@ class PoolWorkload:
             over=over,
             unhealthy_timeout=unhealthy_timeout,
             place=place,
+            fetch=fetch,
         )
 
     async def start(self) -> None:

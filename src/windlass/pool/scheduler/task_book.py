@@ -68,13 +68,15 @@ class TaskBook:
         over: Over = lambda _tasks: None,
         unhealthy_timeout: float = 30.0,
         place: StorePlace | None = None,
+        fetch: Callable[[str], bytes | None] = lambda _name: None,
     ) -> None:
         """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
         ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over. ``unhealthy_timeout``:
-        seconds without a sign of life after which a node is given up. ``place``: where large results go."""
+        seconds without a sign of life after which a node is given up. ``place``: where large results go.
+        ``fetch`` gives the file of a shared value."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
-        self._over, self._place = over, place
+        self._over, self._place, self._fetch = over, place, fetch
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
@@ -278,6 +280,9 @@ class TaskBook:
         if node in self.nodes:
             self._liveness.heard(self.nodes[node])
             self._move_on()
+
+    def fetch(self, name: str) -> bytes | None:
+        return self._fetch(name)
 
     def engine_down(self, why: str) -> None:
         self.engine_trouble = f"{why}; it is being started again"

@@ -198,6 +198,28 @@ class DataStore:
         with self._lock:
             return self._files[name]
 
+    def read(self, name: str) -> bytes | None:
+        """The file of a value, for another machine; None if it is gone."""
+        with suppress(OSError, KeyError):
+            return Path(self.path(name)).read_bytes()
+        return None
+
+    def keep_file(self, name: str, data: bytes) -> str:
+        """Keep the file of a value that came from another machine; its path. Others go if there is no room."""
+        with self._lock:
+            while self._files and not _fits(self.place, len(data)):
+                Path(self._files.pop(next(iter(self._files)))).unlink(missing_ok=True)
+            directory = self.place.memory if _fits(self.place, len(data)) else self.place.disk
+            path = Path(directory, name)
+            path.with_suffix(".part").write_bytes(data)
+            path.with_suffix(".part").rename(path)
+            self._files[name] = str(path)
+            return str(path)
+
+    def known(self, name: str) -> str | None:
+        """The path of a value that is here."""
+        return self._files.get(name)
+
     def hold(self, name: str, times: int = 1) -> None:
         """So many more users need it."""
         with self._lock:
@@ -221,9 +243,13 @@ class DataStore:
     def _expire(self) -> None:
         """Remove values that nobody has needed for a while, sooner if they take much room."""
         now = time.monotonic()
-        crowded = len(self._unused) > 1 and not _fits(self.place, self.place.limit // 4)
-        for name, since in list(self._unused.items()):
-            if now - since >= LINGERING or crowded:
+        room = self.place.limit // 4
+        for name, since in reversed(self._unused.copy().items()):  # those of late are kept
+            size = 0
+            with suppress(OSError):
+                size = Path(self._files[name]).stat().st_size
+            room -= size
+            if now - since >= LINGERING or room < 0:
                 del self._unused[name]
                 with suppress(OSError):
                     Path(self._files.pop(name)).unlink()

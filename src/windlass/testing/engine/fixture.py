@@ -33,6 +33,8 @@ class Heard:
     def __init__(self) -> None:
         self.words: list[tuple[Any, ...]] = []
         self._more = asyncio.Event()
+        self.values: dict[str, bytes] = {}
+        """Files of shared values, for nodes that have no access to the store."""
 
     def joined(self, facts: NodeFacts) -> None:
         self._hear("joined", facts.node, facts)
@@ -51,6 +53,9 @@ class Heard:
 
     def shortened(self, call: str, items: int) -> None:
         self._hear("shortened", call, items)
+
+    def fetch(self, name: str) -> bytes | None:
+        return self.values.get(name)
 
     def engine_down(self, why: str) -> None:
         self._hear("engine", "down", why)

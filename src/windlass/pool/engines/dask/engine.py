@@ -417,6 +417,9 @@ class DaskEngine:
         if kind == "why":
             node.why = node.why or words[0]
             return
+        if kind == "fetch":
+            self._order(node.facts.node, {"data": words[0], "blob": self._told.fetch(words[0])})
+            return
         call, *rest = words
         carried = node.calls.get(call)
         if carried is None:

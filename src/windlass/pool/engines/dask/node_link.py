@@ -12,16 +12,19 @@ import asyncio
 import json
 import platform
 import socket
+import tempfile
 import time
 from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from distributed.comm import Comm
 from distributed.comm.addressing import get_address_host
 from distributed.core import connect
 
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.framing import FrameBuffer, frame_of
 from windlass.pool.transport.slot_page import PREFIX, SETTLING, SlotPage
 
@@ -69,6 +72,10 @@ class NodeLink:
         self._slots: dict[int, _LinkSlot] = {}
         self._early: dict[int, list[_LinkCall]] = {}
         """Calls for slots whose process is not there yet."""
+        self._store: DataStore | None = None
+        """Values that were fetched from the pool's machine, if that is another one."""
+        self._wanted: dict[str, list[_LinkSlot]] = {}
+        """Slots that wait for a value."""
         self._known: OrderedDict[str, None] = OrderedDict()
         self._number = 0
         self._events: deque[tuple[int, tuple[Any, ...]]] = deque()
@@ -85,6 +92,8 @@ class NodeLink:
         scheduler.cancel()
         if self._writer is not None:
             await self._writer.close()
+        if self._store is not None:
+            self._store.close()
 
     # -- the scheduler ------------------------------------------------------------------------------------------------
 
@@ -129,6 +138,8 @@ class NodeLink:
                 self._revoke(call)
             case {"kill": call}:
                 self._kill(call)
+            case {"data": name, "blob": blob}:
+                self._fetched(name, blob)
             case {"leave": _}:
                 self._order_supervisor({"leave": True})
 
@@ -228,6 +239,8 @@ class NodeLink:
                     self._shorten(slot, slot.running)
                 if slot.running is not None and slot.running.items > 1:
                     self._look_later(slot, slot.running, _FIRST_LOOK)
+            case "fetch":
+                self._fetch(slot, call)
             case "results":
                 self._collect(slot)
                 seconds, told = words
@@ -274,6 +287,31 @@ class NodeLink:
             self._tell("revoked", one.id)
         slot.process.close()
         slot.page.close()
+
+    # -- shared values ------------------------------------------------------------------------------------------------
+
+    def _fetch(self, slot: _LinkSlot, name: str) -> None:
+        """A slot needs a value whose file is on the pool's machine, which is another one."""
+        if self._store is None:
+            self._store = DataStore(Path(tempfile.mkdtemp(prefix="windlass-node-")))
+        path = self._store.known(name)
+        if path is not None:
+            self._keep(self._hand(slot, frame_of((path, ""))))
+        else:
+            self._wanted.setdefault(name, []).append(slot)
+            if len(self._wanted[name]) == 1:
+                self._tell("fetch", name)
+
+    def _fetched(self, name: str, blob: bytes | None) -> None:
+        assert self._store is not None
+        answer = "", "no task and no handle of the program holds it"
+        if blob is not None:
+            try:
+                answer = self._store.keep_file(name, bytes(blob)), ""
+            except OSError as error:
+                answer = "", f"there is no room for it: {error}"
+        for slot in self._wanted.pop(name, ()):
+            self._keep(self._hand(slot, frame_of(answer)))
 
     # -- the supervisor -----------------------------------------------------------------------------------------------
 

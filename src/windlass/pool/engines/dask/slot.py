@@ -30,7 +30,7 @@ class SlotRunner:
 
     def __init__(self, page: SlotPage, link: socket.socket, log: int) -> None:
         self._page, self._link = page, link
-        self._runner = Runner(ProcessOutput(log))
+        self._runner = Runner(ProcessOutput(log), self._fetch)
 
     def serve(self) -> None:
         while (frame := receive_frame(self._link)) is not None:
@@ -60,6 +60,17 @@ class SlotRunner:
         with self._page as page:
             page.stop()
         self.tell("over", call, time.perf_counter() - began, broken)
+
+    def _fetch(self, name: str, path: str) -> str:
+        """The path of a shared value here: the pool's own file on its machine, and a copy on another one, which the
+        node link fetches once for all slots."""
+        if os.path.exists(path):  # noqa: PTH110  # quick
+            return path
+        self.tell("fetch", name)
+        found, why = receive_frame(self._link) or ("", "the node lost its link to the pool")
+        if not found:
+            raise FileNotFoundError(f"a value that was sent to the pool is not there any more: {why}")
+        return str(found)
 
     def tell(self, *words: Any) -> None:
         send_frame(self._link, words)

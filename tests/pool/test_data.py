@@ -1,0 +1,156 @@
+"""Large values: sent once, read without a copy, bounded in memory, and gone after every kind of end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import windlass as wl
+from windlass.pool.transport.data_store import DataStore, Packed, load, packed, sweep
+
+from .processes import Program, eventually
+from .quick import quick_pool
+
+MEGABYTE = 1 << 20
+
+
+@wl.compute
+def total(array, more=0):
+    return float(array.sum()) + more
+
+
+@wl.compute
+def changed(array):
+    array[0] = 7
+    return float(array[0])
+
+
+@wl.compute
+def doubled(array):
+    return array * 2
+
+
+def files(pool: wl.ComputePool) -> list[str]:
+    assert pool._store is not None
+    return sorted(one.name for one in pool._store.directory.iterdir() if one.name[:2] in ("v-", "r-", "f-"))
+
+
+def test_a_value_that_was_put_is_read_by_every_task_at_any_depth_and_dropped_with_its_handle():
+    array = np.arange(MEGABYTE, dtype=float)
+    with quick_pool(2) as pool:
+        handle = pool.put(array)
+        assert wl.gather(*[total(handle, number) for number in range(4)]) >> pool == [
+            array.sum() + number for number in range(4)
+        ]
+        assert wl.compute(lambda things: float(things["deep"][0][1]))({"deep": [handle]}) >> pool == 1.0
+        assert np.array_equal(handle.get(), array)
+        (name,) = files(pool)
+        del handle
+        gc.collect()
+        pool._store.discard(name)  # type: ignore[union-attr]
+        assert files(pool) == []
+
+
+def test_a_task_that_changes_its_array_changes_no_other():
+    array = np.zeros(MEGABYTE)
+    with quick_pool(1) as pool:
+        handle = pool.put(array)
+        assert changed(handle) >> pool == 7
+        assert total(handle) >> pool == 0
+        assert changed(array) >> pool == 7
+        assert array[0] == 0
+
+
+def test_the_same_array_is_recognised_in_a_gather_and_in_single_submits_and_a_changed_one_is_not():
+    array = np.ones(MEGABYTE)
+    with quick_pool(1) as pool:
+        wl.gather(*[total(array, number) for number in range(5)]) >> pool
+        assert len(files(pool)) == 1
+        total(array) >> pool
+        total(array.copy()) >> pool
+        assert len(files(pool)) == 1
+        array[3] = 5
+        assert total(array) >> pool == MEGABYTE + 4
+        assert len(files(pool)) == 2
+
+
+def test_large_results_can_be_changed_and_their_files_are_gone():
+    with quick_pool(1) as pool:
+        result = doubled(np.ones(MEGABYTE)) >> pool
+        assert [name for name in files(pool) if name.startswith("r-")] == []
+        result[0] = 9
+        assert (result[0], result[1]) == (9, 2)
+
+
+def test_what_does_not_fit_into_memory_is_on_disk(tmp_path):
+    store = DataStore(tmp_path / "disk", limit=3 * MEGABYTE, memory=tmp_path)
+    names = [store.put(packed(np.full(MEGABYTE // 8, number))) for number in range(6)]
+    in_memory, on_disk = store.used()
+    assert in_memory <= 3 * MEGABYTE
+    assert on_disk >= 3 * MEGABYTE
+    assert [load(store.path(name))[0] for name in names] == list(range(6))
+    store.close()
+    assert list(tmp_path.glob("windlass-data-*")) == []
+
+
+def test_a_value_that_nobody_holds_makes_room_for_others(tmp_path):
+    store = DataStore(tmp_path / "disk", limit=2 * MEGABYTE, memory=tmp_path)
+    for number in range(20):
+        store.drop(store.put(packed(np.full(MEGABYTE // 8, number))))
+    assert sum(store.used()) < 4 * MEGABYTE
+    store.close()
+
+
+def test_small_buffers_stay_in_one_pickle():
+    small = packed(np.arange(10))
+    assert isinstance(small, Packed)
+    assert np.array_equal(np.frombuffer(small.buffers[0], dtype=int), np.arange(10))
+    import pickle
+
+    assert np.array_equal(pickle.loads(small.whole()), np.arange(10))
+
+
+PROGRAM = """
+import time, numpy as np, windlass as wl
+@wl.compute
+def hold(a):
+    time.sleep(600)
+if __name__ == "__main__":
+    with wl.ComputePool(wl.Local(), 1, console=False) as pool:
+        print(pool._store.directory, flush=True)
+        hold(np.ones(1_000_000)) >> pool
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_stays_in_shared_memory_when_the_program_is_ended(tmp_path, number):
+    program = Program(tmp_path, PROGRAM)
+    try:
+        eventually(lambda: "windlass-data" in program.said(), 60, program.said)
+        directory = Path(program.said().split()[0])
+        eventually(lambda: list(directory.glob("v-*")), 60, program.said)
+        os.kill(program.process.pid, number)
+        eventually(lambda: len(program.processes()) == 0, 60)
+        sweep(directory.parent)  # as the next pool does
+        assert not directory.exists()
+    finally:
+        program.close()
+
+
+@pytest.mark.slow
+def test_a_real_pool_carries_large_values_both_ways():
+    array = np.arange(4 * MEGABYTE, dtype=float)
+    with wl.ComputePool(wl.Local(), 2, console=False) as pool:
+        handle = pool.put(array)
+        assert wl.gather(*[total(handle, number) for number in range(6)]) >> pool == [
+            array.sum() + number for number in range(6)
+        ]
+        results = wl.gather(*[doubled(array + number) for number in range(3)]) >> pool
+        assert all(np.array_equal(result, (array + number) * 2) for number, result in enumerate(results))
+        assert [name for name in files(pool) if name.startswith("r-")] == []
