@@ -25,6 +25,7 @@ from . import (
     parts,
     plot,
     pool,
+    pool_data,
     simulating,
     spot,
     traces,
@@ -33,7 +34,19 @@ from .table import as_text, of_checks
 
 MODULES = {
     module.NAME: module
-    for module in (growth, karpenter_mix, cost_bound, against_ray, loop, simulating, traces, parts, spot, pool)
+    for module in (
+        growth,
+        karpenter_mix,
+        cost_bound,
+        against_ray,
+        loop,
+        simulating,
+        traces,
+        parts,
+        spot,
+        pool,
+        pool_data,
+    )
 }
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

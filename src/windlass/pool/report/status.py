@@ -225,9 +225,9 @@ def _why_node(hub: PoolRuntime, picture: Picture, name: str, life: SliceHistory)
 def _why_task(hub: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
     running = [call.running for node in hub.task_book.nodes.values() for call in node.running()]
     mine = [task for task in running if task is not None and hub.task_book.waiting.name_of(task.kind) == name]
-    waiting = 0 if demand is None else demand.count
+    waiting = hub.task_book.queued_of(name)  # the demand is what the last pass has seen
     yield f"{name}: {waiting} waiting, {len(mine)} running"
-    if demand is not None:
+    if demand is not None and waiting:
         for part in picture.parts(demand):
             yield f"  {plural(part.count, 'task')}{f' {part.code}' if part.code else ''}: {part.why}"
             for group, reason in sorted(part.waiting.groups.items()) if part.waiting is not None else ():

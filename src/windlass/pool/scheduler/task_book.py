@@ -221,6 +221,11 @@ class TaskBook:
         """Tasks that have not begun."""
         return len(self.waiting) + sum(1 for _ in self.queued_on_slots())
 
+    def queued_of(self, name: str) -> int:
+        """Tasks of one demand that have not begun."""
+        tasks = (*self.waiting.tasks(), *self.queued_on_slots())
+        return sum(name == (task.gang.name if task.gang else self.waiting.name_of(task.kind)) for task in tasks)
+
     @property
     def open_nodes(self) -> list[PoolNode]:
         """Nodes that take work, those without accelerators first, then by number."""

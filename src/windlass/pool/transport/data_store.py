@@ -36,6 +36,9 @@ LARGE: Final = 128 << 10
 LINGERING: Final = 60.0
 """Seconds for which a value that no task needs any more is kept, in case that it is sent again."""
 _ALIGNED: Final = 64
+_LOOK: Final = 0.5
+"""Seconds for which the size of a directory is believed."""
+_MOST_PARTS: Final = 64
 _COUNT: Final = struct.Struct("=Q")
 
 
@@ -106,22 +109,28 @@ def create(place: StorePlace, name: str, value: Packed) -> str:
     raise AssertionError("one of the directories was tried last")
 
 
+_looked: dict[str, tuple[float, int]] = {}
+"""For each directory, when it was last looked at, and the bytes in it then with what was written here since."""
+
+
 def _fits(place: StorePlace, size: int) -> bool:
-    used = 0
-    with suppress(OSError):
-        for entry in os.scandir(place.memory):
-            with suppress(OSError):
-                used += entry.stat().st_size
+    """Whether there is room in shared memory. A directory that is far from full is not looked at for each value."""
+    at, used = _looked.get(place.memory, (0.0, 0))
+    now = time.monotonic()
+    if now - at > _LOOK or used + size > place.limit // 4:
+        at, used = now, _bytes_in(Path(place.memory))
+    _looked[place.memory] = at, used + size
     return used + size <= place.limit
 
 
 def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        total = sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
-        os.ftruncate(handle, total)  # counted as used from now on
-        for part in parts:
-            rest = memoryview(part).cast("B") if part else memoryview(b"")
+        whole = [memoryview(part).cast("B") for part in parts if part]
+        os.ftruncate(handle, sum(map(len, whole)))  # counted as used from now on
+        written = os.writev(handle, whole[:_MOST_PARTS])
+        for part in whole:
+            rest, written = part[written:], max(0, written - len(part))
             while rest:
                 rest = rest[os.write(handle, rest) :]
     finally:
