@@ -180,11 +180,14 @@ def test_a_controller_that_is_killed_and_started_again_goes_on(cluster):
     cluster.controller.wait(10)
     cluster.run()
     assert len(cluster.driver.run("result = ray.get(running, timeout=180)")) == 2
-    assert cluster.launched() == before, "nothing is bought twice"
+    replaced = cluster.log().count("died before it joined") + cluster.log().count("a host of it is dead")
+    assert cluster.launched() <= before + replaced, f"something was bought twice:\n{cluster.log()[-4000:]}"
     cluster.emptied()
 
 
 def test_looking_at_the_cluster_works_beside_the_controller(cluster):
-    assert "ray" in cluster.windlass("doctor")
+    checks = cluster.windlass("doctor")
+    assert f"the head at {cluster.head.address} is Ray 2." in checks
+    assert f"workers are started by {cluster.head.ray}, Ray 2." in checks
     plan = cluster.windlass("plan", "--live", "--json")
     assert json.loads(plan)["launch"] == {}

@@ -144,6 +144,24 @@ class DecisionListener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One thing that ``windlass doctor`` says about a workload."""
+
+    text: str
+    remedy: str = ""
+    """What to do about it. Empty: all is well."""
+
+
+@runtime_checkable
+class Diagnosed(Protocol):
+    """A workload that can say more about itself than whether it answers."""
+
+    async def diagnose(self) -> Sequence[Diagnosis]:
+        """Check what it needs, and change nothing. Raises ``WorkloadError`` when it cannot be asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """What a host must run to join, and with which environment."""
 

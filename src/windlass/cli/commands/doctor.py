@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from windlass.cli.ui.checklist import Check, note, ok, problem
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import grid, next_steps, printed, span
 from windlass.config import Config
-from windlass.config.build import incompatibilities
+from windlass.config.build import build_components, incompatibilities
 from windlass.config.warnings import config_warnings
 from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.record.journal_tables import SETTINGS, ControllerState
@@ -34,6 +35,7 @@ from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import plural, seconds
 from windlass.core.planner import plan
 from windlass.journal import Journal, JournalError, Lease, open_journal
+from windlass.workloads.protocol import Diagnosed, Diagnosis, WorkloadError
 
 SCHEMA: Final = "windlass.doctor/v1"
 LEAST_FREE: Final = 500 * 2**20
@@ -267,10 +269,28 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
         tasks = sum(one.count for one in look.work.demand.values())
         yield ok("workload", f"{plural(len(look.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
         yield from _never(config, sight)
+        yield from _diagnosed(config)
     for mistake in look.mistakes:
         yield note("workload", f"left out: {mistake}", "correct it where it was submitted")
     if before is not None:
         yield from _leaks(config, sight, before)
+
+
+def _diagnosed(config: Config) -> Iterator[Check]:
+    """What the workload says about itself."""
+
+    async def asked() -> Sequence[Diagnosis]:
+        components = build_components(config, look_only=True)
+        try:
+            return await components.workload.diagnose() if isinstance(components.workload, Diagnosed) else ()
+        finally:
+            await components.close()
+
+    try:
+        for one in asyncio.run(asked()):
+            yield problem("workload", one.text, one.remedy) if one.remedy else ok("workload", one.text)
+    except WorkloadError as error:
+        yield problem("workload", str(error), f"check workload in {config_file()}")
 
 
 def _source_remedy(config: Config, name: str, sight: LiveView) -> str:

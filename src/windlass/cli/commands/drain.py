@@ -75,6 +75,8 @@ def _drained_already(record: SliceRecord) -> str | None:
 def _undone_already(record: SliceRecord) -> str | None:
     if record.state in ENDING:
         return f"it is too late: {record.id} is {record.state}"
+    if record.final:
+        return f"it cannot be taken back: the workload has closed {record.id} for good, and ends it when it is empty"
     if record.leaving is None:
         return f"there is no order to drain {record.id}; it is {record.state}"
     if record.leaving.code != Code.MANUAL:

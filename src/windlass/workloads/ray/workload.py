@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Group
-from windlass.workloads.protocol import DecisionReport, Join, WorkloadError, WorkloadView, WorkNode
+from windlass.workloads.protocol import DecisionReport, Diagnosis, Join, WorkloadError, WorkloadView, WorkNode
 
 from . import wire_pb2 as wire
 from .demand import load_of, shapes_of
@@ -71,6 +72,7 @@ class RayWorkload:
         self._gcs = Gcs(address, token=token, tls=tls)
         self._look_only, self._now, self._poll, self._silent = look_only, now, poll, silent
         self._here = None if here is None else frozenset(here)
+        self._has_token = bool(token)
         environment = _environment(token, token_file, tls)
         self._joining = RayJoining(address, ray, tuple(start), tempfile.gettempdir(), environment)
         self._groups: dict[str, Group] = {}
@@ -224,6 +226,15 @@ class RayWorkload:
         if before != (self._told.coming, self._told.failures, _waits(self._plan)):
             self._decided.set()
 
+    async def diagnose(self) -> Sequence[Diagnosis]:
+        """Whether the head answers and lets us in, and whether workers can be started for it."""
+        version = await self._gcs.version()
+        token = "with a token" if self._has_token else "without a token"
+        found = [
+            Diagnosis(f"the head at {self._gcs.address} is Ray {version}, cluster {self._gcs.cluster_id}, {token}")
+        ]
+        return [*found, await asyncio.to_thread(_program, self._joining.ray, version)]
+
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> WorkloadView:
@@ -345,6 +356,22 @@ class RayWorkload:
         """The temporary directories of workers on this machine."""
         for host in range(max([group.hosts for group in self._groups.values()], default=1)):
             shutil.rmtree(self._joining.temp_dir(slice_id, host), ignore_errors=True)
+
+
+def _program(ray: str, version: str) -> Diagnosis:
+    """Whether the program that starts workers is there, and of the version of the head."""
+    path = shutil.which(ray)
+    if path is None:
+        return Diagnosis(f"there is no program {ray!r} here", "install ray, or name the program in workload.ray")
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Diagnosis(f"{path} --version failed: {error}", "check workload.ray")
+    ours = done.stdout.strip().rpartition(" ")[2]
+    if ours != version:
+        remedy = f"install ray=={version} for the workers, or name such a program in workload.ray"
+        return Diagnosis(f"{path} is Ray {ours or 'of an unknown version'}, and the head is {version}", remedy)
+    return Diagnosis(f"workers are started by {path}, Ray {ours}")
 
 
 def _what_runs(node: RayNode) -> str:
