@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
-from tests.control.test_folding import a_node, a_record, after, an_instance, decided, state
+from tests.control.test_folding import GPU, SETTINGS, a_node, a_record, after, an_instance, decided, state
+from windlass.control.reconcile.apply_plan import decide, snapshot_of
 from windlass.control.reconcile.operator_orders import Order, apply_orders
 from windlass.control.reconcile.provider_health import availability_of
-from windlass.control.settings import BackOff
+from windlass.control.settings import BackOff, SoldGroup
 from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Bundle, Demand
+from windlass.core.model.snapshot import Bundle, Demand, LowUtilization, Node, ScaleDown
+from windlass.core.planner import plan
 from windlass.providers.protocol import Host
 from windlass.workloads.protocol import Acknowledgement
 
@@ -102,3 +105,19 @@ def test_a_host_that_dies_before_it_joins_is_replaced_at_once_the_first_time_and
     assert availability_of(together.provider_health["gpu"], BackOff(), 31).state == "available"
     again = died(together, "s-3", 62)
     assert availability_of(again.provider_health["gpu"], BackOff(), 62).state == "backoff"
+
+
+def test_a_slice_with_work_is_not_asked_to_go_to_save_money_where_its_cordon_would_be_refused() -> None:
+    rule = LowUtilization(Fraction(9, 10), 0)
+    group = replace(GPU, scale_down=ScaleDown(low_utilization=rule))
+    records = [
+        a_record(State.READY, name=name, joined_at=1, seen=True).replace(
+            nodes=(Node(f"{name}/0", (("gpu", 1000),), tasks=1),)
+        )
+        for name in ("s-1", "s-2")
+    ]
+    for final, left in ((False, 1), (True, 2)):
+        settings = replace(SETTINGS, groups=(SoldGroup(group, "cloud"),), final_cordons=final)
+        fleet = Fleet().with_records(*records)
+        made = decide(fleet, plan(snapshot_of(fleet, (), (), settings, 10)), settings, (), str, 10)
+        assert sum(one.state == State.READY for one in made.fleet.slices.values()) == left

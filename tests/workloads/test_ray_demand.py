@@ -3,6 +3,8 @@
 import pytest
 
 from tests.workloads.ray_messages import VERSIONS, node, recorded, request
+from windlass.core.model.snapshot import Group, Snapshot
+from windlass.core.planner import plan
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.demand import groups_of, load_of, request_of, shapes_of
 from windlass.workloads.ray.shapes import needs_of, per_node
@@ -44,6 +46,15 @@ def test_placement_groups_are_gangs_by_their_strategy(version):
     assert all(name.startswith("pg:") for name in found)
 
 
+def test_a_placement_group_with_selectors_says_them_bundle_by_bundle():
+    found = groups_of(recorded("2.60", "demand_state"))
+    (one,) = [group.demand(0) for group in found.values() if len(group.bundles) == 2]
+    assert [[str(condition) for condition in bundle.where] for bundle in one.bundles] == [
+        ["zone in (z1)"],
+        ["zone in (z2)"],
+    ]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_resources_is_one_standing_request(version):
     found = request_of(recorded(version, "demand_state"))
@@ -81,6 +92,18 @@ def test_an_implicit_resource_is_no_need_but_a_limit_of_each_node():
     name = "__internal_implicit_resource_deployment"
     assert needs_of({"CPU": 1, name: 0.3333})[0] == (("cpu", 1000),)
     assert per_node({"CPU": 1, name: 0.3333}) == {name: 3}
+    state = wire.ClusterResourceState(pending_resource_requests=[request({"CPU": 1, name: 0.3333}, 5)])
+    (shape,) = shapes_of(state).values()
+    groups = (Group("worker", (("cpu", 8000),), 9),)
+    made = plan(Snapshot(groups, demands=(shape.demand(5, 0),)))
+    assert made.launch == {"worker": 2}, "three fit one node by its CPUs and no more by the limit"
+
+
+def test_of_several_selectors_any_may_hold_and_the_first_is_preferred():
+    shape = shapes_of(recorded("2.60", "demand_state"))["CPU=1@zone in (z1) or zone not in (z2) or anywhere"]
+    groups = tuple(Group(zone, (("cpu", 2000),), 1, {"zone": zone}) for zone in ("z1", "z2", "z3"))
+    for there, chosen in ((groups, "z1"), (groups[1:], "z3"), (groups[1:2], "z2")):
+        assert plan(Snapshot(there, demands=(shape.demand(2, 0),))).launch == {chosen: 1}
 
 
 def test_a_task_that_waits_inside_its_placement_group_is_no_demand():

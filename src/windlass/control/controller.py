@@ -283,16 +283,16 @@ class Controller:
         )
 
     def _paced(self, settings: Settings) -> Settings:
-        """The settings with how many hosts may start at once on one machine, which is known when the workload is."""
-        most = getattr(self.workload, "starts_per_machine", None)
-        if most is None:
+        """The settings with what the workload says of itself: whether its cordons are final, and how many hosts may
+        start at once on one machine."""
+        most, final = getattr(self.workload, "starts_per_machine", None), getattr(self.workload, "final_fences", False)
+        if most is None and not final:
             return settings
         shared = [name for name, one in self.providers.items() if getattr(one, "one_machine", False)]
-        starting = dict.fromkeys(shared, most)
-        if settings.starting == starting:
-            return settings
+        starting = dict.fromkeys(shared, most) if most is not None else {}
         if self._paced_settings is None or self._paced_settings[:2] != (settings, starting):
-            self._paced_settings = (settings, starting, replace(settings, starting=starting))
+            whole = replace(settings, starting=starting, final_cordons=final)
+            self._paced_settings = (settings, starting, whole)
         return self._paced_settings[2]
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:

@@ -108,15 +108,16 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     max_concurrent_launches: int | None = None
     """Slices that may come up at once, over all groups."""
+    final_cordons: bool = False
+    """Whether the workload cannot take a cordon back, and refuses one where work runs."""
     starting: Mapping[str, int] = field(default_factory=dict)
     """Slices that may come up at once by provider, where all of them are one machine."""
 
     @property
     def of_file(self) -> Settings:
-        """Without the groups that the workload defines."""
-        if not any(sold.from_workload for sold in self.groups):
-            return self
-        return replace(self, groups=tuple(sold for sold in self.groups if not sold.from_workload))
+        """Without what the workload says: groups of its own, and how its hosts start and stop."""
+        groups = tuple(sold for sold in self.groups if not sold.from_workload)
+        return replace(self, groups=groups, starting={}, final_cordons=False)
 
     @cached_property
     def by_name(self) -> dict[str, SoldGroup]:

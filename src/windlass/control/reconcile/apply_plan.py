@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windlass.control.settings import Settings, SoldGroup
-from windlass.control.state.fleet import Bought, Fleet, Moved, SliceRecord, moved
+from windlass.control.state.fleet import SAVING, Bought, Fleet, Moved, SliceRecord, moved
 from windlass.core.model.lifecycle import IN_FLIGHT, State
-from windlass.core.model.plan import Launch, Plan
+from windlass.core.model.plan import Change, Launch, Plan
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
 
@@ -51,6 +51,9 @@ def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
 def _as_it_is(group: Group, fleet: Fleet, settings: Settings, held: frozenset[str], now: float) -> Group:
     """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
     where there is nothing to say."""
+    if settings.final_cordons and group.scale_down is not None and group.scale_down.consolidate:
+        # Work cannot be moved off a node whose workload refuses the cordon while it runs.
+        group = replace(group, scale_down=replace(group.scale_down, consolidate=False))
     provider_health, frozen = fleet.provider_health.get(group.name), fleet.is_frozen(group.name) or group.frozen
     known = NOTHING_KNOWN if provider_health is None else availability_of(provider_health, settings.policy.backoff, now)
     if not held and known == group.availability and frozen == group.frozen:
@@ -84,7 +87,8 @@ def decide(
         for change in plan.cancel:
             deciding.cancel(change.slice, change.reason)
         for change in plan.drain:
-            deciding.move(change.slice, State.CORDONED, change.reason)
+            if not (settings.final_cordons and deciding.would_wait_for_work(change)):
+                deciding.move(change.slice, State.CORDONED, change.reason)
         for change in plan.mark:
             deciding.mark(change.slice, change.until)
         deciding.drain_leaving()
@@ -139,6 +143,11 @@ class _Deciding:
             return
         self.changed[slice_id], move = moved(record, target, self.now, reason)
         self.moves += [move] if move is not None else []
+
+    def would_wait_for_work(self, change: Change) -> bool:
+        """Whether a slice with work on it is to be drained only to save money."""
+        record = self.record(change.slice)
+        return record is not None and record.busy_nodes > 0 and change.reason.code in SAVING
 
     def cancel(self, slice_id: str, reason: Reason) -> None:
         """A launch that is not needed any more; not while hosts of it are in the workload: they may hold work."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -174,8 +174,7 @@ class Status:
     def other_settings(self) -> bool:
         """Whether the file says something else than what the controller goes by."""
         running = self.picture.controller_state.settings.get(SETTINGS)
-        # How many hosts may start at once is what the workload says, and in no file.
-        return running is not None and replace(running.of_file, starting=self.configured.starting) != self.configured
+        return running is not None and running.of_file != self.configured
 
     def ways_out(self, demand: str) -> tuple[Unblock, ...]:
         ways = self.picture.plan.unblocks if self.ways is None else self.ways

@@ -137,10 +137,10 @@ class SliceRecord(FastReplace):
     def planned_with(self) -> Slice:
         """What the planner sees. A slice that must leave, or that cannot be called back, offers nothing any more,
         whatever waits: to the planner it is as good as ending."""
-        leaving = (self.leaving is not None or self.final) and self.state in OFFERING | RECALLABLE
+        leaving = self.leaving is not None and self.state in OFFERING | RECALLABLE
         state = State.TERMINATING if leaving else self.state
         marked = self.marked_until if self.state == State.READY else None
-        return Slice(self.id, self.group, state, self.since, marked, self.nodes)
+        return Slice(self.id, self.group, state, self.since, marked, self.nodes, final=self.final)
 
 
 SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})

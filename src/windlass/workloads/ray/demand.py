@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from windlass.core.model.conditions import Condition
+from windlass.core.model.constraints import Apart
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang
 
 from . import wire_pb2 as wire
-from .shapes import Selector, is_in_group, needs_of, selectors_of, shape_id
+from .shapes import Selector, is_in_group, needs_of, per_node, selectors_of, shape_id
 
 REQUEST: Final = "request_resources"
 GROUP: Final = "pg:"
@@ -36,7 +37,15 @@ class PendingShape:
     def demand(self, count: int, since: float) -> Demand:
         """So many of them as a demand."""
         needs, where = needs_of(self.resources)
-        return Demand(self.id, (Bundle(needs, count),), since=since, **_places(where, self.selectors))
+        limits = per_node(self.resources)
+        return Demand(
+            self.id,
+            (Bundle(needs, count),),
+            since=since,
+            classes=tuple(sorted(limits)),
+            apart=tuple(Apart(name, "node", most) for name, most in sorted(limits.items())),
+            **_places(where, self.selectors),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +180,8 @@ def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
     if len(selectors) == 1:
         where = tuple(dict.fromkeys((*own, *selectors[0])))
         return {"where": where} if where else {}
-    found: dict[str, Any] = {"where": own} if own else {}
-    if selectors and "any_of" in Demand.__dataclass_fields__:
-        found["any_of"] = selectors
-    elif selectors and all(selectors):
-        found["where"] = (*own, *selectors[0])
-    return found
+    return ({"where": own} if own else {}) | ({"any_of": selectors} if selectors else {})
 
 
 def _bundle(needs: Amounts, own: Selector, selectors: tuple[Selector, ...], count: int) -> Bundle:
-    places = _places(own, selectors) if "where" in Bundle.__dataclass_fields__ else {}
-    return Bundle(needs, count, **places)
+    return Bundle(needs, count, **_places(own, selectors))

@@ -18,7 +18,7 @@ from windlass.core.model.snapshot import amounts
 from windlass.workloads.protocol import WorkNode
 
 from . import wire_pb2 as wire
-from .shapes import HEAD, counted
+from .shapes import HEAD, IMPLICIT, amount, counted
 
 DEAD_ACTOR: Final = 4
 STEADY: Final = 0.4
@@ -48,6 +48,8 @@ class RayNode:
     raylet: str = ""
     """``HOST:PORT``"""
     is_head: bool = False
+    implicit: Mapping[str, int] = field(default_factory=dict)
+    """What is used of implicit resources, of which every node has 1."""
     names: frozenset[str] = frozenset()
     """All resources that it has, in Ray's names."""
     instance: str = ""
@@ -96,9 +98,12 @@ class RayNode:
         grown = {name: amount - min(before.get(name, 0) for before in seen) for name, amount in used.items()}
         return {name: amount for name, amount in grown.items() if amount > 0}
 
-    def work_node(self) -> WorkNode:
-        """In the words of the contract. Ray does not tell how many tasks run: 1 while it is busy."""
+    def work_node(self, shares: Mapping[str, int] = MappingProxyType({})) -> WorkNode:
+        """In the words of the contract. Ray does not tell how many tasks run: 1 while it is busy. ``shares``: how much
+        one task takes of an implicit resource."""
+        classes = {name: round(used / shares[name]) for name, used in self.implicit.items() if shares.get(name)}
         return WorkNode(
+            classes=tuple(sorted(classes.items())),
             id=self.instance,
             slice_id=self.slice_id,
             used=amounts(self.used),
@@ -207,6 +212,11 @@ def _shown(
         actors=bound.get(shown.node_id, 0),
         raylet=where,
         is_head=is_head,
+        implicit={
+            name: 1000 - amount(name, free)
+            for name, free in shown.available_resources.items()
+            if name.startswith(IMPLICIT) and free < 1
+        },
         names=frozenset(shown.total_resources),
         instance=shown.instance_id,
     )

@@ -12,7 +12,7 @@ from windlass.workloads.protocol import WorkNode
 from . import wire_pb2 as wire
 from .demand import PendingShape, groups_of, request_of, take
 from .nodes import RayNodes
-from .shapes import NODE, needs_of
+from .shapes import IMPLICIT, NODE, amount, needs_of
 from .waiting import PendingWork, Stuck
 
 OLD_SELECTORS = (2, 49)
@@ -45,13 +45,19 @@ def shown(
     free = [(dict(node.free), node.labels) for node in others if not node.draining]
     demands = [one for shape in waiting.shapes.values() for one in _demands(shape, nodes, waiting, free, version, now)]
     demands += [one.demand(since.get(one.id, now)) for one in groups.values()]
+    shares = {
+        name: amount(name, value)
+        for shape in waiting.shapes.values()
+        for name, value in shape.resources.items()
+        if name.startswith(IMPLICIT)
+    }
     messages: dict[str, wire.ResourceRequest | wire.GangResourceRequest] = {}
     messages |= {name: shape.message for name, shape in waiting.shapes.items()}
     messages |= {name: group.message for name, group in groups.items()}
     return RayView(
         tuple(sorted(demands, key=lambda one: one.id)),
         () if request is None else (request,),
-        tuple(sorted((node.work_node() for node in nodes.bought()), key=lambda node: node.id)),
+        tuple(sorted((node.work_node(shares) for node in nodes.bought()), key=lambda node: node.id)),
         messages,
     )
 
