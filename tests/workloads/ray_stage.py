@@ -105,6 +105,16 @@ class RayHead:
             if program in _command(pid):
                 os.kill(pid, which)
 
+    def crash(self) -> None:
+        """End every process of the head itself; workers and controllers live on."""
+        while left := [pid for pid in self.processes() if b"RAY_CLOUD_INSTANCE_ID=head-0\0" in _environ(pid)]:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.process is not None:
+                self.process.poll()
+            time.sleep(0.1)
+
     def processes(self) -> list[int]:
         """Every process that was started here, the head's, the workers' and the drivers'."""
         return marked(self.mark)
@@ -218,6 +228,12 @@ def marked(mark: str) -> list[int]:
                 if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
     return found
+
+
+def _environ(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
 
 
 def _command(pid: int) -> str:
