@@ -11,7 +11,9 @@ from typing import Any
 from windlass.control.settings import Settings
 from windlass.core.model.snapshot import Snapshot
 from windlass.scenario.writer import write_scenario
+from windlass.setting_types import Section, SubSection
 
+from .schema import POLICY
 from .set_option import overridden
 
 
@@ -25,7 +27,17 @@ def as_configured(settings: Settings) -> dict[str, Any]:
         "providers": {sold.provider: {"type": "simulated"} for sold in settings.groups}
         or {"none": {"type": "simulated"}},
         "workload": {"type": "simulated"},
-        "policy": asdict(settings.policy),
+        "policy": _written(asdict(settings.policy), POLICY),
+    }
+
+
+def _written(values: dict[str, Any], section: Section) -> dict[str, Any]:
+    """The values that a file can have; what only a program sets stays as it is by default."""
+    known = {one.name: one for one in section.settings}
+    return {
+        name: _written(value, known[name].section) if isinstance(known[name], SubSection) else value
+        for name, value in values.items()
+        if name in known
     }
 
 

@@ -55,6 +55,8 @@ class Server:
     tokens: TokenFile
     doctor: Callable[[], dict[str, Any]] | None = None
     """Makes the document of ``windlass doctor``."""
+    more: Callable[[], Mapping[str, Any]] = dict
+    """What the command line adds to a status document, such as the jobs of a queue."""
     now: Callable[[], float] = time.time
     feed: Feed = field(init=False)
     streams: Broadcast = field(init=False)
@@ -71,6 +73,7 @@ class Server:
             self.settings,
             keep=self.config.stream_passes,
             now=self.now,
+            more=self.more,
             on_message=lambda message: self.streams.publish(message),
             on_records=self._records,
         )

@@ -149,11 +149,12 @@ class Feed:
         *,
         keep: int = 1000,
         now: Callable[[], float] = time.time,
+        more: Callable[[], Mapping[str, Any]] = dict,
         on_message: Callable[[PassMessage], None] = lambda _: None,
         on_records: Callable[[list[Record]], None] = lambda _: None,
     ) -> None:
         self.journal, self._settings, self._now = journal, settings, now
-        self._on_message, self._on_records = on_message, on_records
+        self._more, self._on_message, self._on_records = more, on_message, on_records
         self.messages: deque[PassMessage] = deque(maxlen=keep)
         self.problem: str | None = None
         """Why the journal cannot be read; None: it can."""
@@ -234,7 +235,7 @@ class Feed:
         if self._began is None:
             self._began = spent_since(self.journal)
         status = Status(self._settings(), leader, picture, now, self._began, ways)
-        document = status.to_dict()
+        document = {**status.to_dict(), **self._more()}
         before, message = self._current, None
         if before is not None:
             patch, kept = difference(before.document, document)

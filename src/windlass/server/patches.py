@@ -12,7 +12,7 @@ from typing import Any, Final
 
 TABLES: Final = {"groups": "name", "slices": "id", "demands": "id"}
 """Tables of a status, and the key that names their rows."""
-WHOLE: Final = ("headline", "summary", "hourly_cost", "bill", "leader", "troubles", "frozen")
+WHOLE: Final = ("headline", "summary", "hourly_cost", "bill", "leader", "troubles", "frozen", "jobs")
 """Parts that are sent whole where they changed."""
 MOVING: Final = frozenset({"ready_in", "cost", "starts_in", "seen_at"})
 """Numbers that time alone changes."""
@@ -34,9 +34,9 @@ def laid_over(before: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
 
 def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Document]:
     """The patch from one document to the next, and the next one with unchanged rows as they were."""
-    changed: Document = {key: after[key] for key in WHOLE if _stable(after[key]) != _stable(before[key])}
+    changed: Document = {key: after[key] for key in WHOLE if _stable(after.get(key)) != _stable(before.get(key))}
     gone: Document = {}
-    kept = {**after, **{key: before[key] for key in WHOLE if key not in changed}}
+    kept = {**after, **{key: before[key] for key in WHOLE if key not in changed and key in before}}
     for table, name in TABLES.items():
         old = {row[name]: row for row in before[table]}
         rows, news = [], {}

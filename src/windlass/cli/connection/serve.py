@@ -61,7 +61,9 @@ def served(
         try:
             if tokens.create_if_missing():
                 click.echo(f"tokens: {server.token_file} was made, with one operator and one viewer", err=True)
-            made = Server(journal, location, server, settings, tokens, doctor=_doctor(config, config_file))
+            made = Server(
+                journal, location, server, settings, tokens, doctor=_doctor(config, config_file), more=_jobs(config)
+            )
             http = HttpServer(made)
         except (TokenError, CannotListen, OSError) as error:
             stop(str(error))
@@ -73,6 +75,15 @@ def served(
             notifier.start()
             stack.callback(notifier.stop)
         yield http
+
+
+def _jobs(config: Config) -> Callable[[], dict[str, Any]]:
+    def rows() -> dict[str, Any]:
+        from windlass.cli.connection.job_progress import job_rows
+
+        return {"jobs": job_rows(config)}
+
+    return rows
 
 
 def _doctor(config: Config, config_file: str) -> Callable[[], dict[str, Any]]:

@@ -39,9 +39,9 @@ def record(*, may_have: Schema | None = None, **keys: Schema) -> Schema:
     }
 
 
-def named(schema_name: str, /, **keys: Schema) -> Schema:
+def named(schema_name: str, /, *, may_have: Schema | None = None, **keys: Schema) -> Schema:
     """A document with its schema name in it."""
-    return record(schema={"type": "string", "const": schema_name}, **keys)
+    return record(may_have=may_have, schema={"type": "string", "const": schema_name}, **keys)
 
 
 REASON: Final = record(code=optional(TEXT), why=TEXT)
@@ -79,6 +79,7 @@ GROUP: Final = record(
     next=REASON,
 )
 SLICE: Final = record(
+    ray_status=TEXT,
     id=TEXT,
     group=TEXT,
     provider=TEXT,
@@ -149,6 +150,7 @@ STATUS: Final = named(
     hourly_cost=record(now=NUMBER, planned=NUMBER),
     bill=BILL,
     spent_since=optional(NUMBER),
+    may_have={"jobs": optional(many({"type": "object"}))},
 )
 WHY_SLICE: Final = record(
     id=TEXT,
@@ -217,6 +219,7 @@ WHY: Final = named(
     slice=optional(WHY_SLICE),
     demand=optional(WHY_DEMAND),
     group=optional(WHY_GROUP),
+    may_have={"job": optional({"type": "object"})},
 )
 EVENT: Final = named(
     "windlass.event/v1",

@@ -1,0 +1,96 @@
+"""A remote controller: the same documents over HTTP, for the same pages."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+
+from .open_journal import stop
+
+TIMEOUT = 20.0
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where a server is, and the token that opens it."""
+
+    url: str
+    token: str
+
+    def get(self, path: str, **params: Any) -> Any:
+        query = urllib.parse.urlencode({key: one for key, one in params.items() if one is not None})
+        return self._call("GET", f"{path}?{query}" if query else path)
+
+    def post(self, path: str, body: Any) -> Any:
+        return self._call("POST", path, json.dumps(body).encode())
+
+    def _request(self, method: str, path: str, body: bytes | None = None) -> urllib.request.Request:
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return urllib.request.Request(f"{self.url}/api/v1{path}", body, headers, method=method)
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
+        try:
+            with urllib.request.urlopen(self._request(method, path, body), timeout=TIMEOUT) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            stop(_problem(self.url, error))
+        except (OSError, ValueError) as error:
+            stop(
+                f"{self.url}: {getattr(error, 'reason', error)}. Does windlass run --serve, or windlass serve, run there?"
+            )
+
+    def events(self, after: int) -> Iterator[dict[str, Any]]:
+        """Events as they happen, from a record on."""
+        request = self._request("GET", f"/stream?topics=events&after={after}")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                for line in answer:
+                    if line.startswith(b"data: ") and b'"windlass.pass/v1"' in line:
+                        yield from json.loads(line[6:])["events"]
+        except urllib.error.HTTPError as error:
+            stop(_problem(self.url, error))
+        except OSError as error:
+            stop(f"{self.url}: the connection is lost: {error}")
+
+
+def _problem(url: str, error: urllib.error.HTTPError) -> str:
+    try:
+        told = json.loads(error.read())
+        return f"{url}: {told.get('detail') or told['title']}"
+    except (ValueError, KeyError, OSError):
+        return f"{url}: answers {error.code} {error.reason}"
+
+
+def remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command ``--url`` and ``--token``, and what they name as ``remote``; None: the local journal."""
+
+    @click.option(
+        "--url", metavar="URL", envvar="WINDLASS_URL", show_envvar=True, help="Ask the server there, not the journal."
+    )
+    @click.option("--token", metavar="TOKEN", envvar="WINDLASS_TOKEN", show_envvar=True, help="The token for --url.")
+    @wraps(command)
+    def with_remote(*args: Any, url: str | None, token: str | None, **more: Any) -> Any:
+        return command(*args, remote=remote_of(url, token), **more)
+
+    return with_remote
+
+
+def remote_of(url: str | None, token: str | None) -> Remote | None:
+    if url is None:
+        return None
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.BadParameter(f"must begin with http:// or https://, is {url!r}", param_hint="--url")
+    if not token:
+        raise click.UsageError("--url needs a token: give --token, or WINDLASS_TOKEN in the environment")
+    return Remote(url.rstrip("/"), token)
