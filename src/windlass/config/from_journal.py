@@ -33,12 +33,12 @@ def as_configured(settings: Settings) -> dict[str, Any]:
 
 def _written(values: dict[str, Any], section: Section) -> dict[str, Any]:
     """The values that a file can have; what only a program sets stays as it is by default."""
-    known = {one.name: one for one in section.settings}
-    return {
-        name: _written(value, known[name].section) if isinstance(known[name], SubSection) else value
-        for name, value in values.items()
-        if name in known
-    }
+    found = {}
+    for one in section.settings:
+        if one.name in values:
+            value = values[one.name]
+            found[one.name] = _written(value, one.section) if isinstance(one, SubSection) else value
+    return found
 
 
 def changed_settings(

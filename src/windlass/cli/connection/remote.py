@@ -45,9 +45,7 @@ class Remote:
         except urllib.error.HTTPError as error:
             stop(_problem(self.url, error))
         except (OSError, ValueError) as error:
-            stop(
-                f"{self.url}: {getattr(error, 'reason', error)}. Does windlass run --serve, or windlass serve, run there?"
-            )
+            stop(f"{self.url}: {getattr(error, 'reason', error)}. Does windlass serve run there?")
 
     def events(self, after: int) -> Iterator[dict[str, Any]]:
         """Events as they happen, from a record on."""
