@@ -25,6 +25,7 @@ ifneq ($(VENV_STATE),good)
 .PHONY: $(STAMPS)/place
 endif
 
+comma := ,
 # install(what): into the environment, with uv or with pip.
 ifneq ($(UV),)
 install = $(UV) pip install --quiet --python $(BIN)/python --editable $(1)
@@ -58,8 +59,9 @@ $(STAMPS)/runtime: pyproject.toml $(STAMPS)/place
 	@touch $@
 
 $(STAMPS)/dev: pyproject.toml $(STAMPS)/place
-	@echo "Installing windlass and the tools for its tests"
-	@$(call install,'.[dev]')
+	@echo "Installing windlass and the tools for its tests, with Ray for the pool's Ray engine"
+	@$(call install,'.[dev$(comma)pool-ray]') || { echo "Ray cannot be installed here: its tests are skipped" >&2; \
+		$(call install,'.[dev]'); }
 	@touch $@ $(STAMPS)/runtime
 
 $(STAMPS)/bench: pyproject.toml $(STAMPS)/place

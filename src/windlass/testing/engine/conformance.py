@@ -82,7 +82,7 @@ class EngineConformance(EngineAnswers):
             calls = [play.run(node, lambda: None) for _ in range(30)]
             for call in calls:
                 await play.outcome(call)
-            heard = [words[:2] for words in play.heard.words if words[1] in calls]
+            heard = [words[:2] for words in play.heard.words if words[1] in calls and words[0] != "progressed"]
             assert heard == [(kind, call) for call in calls for kind in ("began", "ended")]
 
         self._run(test)
@@ -114,7 +114,7 @@ class EngineConformance(EngineAnswers):
             play.engine.dismiss(node.node)
             await play.until_left(node)
             assert play.starts(call) == 1
-            assert [words[0] for words in play.heard.of(call)] == ["began", "ended"]
+            assert [words[0] for words in play.heard.of(call) if words[0] != "progressed"] == ["began", "ended"]
 
         self._run(test)
 
