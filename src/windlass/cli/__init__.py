@@ -32,6 +32,8 @@ SECTIONS = {
         "why": "Why a job, a machine or a group is as it is, now or earlier.",
         "events": "What happened, and why.",
         "doctor": "Check everything that a cluster needs.",
+        "top": "Watch the cluster live in the terminal.",
+        "cost": "What was spent, by group, job or account.",
         "serve": "Serve the dashboard and the API from the journal alone.",
         "open": "Open the dashboard in a browser.",
     },

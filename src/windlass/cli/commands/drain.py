@@ -7,7 +7,8 @@ import click
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.kubernetes_names import slice_of_node
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
-from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, tell
+from windlass.cli.connection.remote import Remote, reachable
+from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, ordered_remotely, tell
 from windlass.config import Config
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
@@ -17,7 +18,13 @@ from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.reasons import Code, plural
 
 
+def _remotely(remote: Remote, slice_id: str, undo: bool, as_json: bool) -> None:
+    outcome = ordered_remotely(remote, "undrain" if undo else "drain", slice_id)
+    tell(outcome, as_json, *_steps(outcome, slice_id, undo))
+
+
 @click.command("drain", epilog="Exit status: 0 it is drained, or will be; 1 there is no such machine.")
+@reachable(_remotely)
 @configured
 @click.argument("slice_id", metavar="MACHINE")
 @click.option("--undo", is_flag=True, help="Take the order back, as long as the machine is not being ended.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import click
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened
+from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
@@ -23,7 +24,31 @@ EVERY: Final = 0.3
 """Seconds between two looks for what is new: one row is read."""
 
 
+def _remotely(
+    remote: Remote, follow: bool, since: float | None, subject: str | None, limit: int | None, as_json: bool
+) -> None:
+    limit = LIMIT if limit is None and since is None else limit
+    page = remote.get("/events", since=since, subject=subject, limit=min(5000, limit or 5000))
+    found = page["events"] if limit is None else page["events"][max(0, len(page["events"]) - limit) :]
+    for one in found:
+        write(_shown(_line(one), as_json))
+    if follow:
+        try:
+            for one in remote.events(page["next"]):
+                if subject is None or subject in one["subjects"]:
+                    write(_shown(_line(one), as_json))
+        except KeyboardInterrupt:
+            return
+
+
+def _line(one: Mapping[str, Any]) -> EventLine:
+    """An event as it came over HTTP."""
+    known = (one["at"], one["kind"], one["code"] or "", one["text"], tuple(one["subjects"]), one["alarm"])
+    return EventLine(*known, seq=one["seq"], epoch=one["epoch"])
+
+
 @click.command("events", epilog="Exit status: 0 told, or stopped by Ctrl-C; 1 the configuration or journal is wrong.")
+@reachable(_remotely)
 @configured
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @click.option(

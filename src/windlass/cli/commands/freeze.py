@@ -6,14 +6,21 @@ import click
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
-from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, tell
+from windlass.cli.connection.remote import Remote, reachable
+from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, ordered_remotely, tell
 from windlass.config import Config
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 
 
+def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
+    undo = f"windlass resume {group}" if group else "windlass resume"
+    tell(ordered_remotely(remote, "freeze", group or EVERY_GROUP), as_json, "windlass status", undo)
+
+
 @click.command("freeze", epilog="Exit status: 0 it is frozen, or will be; 1 there is no such group.")
+@reachable(_remotely)
 @configured
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")

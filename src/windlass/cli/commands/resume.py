@@ -6,7 +6,8 @@ import click
 
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
-from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, tell
+from windlass.cli.connection.remote import Remote, reachable
+from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, ordered_remotely, tell
 from windlass.config import Config
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
@@ -15,7 +16,13 @@ from windlass.control.state.fleet import EVERY_GROUP
 from .freeze import called, groups_of
 
 
+def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
+    outcome = ordered_remotely(remote, "resume", group or EVERY_GROUP)
+    tell(outcome, as_json, "windlass status", "windlass events --follow")
+
+
 @click.command("resume", epilog="Exit status: 0 it is resumed, or will be; 1 it cannot be.")
+@reachable(_remotely)
 @configured
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")

@@ -15,6 +15,7 @@ from rich.text import Text
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.job_progress import job_rows, progress
 from windlass.cli.connection.open_journal import opened
+from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, code, coloured, grid, headed, money, next_steps, printed, section, span
 from windlass.config import Config
@@ -29,7 +30,12 @@ MOST: Final = 20
 """Lines of a table; more is read with ``--all``, or by programs."""
 
 
+def _remotely(remote: Remote, everything: bool, as_json: bool) -> None:
+    _show({"jobs": None, **remote.get("/status")}, everything, as_json)
+
+
 @click.command("status", epilog="Exit status: 0 told, 1 the configuration or the journal is wrong.")
+@reachable(_remotely)
 @configured
 @click.option("--all", "everything", is_flag=True, help="Every machine and every job, however many.")
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
@@ -49,6 +55,10 @@ def command(config: Config, everything: bool, as_json: bool) -> None:
         picture = pictured(read_state(journal), config.settings, leader.instant(now))
         document = Status(config.settings, leader, picture, now, spent_since(journal)).to_dict()
     document["jobs"] = job_rows(config)
+    _show(document, everything, as_json)
+
+
+def _show(document: Mapping[str, Any], everything: bool, as_json: bool) -> None:
     if as_json:
         write(json.dumps(document, indent=2) + "\n")
     else:

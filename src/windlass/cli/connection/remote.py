@@ -69,18 +69,27 @@ def _problem(url: str, error: urllib.error.HTTPError) -> str:
         return f"{url}: answers {error.code} {error.reason}"
 
 
-def remote_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command ``--url`` and ``--token``, and what they name as ``remote``; None: the local journal."""
+def reachable(remotely: Callable[..., None]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a command ``--url`` and ``--token``; with them ``remotely`` is called instead, without a configuration."""
 
-    @click.option(
-        "--url", metavar="URL", envvar="WINDLASS_URL", show_envvar=True, help="Ask the server there, not the journal."
-    )
-    @click.option("--token", metavar="TOKEN", envvar="WINDLASS_TOKEN", show_envvar=True, help="The token for --url.")
-    @wraps(command)
-    def with_remote(*args: Any, url: str | None, token: str | None, **more: Any) -> Any:
-        return command(*args, remote=remote_of(url, token), **more)
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option(
+            "--url", metavar="URL", envvar="WINDLASS_URL", show_envvar=True, help="Ask the server there instead."
+        )
+        @click.option(
+            "--token", metavar="TOKEN", envvar="WINDLASS_TOKEN", show_envvar=True, help="The token for --url."
+        )
+        @wraps(command)
+        def choose(*args: Any, url: str | None, token: str | None, **more: Any) -> Any:
+            remote = remote_of(url, token)
+            if remote is None:
+                return command(*args, **more)
+            more.pop("config_file", None)
+            return remotely(remote, **more)
 
-    return with_remote
+        return choose
+
+    return decorate
 
 
 def remote_of(url: str | None, token: str | None) -> Remote | None:

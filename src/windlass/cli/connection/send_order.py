@@ -20,6 +20,8 @@ from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
 from windlass.journal import Journal
 
+from .remote import Remote
+
 SCHEMA: Final = "windlass.order/v1"
 PATIENCE: Final = 3.0
 """Seconds to wait for the leader: it looks for orders twice a second."""
@@ -79,6 +81,16 @@ def ordered(
         return OrderOutcome(what, names[0], by, True, became(read_state(journal)))
     text = f"the controller has not answered within {PATIENCE:g} s: {wish} at its next pass"
     return OrderOutcome(what, names[0], by, False, text)
+
+
+def ordered_remotely(remote: Remote, what: What, subject: str) -> OrderOutcome:
+    """Give an order to a remote controller, and wait for it as for one through the journal."""
+    given = remote.post("/orders", {"what": what, "subject": subject})
+    deadline = time.monotonic() + PATIENCE
+    while not given["heard"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+        given = remote.get(f"/orders/{given['seq']}")
+    return OrderOutcome(what, subject, given["by"], given["heard"], given["outcome"])
 
 
 def _heard(journal: Journal) -> int:

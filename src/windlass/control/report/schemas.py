@@ -28,14 +28,13 @@ def by_name(schema: Schema) -> Schema:
 
 
 def record(*, may_have: Schema | None = None, **keys: Schema) -> Schema:
-    """A mapping with these keys, all of them there, but for those of ``may_have``."""
+    """A mapping with these keys, all of them there, but for those of ``may_have``; keys may be added to it."""
     more = may_have or {}
     names = {name.rstrip("_"): schema for name, schema in {**keys, **more}.items()}
     return {
         "type": "object",
         "properties": names,
         "required": [name.rstrip("_") for name in keys],
-        "additionalProperties": False,
     }
 
 

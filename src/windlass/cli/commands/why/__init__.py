@@ -14,6 +14,7 @@ from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.job_progress import job_report
 from windlass.cli.connection.kubernetes_names import kubernetes_names
 from windlass.cli.connection.open_journal import config_file, is_missing, opened, stop
+from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, next_steps, printed
@@ -30,7 +31,12 @@ from . import job as job_page
 from . import slice as slice_page
 
 
+def _remotely(remote: Remote, name: str, at: float | None, as_json: bool) -> None:
+    _show(remote.get("/why", name=name, at=at) | {"job": None}, at, as_json)
+
+
 @click.command("why", epilog="Exit status: 0 told, 1 there is no such name, or the journal does not reach back so far.")
+@reachable(_remotely)
 @configured
 @click.argument("name", metavar="NAME")
 @click.option(
@@ -66,6 +72,10 @@ def command(config: Config, name: str, at: float | None, as_json: bool) -> None:
             if not asked.kinds and job is None:
                 stop(_unknown(asked))
             document = asked.to_dict() | {"job": job}
+    _show(document, at, as_json)
+
+
+def _show(document: Mapping[str, Any], at: float | None, as_json: bool) -> None:
     if as_json:
         write(json.dumps(document, indent=2) + "\n")
     else:

@@ -1,0 +1,175 @@
+"""``windlass top``: the cluster live in the terminal."""
+
+from __future__ import annotations
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+from rich.console import Console, RenderableType
+from rich.console import Group as Lines
+from rich.live import Live
+from rich.text import Text
+
+from windlass.cli.connection.config_option import configured
+from windlass.cli.connection.open_journal import opened, stop
+from windlass.cli.connection.remote import Remote, reachable
+from windlass.cli.ui.pages import code, headed, money, span
+from windlass.config import Config
+from windlass.control.report.current import pictured, read_state
+from windlass.control.report.leader import leader_of
+from windlass.control.report.status import Status, spent_since
+from windlass.control.report.why import Question
+
+EVERY: Final = 1.0
+"""Seconds between two looks."""
+KINDS: Final = {
+    "green": {"BUSY", "PLACED"},
+    "blue": {"LAUNCHING", "BOOTING", "GANG_FORMING"},
+    "yellow": {"AT_MAX", "MAX_NODES", "BUDGET", "FROZEN", "RATE_LIMITED"},
+    "red": {"LOST", "PREEMPTED", "UNHEALTHY", "LEAKED", "STOCKOUT", "QUOTA", "BACKOFF"},
+    "magenta": {"UNKNOWN_INPUT"},
+}
+"""Colours of the dashboard for reason codes."""
+STATES: Final = {"ready": "green", "cordoned": "yellow", "draining": "yellow", "lost": "red"}
+
+Document = Mapping[str, Any]
+
+
+def _remotely(remote: Remote) -> None:
+    _watch(lambda: remote.get("/status"), lambda name: remote.get("/why", name=name))
+
+
+@click.command("top", epilog="Exit status: 0 ended with q or Ctrl-C, 1 there is no terminal or no journal.")
+@reachable(_remotely)
+@configured
+def command(config: Config) -> None:
+    """Watch the cluster live: groups, machines and jobs, with the words and colours of the dashboard.
+
+    Keys: q ends, j and k choose a row, enter shows why it is as it is.
+    """
+    with opened(config) as journal:
+
+        def status() -> Document:
+            now = time.time()
+            leader = leader_of(journal, now)
+            picture = pictured(read_state(journal), config.settings, leader.instant(now))
+            return Status(config.settings, leader, picture, now, spent_since(journal), {}).to_dict()
+
+        def why(name: str) -> Document:
+            now = time.time()
+            leader = leader_of(journal, now)
+            picture = pictured(read_state(journal), config.settings, leader.instant(now))
+            return Question(name, None, picture, journal, leader.alive).to_dict()
+
+        _watch(status, why)
+
+
+def _watch(status: Callable[[], Document], why: Callable[[str], Document]) -> None:
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        stop("windlass top needs a terminal; elsewhere: windlass status, or windlass events --follow")
+    chosen, answer = 0, None
+    with _keys(), Live(console=Console(), screen=True, auto_refresh=False) as live:
+        while True:
+            document = status()
+            names = [*(one["id"] for one in document["demands"]), *(one["id"] for one in document["slices"])]
+            chosen = max(0, min(chosen, len(names) - 1))
+            live.update(page(document, names[chosen] if names else None, answer, live.console.height), refresh=True)
+            match _pressed(EVERY):
+                case "q":
+                    return
+                case "j":
+                    chosen, answer = chosen + 1, None
+                case "k":
+                    chosen, answer = chosen - 1, None
+                case "\n" | "\r" if names:
+                    answer = why(names[max(0, min(chosen, len(names) - 1))])
+                case "\x1b":
+                    answer = None
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """The terminal gives every key at once, and is put back as it was."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin.fileno())
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _pressed(seconds: float) -> str:
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return sys.stdin.read(1) if ready else ""
+
+
+def page(status: Document, chosen: str | None, answer: Document | None, height: int) -> RenderableType:
+    """The screen: a headline, groups, what waits, machines, and why the chosen row is as it is."""
+    parts: list[RenderableType] = [Text(status["headline"], style="bold"), Text(_figures(status), style="dim"), Text()]
+    groups = headed("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more*")
+    for one in status["groups"]:
+        more = Text("can be had", style="green") if one["next"]["code"] is None else _code(one["next"]["code"])
+        counts = (str(one[key]) for key in ("ready", "coming", "leaving"))
+        groups.add_row(one["name"], *counts, str(one["max"] or "-"), money(one["hourly_cost"]), more)
+    parts += [groups, Text()]
+    left = max(3, height - len(status["groups"]) - 10)
+    if status["demands"]:
+        waiting = headed("", "job", "tasks>", "code", "why*")
+        for one in status["demands"][: left // 2]:
+            part = one["parts"][0] if one["parts"] else {"code": None, "why": ""}
+            mark = ">" if one["id"] == chosen else " "
+            waiting.add_row(mark, one["id"], str(one["tasks"]), _code(part["code"]), part["why"])
+        parts += [waiting, Text()]
+    machines = headed("", "machine", "state", "for>", "tasks>", "use>", "code", "why*")
+    rows = status["slices"]
+    place = next((index for index, one in enumerate(rows) if one["id"] == chosen), 0)
+    first = max(0, min(place - 2, len(rows) - left // 2))
+    for one in rows[first : first + max(3, left // 2)]:
+        machines.add_row(
+            ">" if one["id"] == chosen else " ",
+            one["id"],
+            Text(one["state"], style=STATES.get(one["state"], "blue")),
+            span(status["as_of"] - one["since"]),
+            str(one["tasks"]),
+            f"{one['use']:.0%}",
+            _code(one["code"]),
+            one["why"],
+        )
+    parts.append(machines)
+    if answer is not None:
+        parts += [Text(), *_why(answer)]
+    parts.append(Text("\nq end   j k choose   enter why", style="dim"))
+    return Lines(*parts)
+
+
+def _figures(status: Document) -> str:
+    summary, ceiling = status["summary"], status["summary"]["ceiling"]
+    limit = "" if ceiling is None else f" of {money(ceiling)}/h"
+    counts = f"{summary['slices']} machines: {summary['busy']} busy, {summary['idle']} idle, {summary['coming']} coming"
+    return f"{summary['waiting_tasks']} tasks wait · {counts} · {money(status['hourly_cost']['now'])}/h{limit}"
+
+
+def _why(answer: Document) -> Iterator[RenderableType]:
+    yield Text(f"Why {answer['name']}", style="bold")
+    if (one := answer["slice"]) is not None:
+        yield Text.assemble(_code(one["now"]["code"]), f" {one['now']['why']}")
+        yield Text.assemble("started for ", _code(one["started"]["code"]), f" {one['started']['why']}")
+    if (demand := answer["demand"]) is not None:
+        for part in demand["parts"]:
+            yield Text.assemble(_code(part["code"]), f" {part['why']}")
+        for way in demand["unblocks"][:3]:
+            yield Text(f"would help: {way['change']}  +{money(way['hourly_cost'])}/h")
+
+
+def _code(name: str | None) -> Text:
+    style = next((style for style, codes in KINDS.items() if name in codes), "")
+    return Text(name or "", style=style) if style else code(name)

@@ -1,0 +1,66 @@
+"""Commands with --url print the same as beside the journal."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+
+from tests.cli.clusters import Cluster, one_waits
+from tests.server.served import served
+from windlass.cli import windlass
+
+
+@pytest.fixture
+def api(tmp_path):
+    cluster = Cluster(tmp_path)
+    cluster.live(one_waits)
+    with served(cluster, tmp_path) as found:
+        yield found
+
+
+def remotely(api, *words, role="viewer"):
+    url = ["--url", f"http://{api.host}", "--token", api.secrets[role]]
+    return CliRunner().invoke(windlass, [*words, *url])
+
+
+def without_config(text, api):
+    return " ".join(text.split()).replace(f" -c {api.cluster.config}", "")
+
+
+@pytest.mark.parametrize(
+    "words", [["why", "d"], ["why", "gpu"], ["cost"], ["cost", "--by", "account"], ["events", "--json"]]
+)
+def test_the_same_command_prints_the_same_from_afar(api, words):
+    done = remotely(api, *words)
+    assert done.exit_code == 0, done.stderr
+    here = api.cluster.run(*words)
+    there_lines, here_lines = without_config(done.stdout, api), without_config(here.stdout, api)
+    if words[0] == "events" or words[0] == "cost":
+        assert there_lines.split(" next: ")[0] == here_lines.split(" next: ")[0]
+    else:
+        assert there_lines == here_lines
+
+
+def test_an_order_from_afar(api):
+    refused = remotely(api, "freeze", "gpu")
+    assert refused.exit_code == 1
+    assert "needs the token of an operator" in refused.stderr
+    done = remotely(api, "freeze", "gpu", role="operator")
+    assert done.exit_code == 0
+    assert "no controller runs: gpu will be frozen as soon as one does" in " ".join(done.stdout.split())
+
+
+def test_a_server_that_is_not_there_is_one_line():
+    done = CliRunner().invoke(windlass, ["status", "--url", "http://127.0.0.1:9", "--token", "wlv_x"])
+    assert done.exit_code == 1
+    assert done.stderr.count("\n") == 1
+    assert "http://127.0.0.1:9" in done.stderr
+
+
+def test_a_url_needs_a_token():
+    done = CliRunner().invoke(windlass, ["status", "--url", "http://127.0.0.1:9"])
+    assert done.exit_code == 2
+    assert "WINDLASS_TOKEN" in done.output
