@@ -23,6 +23,8 @@ from windlass.core.buying.lower_bound import fewest_slices
 from windlass.core.capacity.room import Ints
 from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, State
 from windlass.core.model.snapshot import Gang, Snapshot
+from windlass.core.placement.gang_attempt import tasks_of
+from windlass.core.placement.minimums import free_slices
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .plan_draft import DraftOptions, PlanDraft, Served
@@ -65,9 +67,40 @@ def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> PlanDraft:
         return best
     unbought = _as_if_unbought(layout, stock, served, opened)
     for other in (unbought, served(layout, replace(way, flat=True))):
-        if other is not None and _is_whole(other) and _worth(other) < _worth(best):
+        if other is not None and _is_whole(other) and _worth(other) < _worth(best) and not _leaves_ready(other):
             best = other
     return best
+
+
+def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
+    """The same plan with the places of queued slices that it would cancel anyway, if then less waits."""
+    if not any(draft.unserved):
+        return draft
+    cancelled = _queued_surplus(draft)
+    if not cancelled:
+        return draft
+    other = served(draft.layout, replace(draft.way, cancelled=cancelled))
+    groups = {draft.group_of(position) for position in cancelled}
+    if not _is_whole(other) or any(purchase.group in groups for purchase in other.purchases):
+        return draft
+    return other if _worth(other) < _worth(draft) else draft
+
+
+def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
+    """Queued slices that no demand, floor or request needs."""
+    placed, found = draft.placed(), set[int]()
+    for group, kind in enumerate(draft.groups):
+        if kind.frozen or draft.ledger.new[group]:
+            continue
+        live, free = draft.live_count(group), free_slices(draft, group, placed) if kind.spare else 0
+        for position in reversed(draft.layout.of(group, State.QUEUED)):
+            kept = position in draft.released or position in draft.requested or placed[position]
+            if kept or draft.slices[position].id in kind.protected:
+                continue
+            if live > kind.min and (not kind.spare or free > kind.spare):
+                found.add(position)
+                live, free = live - 1, free - 1
+    return frozenset(found)
 
 
 def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tuple[PlanDraft, DraftOptions]:
@@ -77,6 +110,45 @@ def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tu
         if _is_whole(loose):
             return loose, loose.way
     return served(layout, way), way
+
+
+def _leaves_ready(draft: PlanDraft) -> bool:
+    """Whether a task waits for a boot although a free ready slice that the plan leaves idle could run it.
+
+    Accelerators are no use to a task that needs none.
+    """
+    placed = draft.placed()
+    idle = [
+        p
+        for p in draft.layout.others
+        if draft.slices[p].state == State.READY
+        and draft.slices[p].marked_until is None
+        and not placed[p]
+        and p not in draft.released
+        and draft.is_whole_and_free(p)
+    ]
+    if not idle:
+        return False
+    offers, devices = draft.offers, list(draft.kinds.devices)
+    rows = np.isin(offers.position, idle) & offers.open
+    accelerated = offers.room.total[:, devices].any(axis=1)
+    ready = np.array([item.state == State.READY for item in draft.slices], np.bool_)
+
+    def waits(served: Served, tasks: int | None = None) -> bool:
+        runs = [run.positions for run in served.runs if tasks is None or run.tasks == tasks]
+        places = np.concatenate(runs) if runs else np.zeros(0, np.int64)
+        here = places[places < len(ready)]
+        return len(here) < len(places) or not ready[here].all()
+
+    found = [(shape.need, shape.selector) for shape, served in draft.served_shapes if waits(served)]
+    for gang, served in draft.served_gangs:
+        if gang.gang == Gang.ANY:
+            tasks = enumerate(tasks_of(draft, gang))
+            found += [(one.need, one.selector) for index, one in tasks if waits(served, index)]
+    return any(
+        bool((rows & (offers.capacity(need, selector) > 0) & (bool(need.whole or need.shares) | ~accelerated)).any())
+        for need, selector in found
+    )
 
 
 def _is_whole(draft: PlanDraft) -> bool:

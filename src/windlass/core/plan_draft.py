@@ -39,6 +39,8 @@ class DraftOptions:
     """The tightest node is taken before the nearest."""
     offer_all: bool = False
     """The room of every bought slice is laid out, also where no later demand could use it."""
+    cancelled: frozenset[int] = frozenset()
+    """Queued slices that are given up from the start, so that their places are free."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,19 +30,20 @@ from windlass.core.scale_down.candidates import (
     release_idle,
     release_low_utilization,
     release_surplus,
+    surplus_reason,
 )
 from windlass.core.scale_down.consolidation import consolidate
 from windlass.core.scale_down.over_limit import lower_to_limits
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
-from .candidate_plans import best_draft
+from .candidate_plans import best_draft, without_queued_surplus
 from .plan_draft import DraftOptions, PlacedRun, PlanDraft, Purchase
 from .probe_launches import send_ahead
 
 
 def plan(snapshot: Snapshot) -> Plan:
     """What to do about a snapshot, and why, item by item."""
-    draft = best_draft(snapshot, _served, _opened)
+    draft = without_queued_surplus(best_draft(snapshot, _served, _opened), _served)
     send_ahead(draft)
     waiting = waiting_items(draft)
     release = Release(draft, {item.demand: item for item in waiting})
@@ -79,6 +80,9 @@ def _opened(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
     """A draft with nothing decided yet but what is above a limit."""
     draft = PlanDraft(layout, way)
     lower_to_limits(draft)
+    for position in sorted(way.cancelled):
+        if position not in draft.released:
+            draft.release(position, surplus_reason(draft, position))
     draft.open()
     return draft
 
@@ -95,7 +99,7 @@ def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
 
 def _what_if(snapshot: Snapshot) -> TrialOutcome:
     """What comes of a snapshot, without what is given back and why."""
-    draft = best_draft(snapshot, _served, _opened)
+    draft = without_queued_surplus(best_draft(snapshot, _served, _opened), _served)
     ledger, names = draft.ledger, [group.name for group in draft.groups]
     return TrialOutcome(
         waiting=waiting_counts(draft),

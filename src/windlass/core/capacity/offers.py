@@ -127,7 +127,13 @@ class Offers:
         tier = self.tier[rows]
         if self.flat:
             tier = np.where((tier > RECALL_TIER) & (tier < NEW_TIER), READY_TIER, tier)
-        return rows[np.lexsort((left, unmet[self.profile[rows]], tier))]
+        unliked = unmet[self.profile[rows]]
+        devices = list(self.room.kinds.devices)
+        if not devices or need.whole or need.shares:
+            return rows[np.lexsort((left, unliked, tier))]
+        # Accelerators are kept for work that needs them.
+        accelerated = self.room.total[rows][:, devices].any(axis=1)
+        return rows[np.lexsort((left, accelerated, unliked, tier))]
 
     # -- placing ----------------------------------------------------------------------------------------------------
 

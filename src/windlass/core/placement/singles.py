@@ -12,14 +12,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from windlass.core.capacity.room import Bools
 from windlass.core.demand import Level, Shape, levels
 from windlass.core.model.constraints import NO_RULES
+from windlass.core.model.quantities import ACCELERATORS
 from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Demand
 from windlass.core.plan_draft import PlanDraft, Served, record
 
 from .constrained import ConstrainedPlacement, Item
 from .gangs import serve_whole
-from .minimums import hold_spares
+from .spares import closed, kept_spares
 
 
 def serve(draft: PlanDraft) -> None:
@@ -45,8 +48,7 @@ def _serve_gangs(draft: PlanDraft, level: Level) -> None:
     if not level.gangs:
         return
     for gang in level.gangs:
-        hold_spares(draft)
-        served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
+        served = _serve_gang(draft, gang)
         draft.unserved.append(0 if served else gang.count)
         if served is None:
             draft.waiting_gangs.append(gang)
@@ -55,22 +57,52 @@ def _serve_gangs(draft: PlanDraft, level: Level) -> None:
     draft.offers.room.forget()
 
 
+def _serve_gang(draft: PlanDraft, gang: Demand) -> Served | None:
+    """Serve a gang; one that needs no accelerators takes spares that have them only if nothing else can hold it."""
+    if not any(name in ACCELERATORS for bundle in gang.bundles for name, _ in bundle.needs):
+        rows, _ = kept_spares(draft)
+        if rows.any():
+            with closed(draft, rows):
+                served = serve_whole(draft, draft.offers, gang, Code.DEMAND)
+            if served is not None:
+                return served
+    return serve_whole(draft, draft.offers, gang, Code.DEMAND)
+
+
 def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) -> None:
     if any(shape.rules is not NO_RULES for shape in shapes):
         served = _serve_with_rules(draft, shapes)
         draft.served_shapes += zip(shapes, served, strict=True)
-        hold_spares(draft)
     else:
         served = [Served() for _ in shapes]
-        for shape, into in zip(shapes, served, strict=True):
-            record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count))
         draft.served_shapes += zip(shapes, served, strict=True)
-        hold_spares(draft)
-        _buy(draft, shapes, served, offer=offer)
+        _place_and_buy(draft, shapes, served, offer=offer)
     for shape, into in zip(shapes, served, strict=True):
         draft.unserved.append(shape.count - into.count)
         if into.count < shape.count:
             draft.waiting_shapes.append((shape, shape.count - into.count))
+
+
+def _place_and_buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
+    """Place first, buy last; spares with accelerators are left to work that needs them while others can serve."""
+    rows, groups = kept_spares(draft)
+    without = [not (shape.need.whole or shape.need.shares) for shape in shapes]
+    if not (rows.any() and any(without)):
+        _place(draft, shapes, served)
+        _buy(draft, shapes, served, offer=offer)
+        return
+    for shape, into, plain in zip(shapes, served, without, strict=True):
+        with closed(draft, rows if plain else np.zeros_like(rows)):
+            _place(draft, [shape], [into])
+    barred = np.array([groups if plain else np.zeros_like(groups) for plain in without], np.bool_)
+    _buy(draft, shapes, served, offer=True, barred=barred)
+    _place(draft, shapes, served)
+    _buy(draft, shapes, served, offer=offer)
+
+
+def _place(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served]) -> None:
+    for shape, into in zip(shapes, served, strict=True):
+        record(into, draft.offers, draft.offers.place(shape.need, shape.selector, shape.count - into.count))
 
 
 def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]:
@@ -126,14 +158,29 @@ def _follow(draft: PlanDraft) -> None:
                 into.add(run.positions, run.counts, run.rows)
 
 
-def _buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
+def _buy(
+    draft: PlanDraft,
+    shapes: Sequence[Shape],
+    served: Sequence[Served],
+    *,
+    offer: bool,
+    barred: Bools | None = None,
+) -> None:
     """Buy for all that is left of the shapes, as far as the ceilings allow."""
     for stage in range(draft.stages([shape.selector for shape in shapes])):
-        _buy_stage(draft, shapes, served, stage, offer=offer)
+        _buy_stage(draft, shapes, served, stage, offer=offer, barred=barred)
 
 
-def _buy_stage(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], stage: int, *, offer: bool) -> None:
-    """Buy for what is left, with so many of the alternatives of ``any_of``."""
+def _buy_stage(
+    draft: PlanDraft,
+    shapes: Sequence[Shape],
+    served: Sequence[Served],
+    stage: int,
+    *,
+    offer: bool,
+    barred: Bools | None,
+) -> None:
+    """Buy for what is left, with so many alternatives of ``any_of``; ``barred``: [shape, group] not to be bought."""
     short = [index for index, into in enumerate(served) if into.count < shapes[index].count]
     if not short:
         return
@@ -143,6 +190,8 @@ def _buy_stage(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Serve
         [shapes[index].selector for index in short],
         stage=stage,
     )
+    if barred is not None:
+        market = replace(market, eligible=market.eligible & ~barred[short])
     if draft.snapshot.cluster.apart is not None:
         single = [_ends_singly(draft, shapes[index]) for index in short]
         market = replace(market, apart=draft.snapshot.cluster.apart, single=np.array(single, np.bool_))

@@ -132,12 +132,16 @@ def _asks_for_free(rules: ScaleDown | None) -> bool:
 def release_surplus(release: Release) -> None:
     """Launches that no demand, floor or request needs any more: queued ones first, the highest id first."""
     draft = release.draft
-    for group, kind in enumerate(draft.groups):
+    for group in range(len(draft.groups)):
         for state in (State.QUEUED, State.REQUESTING):
             for position in reversed(draft.layout.of(group, state)):
                 if not release.is_pinned(position):
-                    why = f"{state}, and no demand, floor or request needs another {kind.name}"
-                    release.release(position, Reason(Code.SURPLUS, why))
+                    release.release(position, surplus_reason(draft, position))
+
+
+def surplus_reason(draft: PlanDraft, position: int) -> Reason:
+    item = draft.slices[position]
+    return Reason(Code.SURPLUS, f"{item.state}, and no demand, floor or request needs another {item.group}")
 
 
 def release_idle(release: Release) -> None:

@@ -60,6 +60,8 @@ class Score:
 
     unmet: int
     """Preferences that are not met."""
+    accelerators: bool
+    """Whether the node has accelerators that the task does not need."""
     left: float
     """What it would have left free."""
     capacity: int
@@ -141,7 +143,9 @@ class Places:
         if not capacity:
             return None
         unmet = offers.eligibility.answers(selector)[1][offers.profile[0]]
-        return Score(int(unmet), float(offers.room.left_share(need, np.zeros(1, np.int64))[0]), capacity)
+        devices = list(offers.room.kinds.devices)
+        idle = not (need.whole or need.shares) and bool(offers.room.total[0, devices].any())
+        return Score(int(unmet), idle, float(offers.room.left_share(need, np.zeros(1, np.int64))[0]), capacity)
 
     def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> PlanDraft:
         """A whole draft of a plan, for gangs that must lie together."""
@@ -184,10 +188,10 @@ class _Asked:
             else:
                 score = known[alike] = self._places.score(group, node, used, selector, needs)
             if score is not None:
-                found.append((score.unmet, score.left, number, score.capacity, used))
+                found.append((score.unmet, score.accelerators, score.left, number, score.capacity, used))
         found.sort()
         taken = []
-        for _, _, number, capacity, used in found:
+        for _, _, _, number, capacity, used in found:
             some = min(capacity, count)
             if not some:
                 break

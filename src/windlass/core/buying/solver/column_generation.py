@@ -318,8 +318,10 @@ class Coverer:
                 if idle > 2:
                     break
             self.fractional = float(master.price[master.basis] @ master.level) * (float(catalogue.price.max()) + 1.0)
+            # Short of the programme's optimum its cost is no bound, and a later round may still lower it.
+            final = idle > 2 or effort_round + 1 == effort
             for up_from in UP_FROM:
-                if not best.left.any() and self.is_next_above(best.cost, self.fractional):
+                if final and not best.left.any() and self.is_next_above(best.cost, self.fractional):
                     return best
                 rounded = self.round_off(master, up_from)
                 if rounded.better_than(best):

@@ -1,0 +1,46 @@
+"""Spares with accelerators: kept for work that needs them, as long as another group can serve the other work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from windlass.core.capacity.offers import NEW_TIER
+from windlass.core.capacity.room import Bools
+from windlass.core.plan_draft import PlanDraft
+
+
+def kept_spares(draft: PlanDraft) -> tuple[Bools, Bools]:
+    """The rows of free slices that are kept, as many as their groups hold as spares, and these groups."""
+    groups = np.array([bool(group.spare) for group in draft.groups], np.bool_)
+    devices = list(draft.kinds.devices)
+    groups &= (draft.totals[:, devices] > 0).any(axis=1)
+    if not groups.any():
+        return np.zeros(0, np.bool_), groups
+    offers = draft.offers
+    free = groups[offers.group] & offers.open & (offers.tier < NEW_TIER)
+    free &= (offers.room.free == offers.room.total).all(axis=1)
+    kept, found = np.zeros(len(offers), np.bool_), np.zeros(len(groups), np.bool_)
+    for group in np.flatnonzero(groups).tolist():
+        mine = np.flatnonzero(free & (offers.group == group))
+        positions, hosts = np.unique(offers.position[mine], return_counts=True)
+        whole = positions[hosts == draft.hosts[group]].tolist()
+        tier = {int(p): int(offers.tier[row]) for p, row in zip(offers.position[mine], mine, strict=True)}
+        spares = sorted(whole, key=lambda p: (tier[p], p))[: draft.groups[group].spare]
+        kept |= np.isin(offers.position, spares)
+        found[group] = bool(spares)
+    return kept, found
+
+
+@contextmanager
+def closed(draft: PlanDraft, rows: Bools) -> Iterator[None]:
+    """Offer nothing on these rows for as long as this lasts."""
+    offers, count = draft.offers, len(rows)
+    before = offers.open[:count].copy()
+    offers.open[:count] &= ~rows
+    try:
+        yield
+    finally:
+        offers.open[:count] = before
