@@ -339,6 +339,21 @@ class PlanDraft:
         for table in tables:
             table.append(purchase.group, profile, room, purchase.position, purchase.slices, is_open=is_open)
 
+    def offer_empty(self, purchases: Sequence[Purchase], *tables: Offers) -> None:
+        """Rows for all hosts of bought slices at once, with nothing on them yet."""
+        if not purchases:
+            return
+        groups = np.array([purchase.group for purchase in purchases], np.int64)
+        hosts = self.hosts[groups]
+        rows = hosts * np.array([purchase.slices for purchase in purchases], np.int64)
+        of_rows = np.repeat(groups, rows)
+        first = np.repeat(np.array([purchase.position for purchase in purchases], np.int64), rows)
+        within = np.arange(len(of_rows)) - np.repeat(np.cumsum(rows) - rows, rows)
+        positions = first + within // np.repeat(hosts, rows)
+        for table in tables:
+            room = Room.fresh(self.kinds, self.totals[of_rows])
+            table.append_rows(of_rows, self.profile_index[of_rows], positions, room)
+
     def room_with(self, group: int, tasks: Sequence[tuple[Need, int]]) -> Room:
         """One slice of the group with these tasks on it. Packed by a cleverer way than can be told: counted as full."""
         hosts, total = self.groups[group].hosts, self.totals[group]

@@ -112,17 +112,21 @@ class ClassCounts:
 
     def append(self, group: int, hosts: int, first_position: int, slices: int) -> None:
         """Rows for new slices, without tasks."""
-        rows, width = hosts * slices, len(self.columns)
-        empty, caps = np.zeros((rows, width), np.int64), np.full((rows, width), UNBOUNDED)
-        self.position = np.concatenate((self.position, first_position + np.arange(rows) // hosts))
-        self.node = np.concatenate((self.node, empty))
-        self.node_cap = np.concatenate((self.node_cap, caps))
-        more = first_position + slices - len(self.slice_counts)
+        rows = hosts * slices
+        self.append_rows(np.full(rows, group), first_position + np.arange(rows) // hosts)
+
+    def append_rows(self, groups: Ints, positions: Ints) -> None:
+        """Rows for the hosts of new slices, of one group and slice each, without tasks."""
+        rows, width = len(groups), len(self.columns)
+        self.position = np.concatenate((self.position, positions))
+        self.node = np.concatenate((self.node, np.zeros((rows, width), np.int64)))
+        self.node_cap = np.concatenate((self.node_cap, np.full((rows, width), UNBOUNDED)))
+        more = int(positions.max(initial=-1)) + 1 - len(self.slice_counts)
         if more > 0:
             self.slice_counts = np.concatenate((self.slice_counts, np.zeros((more, width), np.int64)))
             self.slice_cap = np.concatenate((self.slice_cap, np.full((more, width), UNBOUNDED)))
         for key, value in self.value.items():
-            self.value[key] = np.concatenate((value, np.full(rows, self.group_value[key][group])))
+            self.value[key] = np.concatenate((value, self.group_value[key][groups]))
 
     def adopt(self, other: ClassCounts, rows: Ints, positions: Ints) -> None:
         """Rows of another table at the end, under other positions, with the tasks on them."""

@@ -88,6 +88,17 @@ class Offers:
         if self.classes is not None:
             self.classes.append(group, hosts, first_position, slices)
 
+    def append_rows(self, groups: Ints, profiles: Ints, positions: Ints, room: Room) -> None:
+        """Rows for the hosts of new slices, of one group and slice each, in the last tier."""
+        self.room.append(room)
+        self.group = np.concatenate((self.group, groups))
+        self.position = np.concatenate((self.position, positions))
+        self.tier = np.concatenate((self.tier, np.full(len(groups), NEW_TIER)))
+        self.profile = np.concatenate((self.profile, profiles))
+        self.open = np.concatenate((self.open, np.ones(len(groups), np.bool_)))
+        if self.classes is not None:
+            self.classes.append_rows(groups, positions)
+
     def adopt(self, other: Offers, rows: Ints, positions: Ints) -> None:
         """Rows of another table at the end, under other places."""
         self.room.append(other.room.rows(rows))

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from windlass.core.buying.market import Market, host_fills
+from windlass.core.buying.market import Batch, Market, host_fills
 from windlass.core.capacity.class_counts import NO_VALUE, Bounds, ClassCounts, without_start
 from windlass.core.capacity.eligibility import alternative, preferences
 from windlass.core.capacity.offers import Offers, TakenRows
@@ -27,7 +27,7 @@ from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Kinds, Need
 from windlass.core.model.constraints import NODE, SLICE, Rules
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Selector
-from windlass.core.plan_draft import PlanDraft, Served
+from windlass.core.plan_draft import PlanDraft, Purchase, Served
 
 from .domain_shares import LabelShares, share_out
 
@@ -80,6 +80,7 @@ class ConstrainedPlacement:
         self.draft, self.table, self.items, self.code, self.gang = draft, table, items, code, gang
         self.short: dict[tuple[int, Cell], int] = {}
         """What could really be bought for an item in a cell, from the rounds before."""
+        self._headroom: Ints = np.zeros(0, np.int64)
 
     @property
     def classes(self) -> ClassCounts:
@@ -109,6 +110,10 @@ class ConstrainedPlacement:
 
     def _place(self, served: list[Served]) -> list[_Want]:
         wants: list[_Want] = []
+        ledger = self.draft.ledger
+        self._headroom = np.array(
+            [ledger.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64
+        )
         tentative: list[tuple[Rules, str, int, int]] = []
         for index, item in enumerate(self.items):
             started, forced = self._started(index, item, served[index])
@@ -145,8 +150,7 @@ class ConstrainedPlacement:
 
     def _new_capacity(self, item: Item, bounds: Bounds) -> Ints:
         """How many tasks new slices of each group could take under the limits of that group alone."""
-        ledger = self.draft.ledger
-        room = np.array([ledger.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64)
+        room = self._headroom
         each = np.minimum(self._per_slice(item, bounds), item.count)
         return np.asarray(np.minimum(np.minimum(room, item.count) * each, item.count))
 
@@ -220,17 +224,19 @@ class ConstrainedPlacement:
     def _preferences(self, item: Item, bounds: Bounds, groups: Bools, group_cell: Ints, cells: Ints) -> list[float]:
         """How good it is to buy in each cell: the lowest price for one task there, or the lowest rank."""
         draft, each = self.draft, self._per_slice(item, bounds)
-        result = [float("inf")] * len(cells)
-        _, unmet = draft.eligibility.answers(item.selector)
-        for group in np.flatnonzero(groups & (each > 0)).tolist():
-            if not draft.ledger.headroom(group, self.gang):
-                continue
-            cost = float(draft.price[group]) / min(int(each[group]), item.count)
-            liking = {"cheapest": cost, "rank": float(draft.rank[group])}.get(draft.strategy, 0.0)
-            liking += 1e18 * float(unmet[draft.profile_index[group]]) if draft.strategy == "best-fit" else 0.0
-            cell = int(group_cell[group])
-            result[cell] = min(result[cell], liking)
-        return result
+        some = np.flatnonzero(groups & (each > 0) & (self._headroom > 0))
+        if draft.strategy == "cheapest":
+            liking = draft.price[some] / np.minimum(each[some], max(item.count, 1))
+        elif draft.strategy == "rank":
+            liking = draft.rank[some].astype(np.float64)
+        else:
+            _, unmet = draft.eligibility.answers(item.selector)
+            liking = unmet[draft.profile_index[some]].astype(np.float64)
+        result = np.full(len(cells), np.inf)
+        known = group_cell[some] >= 0
+        np.minimum.at(result, group_cell[some][known], liking[known])
+        found: list[float] = result.tolist()
+        return found
 
     def _record(self, index: int, served: Served, taken: TakenRows) -> None:
         """Note where tasks went, and count them."""
@@ -327,6 +333,8 @@ class ConstrainedPlacement:
     def _alternatives(self, want: _Want) -> list[int]:
         """The alternatives of ``any_of`` that some group of the want meets, the preferred first."""
         item, draft = self.items[want.item], self.draft
+        if not item.selector[3]:
+            return [0]
         _, unmet = draft.eligibility.answers(item.selector)
         return sorted({int(rank) for rank in alternative(unmet[draft.profile_index[want.groups]]).tolist()})
 
@@ -358,20 +366,23 @@ class ConstrainedPlacement:
         if not rows:
             return
         market = self._market(call, columns, rows, [sum(left[index] for index in group) for group in places])
+        bought: list[tuple[Batch, Purchase]] = []
         for choice in draft.choose(market):
             batch = choice.batch
             slices = min(batch.slices, draft.ledger.headroom(batch.group, self.gang))
             if not slices:
                 continue
             filled = np.flatnonzero(batch.fill).tolist()
-            tasks = [(rows[row][0], int(batch.fill[row])) for row in filled]
-            fills = host_fills(market.kinds, market.total[batch.group], int(market.hosts[batch.group]), tasks)
             names = tuple((self.items[call.wants[places[row][0]].item].owner, int(batch.fill[row])) for row in filled)
             owner = self.items[call.wants[places[choice.shape][0]].item].owner
-            purchase = draft.buy(batch.group, slices, self.code, owner, choice, names)
-            first = len(table)
-            draft.offer(purchase, *self.tables())
-            hosts = int(draft.hosts[batch.group])
+            bought.append((batch, draft.buy(batch.group, slices, self.code, owner, choice, names)))
+        first = len(table)
+        draft.offer_empty([purchase for _, purchase in bought], *self.tables())
+        for batch, purchase in bought:
+            hosts, slices = int(draft.hosts[batch.group]), purchase.slices
+            filled = np.flatnonzero(batch.fill).tolist()
+            tasks = [(rows[row][0], int(batch.fill[row])) for row in filled]
+            fills = host_fills(market.kinds, market.total[batch.group], int(market.hosts[batch.group]), tasks)
             for row, (_, each), on_hosts in zip(filled, tasks, fills or [NO_HOSTS] * len(filled), strict=True):
                 per_host = np.zeros(hosts, np.int64)
                 if not len(on_hosts):
@@ -384,6 +395,7 @@ class ConstrainedPlacement:
                 self._deal(call, places[row], left, on_rows[used], counts[used], served, packed=fills is not None)
             if fills is None:
                 table.open[first : first + hosts * slices] = False
+            first += hosts * slices
 
     def _market(
         self, call: _Call, columns: list[tuple[str, str, str]], rows: list[tuple[Need, Bools, Ints]], counts: list[int]

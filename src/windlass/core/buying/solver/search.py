@@ -30,6 +30,7 @@ from .column_generation import Coverer, Lot
 from .exact import PAIRS, exact_mix, one_slice, pairs
 from .knapsack import Catalogue, Knapsacks
 from .own_machines import holds, parted
+from .shortlist import shortlisted
 
 FEW_LOTS: Final = 40
 DOUBT: Final = 1.02
@@ -45,6 +46,7 @@ def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
     """
     if (batch := one_slice(market)) is not None:
         return (batch,)
+    market = shortlisted(market)
     catalogue = Catalogue.of(market)
     if not len(catalogue.shapes):
         return ()

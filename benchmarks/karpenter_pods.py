@@ -1,0 +1,200 @@
+"""Karpenter's own pods, one by one: each with its label and its selector as real constraints between tasks.
+
+The files hold the pods that the scheduling benchmark of Karpenter 1.15 draws, and the machine that Karpenter chose for
+each. Here every pod is a demand of its own, with its label as class:
+
+- ``one-per-host``: apart from its selector by node; ``spread-host`` and ``spread-zone``: spread of its selector over
+  nodes or zones; ``same-zone``: together with its selector by zone; ``plain``: nothing.
+- The 400 machine types are those of Karpenter's fake provider: 1 to 400 cpus with 2 GiB and 10 pods each, less 100m cpu
+  and 10 MiB for the system, 0.1 $/h per cpu and per gigabyte, in 3 zones.
+
+What is measured is ``plan(snapshot)`` in CPU seconds. Karpenter's numbers are from a run of its benchmark on the same
+kind of machine. The answer is checked pod by pod (``wrong``).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import windlass
+from windlass.core.model.constraints import Apart, Spread, Together
+from windlass.core.model.plan import Plan
+from windlass.core.model.quantities import NANO
+from windlass.core.model.snapshot import Bundle, Cluster, Demand, Group, Snapshot, amounts
+
+from .shared_data import directory
+from .table import Table, number, seconds
+from .targets import Check, at_least, at_most
+from .timing import cpu_time
+
+NAME = "karpenter_pods"
+TITLE = "Karpenter's pods, one by one"
+ZONES = ("zone-a", "zone-b", "zone-c")
+MIB, GB = 2**20, 10**9
+FILES = {"quick": (2_000,), "default": (2_000, 5_000)}
+KARPENTER = {2_000: (14.3, 400, 713.0), 5_000: (37.8, 1_000, 1_761.0)}
+"""Pods: CPU seconds, nodes, dollars per hour of Karpenter 1.15 on this kind of machine, idle."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A row of the file."""
+
+    id: str
+    kind: str
+    cpu: int
+    memory: int
+    label: str
+    selector: str
+
+
+def read(path: Path) -> list[Pod]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        Pod(f"pod-{int(r['pod']):05}", r["kind"], int(r["cpu_millis"]), int(r["memory_mib"]), r["label"], r["selector"])
+        for r in rows
+    ]
+
+
+def groups(types: int = 400) -> tuple[Group, ...]:
+    found = []
+    for cpus in range(1, types + 1):
+        memory = cpus * 2 * 1024 * MIB
+        resources = amounts({"cpu": cpus * 1000 - 100, "memory": memory - 10 * MIB, "pods": cpus * 10 * 1000})
+        price = NANO * cpus // 10 + NANO * memory // (10 * GB)
+        found += [
+            Group(f"c{cpus:03}-{zone}", resources, max=100_000, labels={"zone": zone}, price=price) for zone in ZONES
+        ]
+    return tuple(found)
+
+
+def demand(pod: Pod) -> Demand:
+    needs = amounts({"cpu": pod.cpu, "memory": pod.memory * MIB, "pods": 1000})
+    plain = Demand(pod.id, (Bundle(needs),), classes=(pod.label,))
+    match pod.kind:
+        case "one-per-host":
+            return replace(plain, apart=(Apart(pod.selector, "node"),))
+        case "spread-host":
+            return replace(plain, spread=(Spread(pod.selector, "node"),))
+        case "spread-zone":
+            return replace(plain, spread=(Spread(pod.selector, "zone"),))
+        case "same-zone":
+            return replace(plain, together=(Together(pod.selector, "zone"),))
+    return plain
+
+
+def as_snapshot(pods: list[Pod], types: int = 400) -> Snapshot:
+    return Snapshot(groups(types), demands=tuple(map(demand, pods)), cluster=Cluster(choose="cheapest"))
+
+
+def wrong(pods: list[Pod], snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """What is wrong with the answer, from the answer alone: sums on each machine, and an order in which every pod may
+    start where it is."""
+    kinds = {group.name: group for group in snapshot.groups}
+    place = {one.demand: one.on for one in plan.placements}
+    yield from (f"{pod.id} is not placed" for pod in pods if pod.id not in place)
+    load: dict[str, Counter[str]] = {}
+    for pod in pods:
+        if pod.id in place:
+            load.setdefault(place[pod.id], Counter()).update({"cpu": pod.cpu, "memory": pod.memory * MIB, "pods": 1000})
+    for on, used in load.items():
+        has = dict(kinds[on.split(":")[1]].resources)
+        yield from (f"{on} holds {used[name]} {name} of {has[name]}" for name in used if used[name] > has[name])
+    hosts: dict[tuple[str, str], int] = Counter()
+    zones: dict[tuple[str, str], int] = Counter()
+    first = {"spread-zone": 0, "spread-host": 1, "one-per-host": 2, "same-zone": 3, "plain": 4}
+    waiting = sorted(
+        (pod for pod in pods if pod.id in place),
+        key=lambda pod: (first[pod.kind], pod.label != pod.selector),
+    )
+    while waiting:
+        later = []
+        for pod in waiting:
+            on = place[pod.id]
+            zone = kinds[on.split(":")[1]].labels["zone"]
+            if _may_start(pod, on, zone, hosts, zones):
+                hosts[on, pod.label] += 1
+                zones[zone, pod.label] += 1
+            else:
+                later.append(pod)
+        if len(later) == len(waiting):
+            yield from (f"{pod.id} ({pod.kind} of {pod.selector}) may not be on {place[pod.id]}" for pod in later)
+            return
+        waiting = later
+    one_per_host = Counter(place[pod.id] for pod in pods if pod.kind == "one-per-host" and pod.id in place)
+    yield from (f"{on} holds {count} that go one per host" for on, count in one_per_host.items() if count > 1)
+
+
+def _may_start(
+    pod: Pod, on: str, zone: str, hosts: dict[tuple[str, str], int], zones: dict[tuple[str, str], int]
+) -> bool:
+    mine, of = int(pod.label == pod.selector), pod.selector
+    if pod.kind in ("one-per-host", "spread-host"):
+        return hosts.get((on, of), 0) + mine <= 1
+    counts = [zones.get((one, of), 0) for one in ZONES]
+    if pod.kind == "spread-zone":
+        return zones.get((zone, of), 0) + mine - min(counts) <= 1
+    if pod.kind == "same-zone":
+        return zones.get((zone, of), 0) > 0 or (bool(mine) and not any(counts))
+    return True
+
+
+def measure(which: str = "default", say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+    rows = []
+    for count in FILES.get(which, FILES["default"]):
+        path = directory() / f"karpenter_mix_{count}.csv.gz"
+        if path.exists():
+            rows.append(row(read(path)))
+            say(
+                f"{count:,} pods: {rows[-1]['seconds']:.2f} s, {rows[-1]['nodes']} nodes, ${rows[-1]['dollars']:,.0f}/h"
+            )
+    return {"name": NAME, "rows": rows, "checks": checks(rows)}
+
+
+def row(pods: list[Pod], types: int = 400) -> dict[str, Any]:
+    snapshot = as_snapshot(pods, types)
+    timed = cpu_time(lambda: windlass.plan(snapshot), repeats=3, enough=4)
+    return {
+        "pods": len(pods),
+        "groups": len(snapshot.groups),
+        "seconds": timed.seconds,
+        "pods_per_second": len(pods) / timed.seconds,
+        "nodes": sum(timed.result.launch.values()),
+        "dollars": timed.result.hourly_cost.planned / NANO,
+        "wrong": len(list(wrong(pods, snapshot, timed.result))),
+    }
+
+
+def checks(rows: list[dict[str, Any]]) -> list[Check]:
+    found = []
+    for one in rows:
+        if one["pods"] in KARPENTER:
+            spent, _, dollars = KARPENTER[one["pods"]]
+            faster = one["pods_per_second"] / (one["pods"] / spent)
+            found.append(at_least(f"{one['pods']:,} pods: times Karpenter's pods per CPU second", faster, 20, "x"))
+            less = 100 * (1 - one["dollars"] / dollars)
+            found.append(at_least(f"{one['pods']:,} pods: fewer dollars than Karpenter", less, 25, "%"))
+    found.append(at_most("pods that break a constraint or wait, all rows together", sum(o["wrong"] for o in rows), 0))
+    return found
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    cells = []
+    for one in result["rows"]:
+        rate, money = number(one["pods_per_second"]), f"{one['dollars']:,.2f}"
+        cells.append(("Windlass", number(one["pods"]), seconds(one["seconds"]), rate, number(one["nodes"]), money))
+        if one["pods"] in KARPENTER:
+            spent, nodes, dollars = KARPENTER[one["pods"]]
+            theirs = number(one["pods"] / spent)
+            cells.append(
+                ("Karpenter 1.15", number(one["pods"]), seconds(spent), theirs, number(nodes), f"{dollars:,.2f}")
+            )
+    columns = ("who", "pods", "CPU", "pods per CPU second", "nodes", "$/h")
+    return [Table("Its five kinds of pods, 400 machine types in 3 zones", columns, tuple(cells))]
