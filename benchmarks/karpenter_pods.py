@@ -109,10 +109,18 @@ def wrong(pods: list[Pod], snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         yield from (f"{on} holds {used[name]} {name} of {has[name]}" for name in used if used[name] > has[name])
     hosts: dict[tuple[str, str], int] = Counter()
     zones: dict[tuple[str, str], int] = Counter()
-    first = {"spread-zone": 0, "spread-host": 1, "one-per-host": 2, "same-zone": 3, "plain": 4}
+    stages = {"spread-zone": 0, "same-zone": 0, "spread-host": 1, "one-per-host": 1, "plain": 2}
+    alike: dict[tuple[object, ...], str] = {}
+    for pod in sorted(pods, key=lambda one: one.id):
+        alike.setdefault(_shape(pod), pod.id)
+    most = {name: max(dict(group.resources)[name] for group in snapshot.groups) for name in ("cpu", "memory")}
     waiting = sorted(
         (pod for pod in pods if pod.id in place),
-        key=lambda pod: (first[pod.kind], pod.label != pod.selector),
+        key=lambda pod: (
+            stages[pod.kind],
+            -max(pod.cpu / most["cpu"], pod.memory * MIB / most["memory"]),
+            alike[_shape(pod)],
+        ),
     )
     while waiting:
         later = []
@@ -130,6 +138,10 @@ def wrong(pods: list[Pod], snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         waiting = later
     one_per_host = Counter(place[pod.id] for pod in pods if pod.kind == "one-per-host" and pod.id in place)
     yield from (f"{on} holds {count} that go one per host" for on, count in one_per_host.items() if count > 1)
+
+
+def _shape(pod: Pod) -> tuple[object, ...]:
+    return pod.cpu, pod.memory, pod.kind, pod.label, pod.selector
 
 
 def _may_start(

@@ -81,6 +81,13 @@ class ConstrainedPlacement:
         self.short: dict[tuple[int, Cell], int] = {}
         """What could really be bought for an item in a cell, from the rounds before."""
         self._headroom: Ints = np.zeros(0, np.int64)
+        self._asked: dict[str, set[str]] = {}
+        """For each label the classes that a constraint of some item counts by it."""
+        for item in items:
+            for apart in item.rules.apart:
+                self._asked.setdefault(apart.by, set()).add(apart.class_)
+            for spread in item.rules.spread:
+                self._asked.setdefault(spread.over, set()).add(spread.of)
 
     @property
     def classes(self) -> ClassCounts:
@@ -174,7 +181,7 @@ class ConstrainedPlacement:
         for key, value in forced.items():
             in_rows = np.where(classes.value[key] == value, in_rows, 0)
             in_groups &= classes.group_value[key] == value
-        divided = [key for key in self._keys if key in bounds.labels and bounds.labels[key].shared]
+        divided = [key for key in self._keys if self._divides(item, bounds, key)]
         if not divided:
             taken = table.place_within(item.need, item.selector, left, in_rows, bounds.slices)
             self._record(index, served, taken)
@@ -200,26 +207,34 @@ class ConstrainedPlacement:
         ]
         for at, cell in enumerate(full_cell):
             new[at] = min(int(new[at]), self.short.get((index, cell), self.short.get((index, ()), UNBOUNDED)))
-        labels = [
-            LabelShares(cells[:, at], bounds.labels[key].room, bounds.labels[key].spreads)
-            for at, key in enumerate(divided)
-        ]
+        labels = [self._shares(bounds, key, cells[:, at]) for at, key in enumerate(divided)]
         quota = share_out(left, existing, labels, [0.0] * len(cells))
         taken = table.place_within(item.need, item.selector, left, in_rows, bounds.slices, row_cell, quota)
         self._record(index, served, taken)
         placed = np.zeros(len(cells), np.int64)
         np.add.at(placed, row_cell[taken.rows], taken.counts)
         bounds = self._bounds(item)
-        labels = [
-            LabelShares(cells[:, at], bounds.labels[key].room, bounds.labels[key].spreads)
-            for at, key in enumerate(divided)
-        ]
+        labels = [self._shares(bounds, key, cells[:, at]) for at, key in enumerate(divided)]
         shares = share_out(
             left - taken.total, new, labels, self._preferences(item, bounds, in_groups, group_cell, cells)
         )
         for at, count in enumerate(shares.tolist()):
             if count:
                 yield _Want(index, full_cell[at], in_groups & (group_cell == at), count)
+
+    def _divides(self, item: Item, bounds: Bounds, key: str) -> bool:
+        """Whether the item is divided over the values of a label: its own constraints say so, or those of others count
+        it there while it has constraints by labels itself, so that some order of starting must exist for all."""
+        if key in bounds.labels and bounds.labels[key].shared:
+            return True
+        by_label = item.rules.domains() - {NODE, SLICE}
+        return bool(by_label) and not self._asked.get(key, set()).isdisjoint(item.rules.classes)
+
+    def _shares(self, bounds: Bounds, key: str, value: Ints) -> LabelShares:
+        label = bounds.labels.get(key)
+        if label is None:
+            return LabelShares(value, np.full(len(self.classes.values[key]), UNBOUNDED), ())
+        return LabelShares(value, label.room, label.spreads)
 
     def _preferences(self, item: Item, bounds: Bounds, groups: Bools, group_cell: Ints, cells: Ints) -> list[float]:
         """How good it is to buy in each cell: the lowest price for one task there, or the lowest rank."""
@@ -511,7 +526,7 @@ def _counts_in(rules: Rules, column: tuple[str, str, str]) -> bool:
     kind, _, name = column
     if name not in rules.classes:
         return False
-    return kind == NODE_COLUMN or any(_on_machines(rules))
+    return kind == NODE_COLUMN or rules.binding
 
 
 def _calls(wants: Sequence[_Want], items: Sequence[Item]) -> list[_Call]:

@@ -63,7 +63,8 @@ class Catalogue:
     """The column of each device kind."""
 
     @classmethod
-    def of(cls, market: Market) -> Catalogue:
+    def of(cls, market: Market, *, all_groups: bool = False) -> Catalogue:
+        """``all_groups``: also those that another group beats in every respect."""
         kinds = market.kinds
         everything = np.flatnonzero(market.counts > 0)
         plain = np.zeros((len(kinds.names), len(everything)), np.int64)
@@ -89,7 +90,8 @@ class Catalogue:
             )
         shapes = np.flatnonzero(usable.any(axis=0))
         groups = np.flatnonzero(usable.any(axis=1))
-        groups = groups[_undominated(market, everything, usable, groups)]
+        if not all_groups:
+            groups = groups[_undominated(market, everything, usable, groups)]
         return cls(
             everything[shapes],
             groups,

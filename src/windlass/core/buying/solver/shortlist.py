@@ -29,7 +29,7 @@ def shortlisted(market: Market) -> Market:
     """The market with only the groups that can matter, the others without headroom."""
     if len(market.hosts) <= MANY:
         return market
-    catalogue = Catalogue.of(market)
+    catalogue = Catalogue.of(market, all_groups=True)
     if len(catalogue.groups) <= MANY:
         return market
     knapsacks = Knapsacks(catalogue)
