@@ -21,6 +21,7 @@ from . import (
     document,
     growth,
     karpenter_mix,
+    karpenter_pods,
     loop,
     parts,
     plot,
@@ -37,6 +38,7 @@ MODULES = {
     for module in (
         growth,
         karpenter_mix,
+        karpenter_pods,
         cost_bound,
         against_ray,
         loop,
