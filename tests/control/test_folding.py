@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.control.observe.observed import Observed, sighted_after
+from windlass.control.observe.observed import Observed, observed_after
 from windlass.control.observe.validation import Views
 from windlass.control.reconcile.apply_plan import AppliedPlan, decide, snapshot_of
 from windlass.control.reconcile.launch_queue import ask
@@ -60,7 +60,7 @@ def after(
     fleet = record if isinstance(record, Fleet) else Fleet().with_records(record)
     work = None if silent else Views()(WorkloadView((), (), tuple(nodes), tuple(acknowledged)))
     listed = None if instances is None else {one.slice_id: one for one in instances}
-    observed = sighted_after(Observed(), {"cloud": listed}, work, {}, None, settings)
+    observed = observed_after(Observed(), {"cloud": listed}, work, {}, None, settings)
     return fold(fleet, observed, settings, now, refused)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from windlass.control.observe.observed import Observed, sighted_after
+from windlass.control.observe.observed import Observed, observed_after
 from windlass.control.observe.validation import InvalidAnswer, Lists, Views
 from windlass.control.reconcile import cycle
 from windlass.control.settings import Settings
@@ -168,7 +168,7 @@ def test_whatever_is_shown_the_tables_are_those_of_a_first_look(seed: int) -> No
 
 
 def _seen(before: Observed, work: Any) -> Observed:
-    return sighted_after(before, {"cloud": {}}, work, {}, None, Settings(()))
+    return observed_after(before, {"cloud": {}}, work, {}, None, Settings(()))
 
 
 def _by_hand(before: Any, after: Any) -> set[str]:

@@ -1,9 +1,8 @@
-"""The loop: observe, fold, plan, decide, commit, act.
+"""The controller runs one pass of the loop: observe, reconcile, commit, act.
 
-One pass reads the workload and every provider at once; folds what was seen into the book; plans; writes what changed to
-the journal in one transaction, before anything is done; and starts the outside calls that the new book asks for,
-without waiting for them. A controller whose lease has run out starts no call; one whose lease is another's writes
-nothing, and stops.
+A pass reads the workload and all providers concurrently, applies what was seen, plans, writes every change to the
+journal in one transaction, and only then starts the outside calls, without waiting for them. A controller whose lease
+has expired starts no call. One that lost its lease to another writes nothing and stops.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import count
 
 from windlass._version import __version__
 from windlass.control.act.actuator import Actuator
-from windlass.control.observe.observed import sighted_after
+from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observer
 from windlass.control.observe.validation import ValidView
 from windlass.control.reconcile.cycle import ORDERS, Inputs, ReconcileResult, reconcile
@@ -208,7 +207,7 @@ class Controller:
         given = Inputs(
             now=now,
             settings=settings,
-            observed=sighted_after(
+            observed=observed_after(
                 before.observed,
                 look.instances,
                 look.work,

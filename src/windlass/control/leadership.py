@@ -1,4 +1,8 @@
-"""Leading: the right to decide, held by a lease on the journal, and counted so that it is never believed too long."""
+"""Leadership holds the leader lease on the journal.
+
+Expiry is measured with the monotonic clock, from before the request was sent, so the remaining time is never
+overestimated.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Replaying: every recorded pass once more, by the code that made it, from what the journal says was known then.
+"""Replay runs every recorded pass again with the code of today and compares what it would write, byte for byte.
 
-The inputs of a pass are read back, ``reckoned`` decides again, and what it would write is held against what was
-written, byte for byte. Nothing is looked at but the journal, and nothing is written anywhere.
+The inputs of a pass are read from the journal, ``reconcile`` decides again, and its entries are compared with the
+recorded ones. Nothing else is read, and nothing is written.
 
-A pass is the records that were appended together: they have one epoch and one instant, and an entry ``pass`` begins
-another one where these would not tell. The first pass of every leader has such an entry; leaders of older versions did
-not write down all that a pass depends on, so theirs cannot be made again, and are only counted.
+A pass is the set of records that were appended together: they have one epoch and one time, and a ``pass`` entry
+separates passes where these are equal. The first pass of every leader has one. Leaders of older versions did not record
+everything a pass depends on; theirs are only counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .settings import Settings
 
 DECIDED: Final = frozenset({"slice", LAUNCH, "waiting", "stay"})
 """Kinds of entries that are decisions, each with its reason; the others are counted with them nowhere, but compared."""
-SIGHTED: Final = tuple(one.name for one in fields(Observed))
+OBSERVED: Final = tuple(one.name for one in fields(Observed))
 
 
 class Unreadable(Exception):
@@ -264,7 +264,7 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
     for record in one.records:
         with _reading(record):
             data: Any = record.data
-            if record.kind in SIGHTED:
+            if record.kind in OBSERVED:
                 table = news.setdefault(record.kind, dict(getattr(before.observed, record.kind)))
                 _put(table, record)
             elif record.kind == "settings":

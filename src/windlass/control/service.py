@@ -1,8 +1,7 @@
-"""The service: runs passes of the loop when something happens, and at the latest when the interval is over.
+"""The service runs passes when something happens, and at the latest after the maximum interval.
 
-What wakes it: the workload says that something changed, a look or a call comes back, a deadline is reached, an order is
-in the journal. A minimum interval keeps it from spinning. While another controller leads it stands by, and takes over
-when that one's lease has run out.
+It wakes on a change in the workload, a finished call, a deadline, or an order in the journal. A minimum interval keeps
+it from spinning. While another controller leads, it stands by, and takes over when that lease has expired.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a controller is told: the groups it may buy and from whom, the limits, and how fast and patiently it works."""
+"""Settings of a controller: the groups and who sells them, limits, time limits, pace."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Shadow: observes, folds and plans as the loop does, and writes down what it would do. Nothing here could act.
+"""Shadow mode observes and plans like the loop, and records what it would do. Nothing here can act.
 
-It runs beside whatever looks after the cluster now, with a journal of its own. What a plan would change stands in the
-chronicle's table ``would`` for as long as the plans say so, and ``spending`` has the dollars per hour as they are and
-as they would be.
+It runs beside the autoscaler in use, with a journal of its own. The table ``would`` holds the actions of the current
+plan, and ``spending`` the dollars per hour as they are and as they would be.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from windlass.control.observe.observed import sighted_after
+from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observer
 from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.reconcile.transitions import fold, forgotten
@@ -70,7 +69,7 @@ class Shadow:
             self._settings = with_workload_groups(self.settings, look.work.shown.groups)
         settings = self._settings
         now, was = self.now(), before.settings.get(SETTINGS)
-        observed = sighted_after(before.observed, look.instances, look.work, look.troubles, was, settings)
+        observed = observed_after(before.observed, look.instances, look.work, look.troubles, was, settings)
         folded = fold(before.fleet, observed, settings, now)
         after = replace(
             before,

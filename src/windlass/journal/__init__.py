@@ -1,20 +1,17 @@
-"""The journal: the append-only record of every observation and every decision, and the lease of the one who decides.
+"""The journal is the append-only record of every observation and decision, and holds the leader lease.
 
-Entries go in with ``append``: all of a call in one transaction, durable when it returns. They come out with ``read``
-as records, each under its number, in the order in which they were committed. Beside them lie saved states, so that a
-restart reads the newest state and the few records after it. In the same database lies the leader's lease: whoever
-acquires it gets an epoch that nobody had before, and what is appended under another epoch is refused. So of two
-controllers that both believe they lead, only one can write, and nothing is done that was not written first. An operator
-leads nothing: an order such as a freeze is appended without an epoch, and takes effect when the leader reads it.
+``append`` writes all entries of a call in one transaction, durable when it returns. ``read`` returns them as numbered
+records in commit order. Checkpoints keep restarts short: a restart reads the newest checkpoint and the records after
+it. The leader lease is in the same database: acquiring it gives a new, higher epoch, and an append with another epoch
+is refused. So of two controllers that both believe to lead only one can write, and nothing is done before it is
+written. Operator orders are appended without an epoch and take effect when the leader reads them.
 
-``protocol`` is the contract, in the docstrings of ``Journal``, with the types and the errors. ``encoding`` brings data
-into canonical JSON. ``rules`` is everything that must be the same in all databases, as plain SQL, put together of
-``tables``, ``records``, ``states``, ``leasing`` and ``checking``; ``sqlite`` and ``postgres`` say how one database
-connects, commits and fails. ``opening`` chooses between them by the address.
+``protocol`` is the contract, with types and errors. ``encoding`` makes canonical JSON. ``sql`` has everything that
+all databases share; ``sqlite`` and ``postgres`` say how one database connects, commits and fails; ``memory`` is for
+simulations. ``open`` chooses by the address.
 
-The journal never decides and never looks at a clock of its own accord: time is passed in, but for a PostgreSQL server,
-which several machines share and whose clock may judge the lease. It never shortens what it gives: a record that cannot
-be read is an error with its number, not a gap.
+The journal makes no decisions and reads no clock: the time is passed in. The exception is PostgreSQL, whose server
+clock may judge the lease of several machines. A record that cannot be read is an error with its number, never a gap.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Data as canonical JSON: the same data is the same bytes, in every database.
+"""Canonical JSON: equal data has equal bytes in every database.
 
-Keys are sorted, no blanks, only ASCII (so that any text can be kept, also what a database would refuse, such as a NUL).
-What JSON cannot hold is refused with the place where it lies; nothing is turned into something else on the quiet, but
-for tuples, which become lists, and enumerations of text or numbers, which become their values.
+Keys are sorted, there is no white space, and all text is ASCII, so that text which a database would refuse (such as
+NUL) can be stored. Data that JSON cannot hold is refused with its path. Only tuples become lists, and enumerations of
+text or numbers their values.
 """
 
 from __future__ import annotations

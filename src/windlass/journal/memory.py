@@ -1,8 +1,7 @@
-"""A journal in plain memory, for simulations: it keeps the contract, and nothing of it outlives the process.
+"""MemoryJournal keeps the journal contract in memory, for simulations.
 
-It is fast, and it forgets: only the records after the newest saved state are held, unless all of them are wanted. Every
-record goes into a hash as it is written, unless nobody wants it, so that two runs that tell the same story can be known
-by it.
+It keeps only the records after the newest checkpoint, unless all of them are asked for. It can hash every record as it
+is written, so that two runs can be compared by one digest.
 """
 
 from __future__ import annotations

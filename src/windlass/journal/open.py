@@ -1,4 +1,4 @@
-"""From an address to a journal."""
+"""Opens the journal that an address names."""
 
 from __future__ import annotations
 

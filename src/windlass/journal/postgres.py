@@ -1,9 +1,9 @@
-"""The journal in PostgreSQL: for controllers on several machines, of which one leads.
+"""The journal in PostgreSQL, for controllers on several machines of which one leads.
 
-The tables lie in the first schema of the connection's search path; ``?options=-csearch_path%3Dname`` in the address
-chooses another, so that one database can have several journals. A connection that breaks is made anew by the next
-call. Waiting is bounded everywhere: for the server, for a lock, and by the server for a controller that was frozen in
-the middle of a transaction. With a pooler in front, it must pool sessions, not transactions.
+The tables are in the first schema of the search path; ``?options=-csearch_path%3Dname`` in the address chooses another,
+so one database can hold several journals. A broken connection is replaced by the next call. All waiting is bounded: for
+the server, for a lock, and by the server for a controller that was suspended in a transaction. A connection pooler must
+pool sessions, not transactions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The contract of a journal: what is written, what is read, who may write, and the errors that may leave it.
+"""The contract of a journal: what is written, what is read, who may write, and its errors.
 
-Every journal keeps it, whatever the database; one suite of tests runs over all of them. Nothing but a ``JournalError``
-leaves a journal, and a ``ValueError`` for an argument that makes no sense. Unless its class says otherwise, an error
-means that nothing was written.
+One test suite runs over all implementations. Only ``JournalError`` leaves a journal, and ``ValueError`` for a bad
+argument. Unless its class says otherwise, an error means that nothing was written.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The journal in an SQLite file: nothing to install, nothing to run beside the controller.
+"""The journal in an SQLite file: nothing to install, no server to run.
 
-Write-ahead log with ``synchronous=FULL``: a commit is on the disk when it returns, readers and the writer do not wait
-for each other, and after a kill or a power cut the log's checksums tell where the last whole commit ended.
+It uses a write-ahead log with ``synchronous=FULL``: a commit is on disk when it returns, and readers do not block the
+writer. After a kill or a power cut the checksums of the log show where the last complete commit ended.
 
-Two traps of SQLite are kept in mind. Closing any descriptor of the file drops the locks that this process has on it, so
-the file is never opened but by SQLite itself once it exists. And a file that was moved away is written on happily, so
-every write looks whether the path still leads to the file.
+Two traps of SQLite are handled. Closing any file descriptor of the file drops the locks of the process, so only SQLite
+itself opens the file once it exists. And SQLite goes on writing to a file that was moved away, so every write checks
+that the path still leads to the file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Providers: the systems that sell slices. One module a provider, and the contract that all of them keep.
+"""Providers sell slices. `protocol` is their contract, `registry` lists the types; one package a provider.
 
-`protocol` is the contract. `local` sells groups of real processes on this machine; `local_host` is the small program
-that stands over each of them. A provider of your own passes ``windlass.testing.provider_conformance``.
+`local` sells groups of real processes on this machine. A provider of your own passes
+``windlass.testing.provider_conformance`` (see the page "Write a provider").
 """

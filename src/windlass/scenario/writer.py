@@ -1,6 +1,6 @@
 """A snapshot as plain data in the form of a scenario file: what ``read_plain`` turns into the same snapshot again.
 
-Only what differs from its default is written. Amounts and prices are written so that reading gives the very same
+Only what differs from its default is written. Amounts and prices are written so that reading gives the same
 whole numbers.
 """
 

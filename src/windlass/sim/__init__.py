@@ -1,19 +1,15 @@
-"""A world that is made up, on a clock that leaps: the production loop runs in it unchanged, whatever goes wrong.
+"""The simulator runs the production loop unchanged on a virtual clock, in a simulated world with faults.
 
-`cloud` sells machines that do not exist (``SimulatedProvider``); `workload` runs jobs on them (``SimulatedWorkload``).
-Neither sleeps, looks at a clock or rolls a die by itself: the time comes from a callable, chance from one seed
-(`chance`), and what goes wrong from a list of faults (`faults`, with names for sets of them in `storms`). Work is
-placed by the planner's own rule of what fits (`placing`) on the room that is there (`offered`). How many machines a
-cloud has to sell may follow a recording (`stock`). What has not changed is shown as the very same object, so that a
-step costs by what happens in it, not by what exists; `following` tells the checker and the gauge what that was.
+`cloud` sells simulated machines (``SimulatedProvider``) and `workload` runs jobs on them (``SimulatedWorkload``). Both
+are deterministic: the time comes from a callable, randomness from one seed (`random_source`), and faults from a list
+(`faults`). Work is placed by the planner's own fit rule. Unchanged items are returned as the same objects, so a step
+costs by what changed, not by what exists.
 
-A `script` is all that a run follows from: settings, jobs, faults, a seed. `engine` runs it: an event loop on virtual
-time (`clock`), a journal in memory (`forgetful`) or a real one, a controller that may be killed before and after every
-write and call (`perils`), and what comes out of the blue (`blue`). After every step `checking` looks whether what must
-always hold does hold, in the truth, in what the controller remembers, and in what it decided; when the faults are over
-and all is quiet, `ending` looks whether everything is placed that can be, and all surplus gone.
+`run` executes a script (settings, jobs, faults, a seed): an event loop on virtual time, a journal in memory or a real
+one, and a controller that can be killed before and after every write and call. `check` verifies the invariants after
+every step against the simulated truth, and at the end that everything is placed that can be and all surplus is gone.
 
-`arbitrary` makes a script for any number, and `swarm` runs thousands of them; one that breaks a promise is made as
-small as it gets, and written down as a test (`shrinking`). The same script and the same code tell the same story, down
-to its hash.
+`trace` runs recorded job traces, `whatif` reruns what a journal recorded under other settings, and `fuzz` makes random
+scripts, runs thousands of them, and shrinks a failing one to a small test. The same script and the same code give the
+same run, down to its digest.
 """

@@ -1,4 +1,4 @@
-"""CSV files that users hand in, plain or packed with gzip."""
+"""Reads CSV files of users, plain or compressed with gzip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chance from one seed. Each roll has a name, so that one roll more here changes nothing there."""
+"""RandomSource gives named random numbers from one seed; a draw under one name does not change the draws of another."""
 
 from __future__ import annotations
 

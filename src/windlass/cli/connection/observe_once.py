@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from windlass.config import Config
 from windlass.config.build import build_components
-from windlass.control.observe.observed import sighted_after
+from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observation, Observer
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import apply_orders, orders_after
@@ -62,7 +62,7 @@ def seen(config: Config, *, remembered: bool = True) -> LiveView:
     settings, was = config.settings, controller_state.settings.get(SETTINGS)
     if look.work is not None:
         settings = with_workload_groups(settings, look.work.shown.groups)
-    observed = sighted_after(controller_state.observed, look.instances, look.work, look.troubles, was, settings)
+    observed = observed_after(controller_state.observed, look.instances, look.work, look.troubles, was, settings)
     folded = fold(controller_state.fleet, observed, settings, now)
     return LiveView(look, controller_state, folded, now, settings, denied)
 

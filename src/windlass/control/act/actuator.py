@@ -1,8 +1,9 @@
-"""Acting: the outside calls that the book asks for, bounded and concurrent, and never a change of the book.
+"""The actuator makes the outside calls that the recorded states ask for. It never changes state.
 
-What is to be done follows from the states in the book alone, so a controller that was killed and started again does
-what is still to do, with the same ids and fences, and nothing twice. One slow or failing call holds up nothing else. A
-launch that a provider refuses is handed back as ``Refused`` and becomes an observation of the next fold.
+What is to be done follows from the states of the slices alone, so a controller that was killed and restarted does what
+is left to do, with the same ids and epochs, and nothing twice. Calls are bounded and concurrent; one slow or failing
+call delays no other. A launch that a provider refuses is returned as ``Refused`` and becomes an observation of the next
+pass.
 """
 
 from __future__ import annotations

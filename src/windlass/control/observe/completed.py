@@ -1,7 +1,7 @@
-"""An answer that is at hand: a source that needs no waiting gives it in place of a coroutine.
+"""An already completed awaitable.
 
-It can be awaited like any other. Whoever knows it takes the answer as it is, and saves the task in which it would have
-been awaited: that costs more than most looks at what is in the same process.
+A source in the same process returns it instead of a coroutine, which saves the cost of an asyncio task: that costs more
+than most in-process observations.
 """
 
 from __future__ import annotations

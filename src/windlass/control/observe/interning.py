@@ -1,7 +1,7 @@
-"""Showing: what a source shows of one kind of thing, look after look, as a table by name.
+"""InternedTable reuses the previous object when an observed item equals the last one.
 
-What shows as it did before was found whole then, and is handed on as the very same object: it is looked at once, and
-from then on whoever asks what is new needs no more than its identity. While nothing is new, the table is the same too.
+Callers can then detect changes with ``is``. An item is validated once, when it is new. While nothing changes, the table
+itself is the same object too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sighting: what was last seen, source by source, as tables that the journal keeps.
+"""Observed holds the last valid observation of every source, as tables that the journal keeps.
 
-What an unknown source showed last stays. What has not changed is the very same object as before, up to whole tables:
-so whoever comes later finds what is new without looking at the rest.
+If a source fails, its last successful observation is kept. Unchanged items and unchanged tables are the same objects as
+before, so later steps find changes by identity.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _regrouped(groups: Nodes, before: Mapping[str, WorkNode], after: Mapping[str
     return found
 
 
-def sighted_after(
+def observed_after(
     before: Observed,
     instances: Mapping[str, Mapping[str, Instance] | None],
     work: ValidView | None,

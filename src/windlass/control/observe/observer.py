@@ -1,7 +1,7 @@
-"""Observing: every source is looked at by itself, and none is waited for longer than the others deserve.
+"""The observer reads every source concurrently, each with a time limit.
 
-A look that is under way is let run, up to its time limit; the loop goes on without it. The last answer of a source
-counts for as long as a look may take; after that the source is unknown, and its trouble says why.
+A slow call keeps running up to its limit while the loop goes on without it. The last answer of a source stays valid for
+as long as one call may take; after that the source is unknown, and its error says why.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Observer:
         self._sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())
 
     def known(self, observed: Observed) -> None:
-        """This was seen before: what shows again is the very same."""
+        """Prime the tables with a known observation, so that equal items keep their identity."""
         self._views.known(observed.demand, observed.request, observed.node)
         for lists in self._lists.values():
             lists.known(observed.instance)

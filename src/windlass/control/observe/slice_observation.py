@@ -1,4 +1,6 @@
-"""What shows of one slice: in its provider's list, in the workload, and in the word about its cordon."""
+"""SliceObservation collects what is visible of one slice: the provider's list, the workload's nodes, the
+acknowledgement.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Checking: what a provider or a workload answered is what it should be, or it counts as no answer.
+"""Validation checks the answers of providers and workloads before anything uses them.
 
-A list or a view of the wrong kind is unknown as a whole: to leave a record out would make it look gone. A demand that
-makes no sense is left out alone, with a sentence for people: what is not understood can be told, and not planned.
+A malformed list or view is unknown as a whole: dropping one record would make it look gone. A malformed demand is
+dropped alone and reported in words.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""From the book to a snapshot, and from a plan back to the book. Pure.
+"""Planner input from the state, and plan results back into the state. Pure.
 
-``snapshot_of`` is what the planner sees: every record, the luck of each group as its availability, what waits.
-``decide`` writes a plan's changes into the book as transitions; carrying them out is somebody else's business, and
-whether they succeeded is seen by the next fold. While a source is unknown nothing shrinks: of a plan made then, only
-what grows or calls back is taken.
+``snapshot_of`` builds what the planner sees: every slice, the availability of each group, what waits. ``decide``
+applies a plan to the state as transitions; acting on them is done elsewhere. While a source is unknown nothing
+shrinks: only launches, uncordons and unmarks of such a plan are applied.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class _Deciding:
         return self.changed.get(slice_id) or self.fleet.slices.get(slice_id)
 
     def active(self) -> Iterable[SliceRecord]:
-        """Every record that was astir or has been touched, as it is by now."""
+        """Return every record that was active or has changed, in its current state."""
         return (
             {**self.fleet.activity.active, **self.changed}.values()
             if self.changed

@@ -1,9 +1,9 @@
-"""Reckoning: one pass as a pure function, from what is remembered and what came in to what is remembered next.
+"""One pass as a pure function: apply observations, plan, apply the plan, start launches.
 
-The loop calls it with what it has just seen, and a replay with what the journal says was seen: so the same journal and
-the same settings give the same decisions, byte for byte. Whatever a decision depends on is in ``Given``, and all of
-``Given`` can be read back from the journal: what was seen from its tables, and the few things that are no table from an
-entry ``pass``, which is written where they are not as usual.
+The loop calls it with live inputs and `replay` with recorded ones, so the same journal and settings give the same
+entries, byte for byte. Everything that a decision depends on is in ``Inputs``, and all of it can be read back from the
+journal: observations from their tables, the rest from a ``pass`` entry, which is written where a value is not the
+default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deadlines: the next instant at which the loop would do something although nothing new is seen. Pure."""
+"""The next wake-up time: the next instant at which the loop would act without new input. Pure."""
 
 from __future__ import annotations
 

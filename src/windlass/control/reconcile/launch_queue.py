@@ -1,6 +1,6 @@
-"""Asking: which queued launches have their turn now, by the launch rate of their group and the calls under way. Pure.
+"""Picks the QUEUED slices to launch in this pass, within the launch rate of each group and the concurrency limit. Pure.
 
-A queue per group, served in turn: a group whose calls hang or whose rate is spent holds up no other.
+Each group has its own queue and they take turns: a group whose calls hang or whose rate is used up delays no other.
 """
 
 from __future__ import annotations

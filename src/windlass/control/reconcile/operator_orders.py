@@ -1,7 +1,7 @@
-"""Orders: what an operator asks of a running controller, through the journal.
+"""Operator orders: freeze, resume, drain and undrain, sent through the journal.
 
-An order is an entry that anybody with access to the journal may append: no controller need run, and it is on record who
-asked for what and when. The leader hears it at its next pass.
+An order is a journal entry that any user with access may append. No controller needs to run for that, and the journal
+keeps who asked for what and when. The leader applies it in its next pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Steering: how the settings are meant in view of what was just seen.
+"""Settings overrides from a workload that has a size rule of its own, such as an elastic pool.
 
-A workload with a rule of its own about its size (an elastic pool) is no planner beside the planner: its rule turns into
-floors and release rules of the groups, in the same pass and from the same look as the plan that obeys them, and what is
-in force goes into the journal like any other settings. Without a view nothing is known, and nothing is steered anew.
+The rule becomes minimums and scale-down rules of the groups, in the same pass and from the same observation as the
+plan, and the settings in force go into the journal. Without a valid observation nothing is overridden.
 """
 
 from __future__ import annotations

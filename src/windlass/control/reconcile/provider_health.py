@@ -1,8 +1,8 @@
-"""Luck: what is remembered of a group's provider, what the planner believes because of it, and how fast it is asked.
+"""Provider health: failures per group, the back-off and the launch rate that follow from them.
 
-Each failed launch, failed boot or preemption makes a group's health worse, and time heals it. The health makes the
-pause after a failure longer and the launch rate lower. Even at its worst one launch at a time is tried. A quota error
-is apart: a block for a fixed time, which the first success ends. All of it is in the journal.
+Each failed launch, failed boot or preemption lowers a group's health, and time restores it. Lower health means a
+longer back-off and a lower launch rate; even at the lowest, one launch at a time is tried. A quota error blocks the
+group for a fixed time, which the first success ends. All of it is kept in the journal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Fold: from what was seen to the next book. Pure; the time is an argument.
+"""Transitions of slices from observations. Pure; the time is an argument.
 
-A source that failed or was late is unknown, and unknown is never zero: a record whose provider did not answer is left
-as it is, and time limits that lead to an ending do not run against a silent workload. Every change of state comes
-from here or from a plan, is legal by the table, and says why.
+A source that failed is unknown, and unknown is never zero: a slice whose provider did not answer stays as it is, and
+time limits that end a slice do not run while the workload is silent. Every change of state comes from here or from a
+plan, is legal by the lifecycle table, and has a reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Accounts: every second of every slice is charged to exactly one account, so that they add up to the bill.
+"""Cost accounts: every second of every slice is charged to exactly one account, so they add up to the bill.
 
-Sums are whole numbers (nanodollars per hour times microseconds), so that nothing is lost however often they are taken.
+Sums are whole numbers (nanodollars per hour times microseconds), so no rounding error accumulates.
 """
 
 from __future__ import annotations

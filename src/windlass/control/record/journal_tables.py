@@ -1,9 +1,9 @@
-"""The chronicle: all that a controller remembers, as tables, and the journal that they are written to and read from.
+"""ControllerState as tables, and their mapping to journal entries.
 
-A table has a value for each subject: the record of each slice, what waits and why, what was last seen. What changed in
-a pass goes into the journal as one entry per change, whole, so that the newest entry about a subject is its value; a
-subject without data is gone. So the chronicle of now, or of any instant in the past, is what the entries up to then add
-up to, and everything that tells about it (``status``, ``why``, ``events``, ``replay``) reads nothing else.
+A table has one value per subject: the record of each slice, what waits and why, what was last observed. A pass writes
+one entry for each changed value; the newest entry of a subject is its value, and an entry without data removes it. The
+state of now, or of any instant in the past, is therefore the sum of the entries up to it. ``status``, ``why``,
+``events`` and ``replay`` read nothing else.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _unseen(controller_state: ControllerState) -> dict[str, Any]:
     shown, active = (
         controller_state.observed.nodes_of,
         controller_state.fleet.activity.active,
-    )  # who is not astir shows whole
+    )  # steady slices are complete in the observation
     here = {name: one.nodes for name, one in active.items() if one.nodes != seen_nodes(shown.get(name, ()))}
     return {UNSEEN: {name: to_plain(nodes) for name, nodes in sorted(here.items())}} if here else {}
 

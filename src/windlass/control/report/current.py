@@ -1,7 +1,7 @@
-"""The picture: a chronicle at an instant, planned again, so that every countdown in it is fresh.
+"""The current picture: the recorded state at an instant, planned again so that every countdown is fresh.
 
-What a controller wrote down is told when it changes, not when only its numbers do; the numbers of now come from making
-the same plan once more. Pure, and no part of the loop: nothing that is found here is acted on or written.
+The journal records a reason when it changes, not when only its numbers do; the current numbers come from planning the
+same snapshot again. Pure, and not part of the loop: nothing here is acted on or written.
 """
 
 from __future__ import annotations

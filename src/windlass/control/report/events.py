@@ -1,7 +1,7 @@
-"""The story: what went into the journal, in sentences. The log of a controller and ``windlass events`` tell the same.
+"""Events as sentences: the log of a controller and ``windlass events`` print the same.
 
-Equal things that happen to many slices of a group in one pass are one line. What only serves to read the chronicle
-back (looks, accounts) has no line.
+Equal events of several slices of a group in one pass are one line. Entries that only serve to restore the state
+(observations, accounts) have no line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Biographies: what the journal tells about one slice or one demand from its beginning, in the order of time.
+"""The history of one slice or one demand, from its first record, in the order of time.
 
-They are made of the records about one subject, so that what has ended, and is in no chronicle of now, is still told.
+It is made of the records about that subject, so it also covers slices and demands that no longer exist.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The roll: of all slices, those that something may happen to by itself; the others are at work, and only counted.
+"""ActiveSlices tracks the slices that have a pending timer or call. Steady slices are only counted per group.
 
-Most slices of a large cluster are ready, healthy and busy, in one pass after the other. No clock runs for them and no
-call is due, so a step that looks for clocks and calls goes over those that are astir, and what the others cost is a sum
-for each group. A roll is brought along from book to book by what has changed, never by how much is there.
+Most slices of a large cluster are ready, healthy and busy for many passes. No timer runs for them and no call is due,
+so a pass iterates over the active ones and uses sums for the rest. The index is updated by what changed, so a pass
+costs O(changed), not O(fleet).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOBODY: Final = SteadyTotals()
 
 @dataclass(frozen=True, slots=True)
 class ActiveSlices:
-    """Who is astir, and who is at work."""
+    """The active slices, and totals of the steady ones."""
 
     active: Mapping[str, SliceRecord]
     steady: Mapping[str, SteadyTotals]

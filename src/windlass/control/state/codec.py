@@ -1,7 +1,7 @@
-"""Frozen types as plain JSON data, and back: what the journal keeps of them.
+"""Codec of frozen dataclasses: to plain JSON data and back, for the journal.
 
-Made from the types' own fields: a field that has its default is left out, so that a record is as small as what it
-tells, and a new field with a default reads old records. Reading gives the very same value again.
+It is derived from the fields of the types. A field with its default value is left out, so records stay small and a new
+field with a default reads old records. Decoding returns an equal value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What is different between two tables that share most of their entries.
+"""Diff of two tables that share most of their entries.
 
-Nothing is compared but identity: who makes a table hands on the very objects that have not changed, and never changes
-it afterwards. Whoever makes one table from another may also say what it changed: then nobody has to look for it, and
-what many steps have done to a table in one pass is found by what they touched, however large it is.
+Entries are compared by identity: a writer passes unchanged objects on and never mutates a table. A writer may also
+register the keys it changed; ``diff`` then skips the full comparison. Registering too few keys loses updates.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Records with some values changed: what ``dataclasses.replace`` does, in a fifth of its time.
+"""FastReplace is ``dataclasses.replace`` in a fifth of its time, for records that change in every pass.
 
-Records change in every pass, by the hundred in a large cluster. What was worked out from the old values is left behind.
+Cached attributes of the old record are not copied.
 """
 
 from __future__ import annotations

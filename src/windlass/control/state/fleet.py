@@ -1,7 +1,7 @@
-"""The book: one record for every slice, and what is remembered of each group's luck with its provider.
+"""Fleet holds one record for every slice and the provider health of every group.
 
-A record changes its state only through ``moved``, which knows the table of legal transitions: an illegal one leaves the
-record where it is and quarantines it, with the reason, so that one odd record never stops the loop.
+A record changes state only through ``moved``, which checks the table of legal transitions. An illegal one leaves the
+record where it is and quarantines it with a reason, so one odd record never stops the loop.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Fleet:
 
     @cached_attribute
     def activity(self) -> ActiveSlices:
-        """Who is astir and who is at work."""
+        """The index of active slices and the totals of the steady ones."""
         return ActiveSlices.of(self.slices.values())
 
     @cached_attribute

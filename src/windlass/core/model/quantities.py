@@ -87,7 +87,7 @@ def format_quantity(amount: int, resource: str) -> str:
 
 
 def exact_quantity(amount: int, resource: str) -> str:
-    """The amount as text that reads back to the very same number, as short as ``format_quantity`` where that is."""
+    """Return the amount as text that parses to the same number, as short as ``format_quantity`` where that is."""
     text = format_quantity(amount, resource)
     return str(amount) if resource in BYTES and "." in text else text
 

@@ -63,7 +63,7 @@ class SliceTable:
         return self._with(self.given, self.slices, [name if name in groups else None for name in self.busy_group])
 
     def after(self, given: tuple[Slice, ...]) -> SliceTable | None:
-        """The muster of slices that came as these did, but for a few that are other objects now; None: they did not."""
+        """Update the table for slices of which a few are new objects; None if their order or number differs."""
         changed = few_changes(self.given, given)
         if not changed:
             return None if changed is None else self
@@ -111,7 +111,7 @@ _RECENT: Final = Memo[SliceTable](2)
 
 
 def slice_table_of(slices: tuple[Slice, ...]) -> SliceTable:
-    """The muster of slices that come in any order. Nobody may write to it."""
+    """Build the table of slices that come in any order. Callers must not write to it."""
     if len(slices) < FEW:
         return SliceTable.of(slices)
     return _RECENT(lambda before: before.after(slices), lambda: SliceTable.of(slices))

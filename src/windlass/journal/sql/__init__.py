@@ -1,7 +1,7 @@
-"""What is the same in every database, put together: a journal but for how its database connects, commits and fails.
+"""The SQL journal: everything that all databases share.
 
-``tables`` has the tables, the fence and what a database must provide; ``records`` appending and reading; ``states``
-saved states and compaction; ``leasing`` the leader's lease; ``checking`` the health of it all.
+``schema`` has the tables, the check of the epoch, and what a database must provide; ``records`` appends and reads;
+``checkpoints`` saves states and compacts; ``leases`` has the leader lease; ``health`` checks all of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Saved states, and the compaction that they make possible.
+"""Checkpoints, and the compaction that they allow.
 
-A restart reads the newest state that can be read and the records after it; who asks for the past, the newest state from
-before that instant. So old records may go once a state covers them that is itself older than what is to be kept, and
-another one after it: if the newer is found damaged later, the older still has every record after it.
+A restart reads the newest readable checkpoint and the records after it; a question about the past reads the newest one
+before that instant. Old records can be deleted once a checkpoint covers them that is itself older than the retention,
+and another one after it: if the newer turns out to be damaged, the older still has every record after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Health: everything in the journal read once and checked, what the database says of itself included."""
+"""Health reads and checks everything in the journal once, and asks the database about itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The leader's lease: one row that says who may write, until when, and under which epoch.
+"""The leader lease: one row that says who may write, until when, and with which epoch.
 
-An epoch is given once. Whoever acquires the lease gets one that is higher than any before, in the same transaction in
-which it looks who has it; so two that ask at once never both get it.
+Each epoch is given once. Acquiring the lease returns a higher epoch than ever before, in the same transaction that
+reads the holder, so two controllers that ask at once never both get it.
 """
 
 from __future__ import annotations

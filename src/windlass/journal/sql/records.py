@@ -1,4 +1,4 @@
-"""Records: numbered without a gap as they are appended, and found again by number, kind, subject and time."""
+"""Records: numbered without gaps as they are appended, found by number, kind, subject and time."""
 
 from __future__ import annotations
 

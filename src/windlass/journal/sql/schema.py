@@ -1,11 +1,11 @@
-"""The tables of a journal, who may write to them, and what a database must provide, in plain SQL.
+"""The tables of a journal, the check of the epoch, and what a database must provide, in plain SQL.
 
-Three tables. ``windlass_journal`` has one row: the version of the tables, the last number given, up to which number
-records may have been deleted, and the lease. Every writing transaction starts by locking that row. So writers follow
-each other, numbers have no gap and become visible in their order, and an epoch cannot be overtaken between the check
-and the commit. ``windlass_records`` has the records, ``windlass_states`` the saved states.
+There are three tables. ``windlass_journal`` has one row: the schema version, the last number given, up to which number
+records may have been deleted, and the lease. Every writing transaction starts by locking that row, so writers are
+serialised, numbers have no gaps and become visible in order, and an epoch cannot be overtaken between check and commit.
+``windlass_records`` has the records, ``windlass_states`` the checkpoints.
 
-The statements use ``?`` for values; a database that wants another sign replaces it.
+Statements use ``?`` for values; a database with another placeholder replaces it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The end of a run: the faults are over, all is quiet. Is everything placed that can be, and all surplus gone?"""
+"""Checks the end of a run: the faults are over and nothing happens. Everything that can be placed must be, no surplus
+left.
+"""
 
 from __future__ import annotations
 

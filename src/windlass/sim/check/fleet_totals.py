@@ -1,8 +1,7 @@
-"""Following the book: what its records add up to, kept up with what has changed since the last look.
+"""FleetTotals sums the records of a fleet, updated by what changed since the last step.
 
-Records are replaced, never changed: a record that is the very same object says what it said before. So one comparison
-by identity finds what is new, and everything else costs by that, not by how many slices there are. It is a comparison
-of its own: what the controller notes of its tables is not believed by who checks the controller.
+Records are replaced, never mutated, so identity shows what is unchanged. The comparison is independent of the
+controller's own change tracking: a checker must not trust what it checks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The checker: after every step, whether what must always hold does hold.
+"""The checker verifies the invariants after every step.
 
-It looks at the truth (what the cloud has, what runs), at what the controller remembers, and at what it has just
-decided, never at how. A breach is data: which invariant (`spec/invariants.md`), when, and what was seen. What is as it
-was at the last look was right then, and is right now: so a look costs by what has changed.
+It looks at the simulated truth (what the cloud has, what runs), at the state of the controller and at its decisions,
+never at how they were made. A breach is data: which invariant (`spec/invariants.md`), when, and what was seen. Only
+what changed is checked again.
 """
 
 from __future__ import annotations

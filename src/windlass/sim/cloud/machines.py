@@ -1,7 +1,7 @@
-"""Machines that are made up: what a kind costs and how it boots, and the life of one machine, settled when it is made.
+"""Simulated machines: what a kind costs and how it boots, and the life of one machine.
 
-A machine's whole future (when it is up, when each host joins, when it is taken away) follows from its order, the seed
-and the faults at the moment of its launch. Only a terminate, a preemption or somebody's hand changes it later.
+The future of a machine (when it is up, when each host joins, when it is preempted) is computed when it is launched,
+from its order, the seed and the faults. Only a terminate, a preemption or a manual change alters it later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The simulated cloud: keeps the contract of a provider, and does every wrong that a real one does.
+"""The simulated cloud keeps the contract of a provider and injects the faults of a real one.
 
-It never sleeps. What has happened by now follows from the given clock alone: a machine's future is settled when it is
-made (`machines`) and put on an agenda; ``step`` works through what is due. So a call costs by what has changed, not by
-what exists, and what has not changed is given back as the very same object.
+It never sleeps. The state at any time follows from the given clock: a machine's future is computed when it is launched
+and put on an agenda, and ``step`` processes what is due. A call costs by what changed, and unchanged items are returned
+as the same objects.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class SimulatedProvider:
         return self._agenda[0][0] if self._agenda else None
 
     def live_hosts(self) -> Sequence[LiveHost]:
-        """Every host that has joined and is alive: the truth, whatever the list says. The very same while nothing
+        """Every host that has joined and is alive: the truth, whatever the list says. The same object while nothing
         about it has changed."""
         self.step()
         if self._hosts is None:
@@ -220,7 +220,7 @@ class SimulatedProvider:
         return self._joined.get(slice_id, ())
 
     def living(self) -> dict[str, Machine]:
-        """Every machine with our tag that is alive, ending ones included, by its slice: the truth. The very same while
+        """Every machine with our tag that is alive, ending ones included, by its slice: the truth. The same object while
         none comes or goes."""
         self.step()
         if self._living is None:

@@ -1,10 +1,10 @@
-"""Stock over time: how many spot machines could be had in a zone, as somebody recorded it.
+"""Stock over time: how many spot machines were available in a zone, from a recording.
 
-A recording is a row of stretches, each with the number of machines that could be had at once. In a simulation the
-stock of a zone follows it: a launch beyond it is refused for want of capacity, and when it falls, what is there beyond
-it is taken back. When a recording is over it begins anew, so it serves a trace of any length.
+A recording is a list of intervals with the number of machines available at once. The simulated stock of a zone follows
+it: a launch beyond it is refused for lack of capacity, and when it falls, surplus machines are preempted. A recording
+that is over starts again, so it serves a trace of any length.
 
-Files have the columns ``zone, start_s, length_s, available``. All other columns tell recordings apart.
+Files have the columns ``zone, start_s, length_s, available``. All other columns distinguish recordings.
 """
 
 from __future__ import annotations

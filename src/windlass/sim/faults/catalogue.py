@@ -1,8 +1,8 @@
-"""What can go wrong in the simulation, each with a rate, a window, and whom it meets.
+"""The catalogue of faults: each has a rate, a time window and a target.
 
-A fault is plain data; a storm is a list of them. ``rate`` is per occasion: per launch, per list, per machine, per
-cordon; for what comes out of the blue (``HOURLY``), how often in an hour. What happens to a machine for good (its boot,
-its hosts) is settled when it is made.
+A fault is plain data; a fault set is a list of them. ``rate`` is per occasion: per launch, per list, per machine, per
+cordon; for external faults (``HOURLY``) per hour. Permanent faults of a machine (its boot, its hosts) are decided when
+it is launched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a controller may die: before, in and after every journal write, before and after every outside call.
+"""Crash points: a controller can die before, in and after every journal write, and before and after every outside call.
 
-A controller gets the journal, the providers and the workload in a wrapper that knows its lifeline. When the lifeline is
-cut, that call raises, and so does every later one: a dead process does nothing any more. A program also has a version,
-and journals have one: of tables that are newer than it, an older program may read, and write nothing.
+A controller gets the journal, the providers and the workload in wrappers that share a lifeline. Once it is cut, that
+call and every later one raises: a dead process does nothing. Programs and journals have versions too: an older program
+may read newer tables, and write nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a workload's view comes out wrong: demand that is absent, doubled, poisoned, or was never there."""
+"""Distorts a workload's view: demand that is absent, doubled, malformed or invented."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Storms by name: sets of faults, each as strong as a controller must bear without breaking a promise.
+"""Presets: named fault sets, each as strong as a controller must bear without breaking an invariant.
 
-The strengths are within what a controller may count on. A list may lag, but not for longer than ``vanish_timeout``; a
-node may be out of sight, but not for longer than ``unhealthy_timeout``: beyond those, nobody could tell the living from
-the dead.
+The strengths stay within the assumptions of a controller. A list may lag, but not longer than ``vanish_timeout``; a
+node may be invisible, but not longer than ``unhealthy_timeout``. Beyond those no controller could tell a live machine
+from a dead one.
 """
 
 from __future__ import annotations

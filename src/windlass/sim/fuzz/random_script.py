@@ -1,4 +1,4 @@
-"""A script for any number: random settings, random work and a random part of all faults. The same for the same seed."""
+"""Makes a random script from a seed: settings, work, and a random subset of all faults."""
 
 from __future__ import annotations
 

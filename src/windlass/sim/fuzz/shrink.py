@@ -1,6 +1,6 @@
-"""From a run that breaks a promise to the smallest one that still does, and to a test that shows it.
+"""Shrinks a failing run to the smallest script that still fails, and writes it as a test.
 
-One thing at a time is left out (a fault, a job, a group, half of the time) for as long as the same invariant breaks.
+It removes one thing at a time (a fault, a job, a group, half of the time) as long as the same invariant breaks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The swarm: many seeds, each a script of its own, on all cores; what breaks is told with its seed."""
+"""The swarm runs many seeds on all cores and reports each breach with its seed."""
 
 from __future__ import annotations
 

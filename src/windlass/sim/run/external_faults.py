@@ -1,5 +1,4 @@
-"""What comes out of the blue: a zone goes down, somebody uses the console, a clock jumps, the configuration changes, a
-program of another version is started."""
+"""External faults at an hourly rate: zone preemption, manual console changes, clock jumps, reloads, other versions."""
 
 from __future__ import annotations
 

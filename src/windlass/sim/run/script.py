@@ -1,4 +1,4 @@
-"""A script: everything that a simulated run follows from. The same script and the same code give the same run."""
+"""A script is the whole input of a simulated run. The same script and the same code give the same run."""
 
 from __future__ import annotations
 

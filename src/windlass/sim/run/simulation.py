@@ -1,9 +1,9 @@
-"""The engine: the production loop on a virtual clock, in a made-up world, with everything checked after every step.
+"""Simulation runs the production loop on a virtual clock in a simulated world and checks every step.
 
-Time leaps to the next instant at which anything can happen: a machine boots, a task ends, a deadline of the controller
-comes, its interval is over. Then the world moves, the controller makes a pass, its calls run, and the checker looks.
-When the hours of the script are over the faults stop, and the run goes on until nothing happens any more: what should
-have been placed or released by then, and is not, is a breach like any other.
+The clock jumps to the next instant at which anything can happen: a machine boots, a task ends, a deadline of the
+controller, the end of its interval. Then the world advances, the controller makes a pass, its calls run, and the
+checker verifies. When the hours of the script are over the faults stop and the run goes on until nothing happens:
+what should have been placed or released by then, and is not, is a breach.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Virtual time: an event loop on which nothing ever waits.
+"""VirtualLoop is an asyncio event loop on virtual time, on which nothing waits.
 
-Whatever is due is done at once; when nothing is, the clock leaps to the next instant at which something will be. So the
-production loop runs on it unchanged: its time limits (``asyncio.timeout``) and pauses fire in virtual time, and a call
-that hangs for hours takes no longer than one that does not.
+Everything due runs at once; then the clock jumps to the next timer. The production loop runs on it unchanged: time
+limits (``asyncio.timeout``) and pauses fire in virtual time, and a call that hangs for hours costs no real time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of simulated runs: one HTML file that needs nothing else, with curves as SVG."""
+"""Charts of simulated runs: one self-contained HTML file with SVG curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: what a simulated run cost, how long work waited, and how it looked over time."""
+"""Metrics of a simulated run: its cost, how long work waited, and curves over time."""
 
 from __future__ import annotations
 

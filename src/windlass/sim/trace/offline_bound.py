@@ -1,7 +1,7 @@
-"""The offline bound: what no policy can undercut, because it knows everything beforehand and shares machines at will.
+"""The offline bound: a cost that no policy can beat, because it knows the future and shares machines freely.
 
-Each task has, for exactly its time, the share of a machine that its hardest need takes up, of the kind where that share
-costs least. Nothing boots, nothing idles, nothing is left over.
+Each task pays, for exactly its run time, the share of a machine that its largest need takes, of the cheapest kind.
+There is no boot time, no idle time and no fragmentation.
 """
 
 from __future__ import annotations

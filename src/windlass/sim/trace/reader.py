@@ -1,8 +1,8 @@
-"""Traces: jobs that really came, from a CSV file, as jobs for the simulated workload.
+"""Reads job traces from CSV files as jobs for the simulated workload.
 
-Columns: ``job_id, submit_s, duration_s, tasks`` (per job), ``cpu, mem_gib, gpu`` (per task), ``gpu_model`` (models that
-will do, with ``|`` between them; empty: any), ``gang`` (1: its tasks start together). Others are passed over. A job
-without a duration never ended; it is left out, and counted.
+Columns: ``job_id, submit_s, duration_s, tasks`` (per job), ``cpu, mem_gib, gpu`` (per task), ``gpu_model`` (accepted
+models, separated by ``|``; empty: any), ``gang`` (1: its tasks start together). Other columns are ignored. A job
+without a duration never ended; it is left out and counted.
 """
 
 from __future__ import annotations

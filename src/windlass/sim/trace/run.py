@@ -1,4 +1,4 @@
-"""A trace of jobs on the machines of some settings: the engine, watched by a gauge, until all is quiet again."""
+"""Runs a job trace on the machines of some settings and measures it until nothing happens any more."""
 
 from __future__ import annotations
 

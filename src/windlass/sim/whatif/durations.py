@@ -1,13 +1,13 @@
-"""How long recorded work ran: nobody writes it down, so it is read from what nodes had in use from look to look.
+"""Infers how long recorded work ran from the resources that nodes had in use at each observation.
 
-A task starts when it waits no more. Where it runs follows from which node has that much more in use in the same look;
-when it ended, from when that node has that much less. What a node has in use beyond that is a task that began as it
-came. Three things cannot be seen, and are taken so:
+A task starts when it stops waiting. Its node is the one whose use grew by that amount in the same observation; its end
+is when the use of that node falls by it. Use beyond that is a task that started on arrival. Three things cannot be seen
+and are assumed:
 
-- Where one task made room for the next one of its kind between two looks, the node shows no change: the one of that
-  kind that has run longest is taken to have ended. The sum of all lengths is right then, whichever it was.
-- A task that started and ended between two looks ran on a node that was idle before and is idle again, for less long.
-- One that went away with neither of these to be seen was withdrawn, and is left out.
+- If one task is replaced by another of its kind between two observations, the node shows no change: the one that has
+  run longest is assumed to have ended. The sum of durations is right in any case.
+- A task that started and ended between two observations ran on a node that was idle before and after, for less time.
+- A task that disappears with neither of these signs was withdrawn, and is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What happened, by a journal: what it cost, how long work waited, what was launched and stopped.
+"""The recorded history of a journal: its cost, how long work waited, what was launched and stopped.
 
-The journal of a real controller and that of a simulated one are read by the same code, pass by pass, so that the two
-can be put side by side. Times are those of the passes: what happens between two of them is seen at the second.
+Journals of real and simulated controllers are read by the same code, pass by pass, so that both can be compared. Times
+are those of the passes: what happens between two is seen at the second.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The odds of a provider, by a journal: how long machines took to come up, how often launches were refused, how often
-machines never came up or were taken away. As kinds of machine and faults of the simulated cloud."""
+"""Provider rates from a journal: boot times, refusals, failed boots and preemptions, as settings of the simulated
+cloud.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A recording: what a journal says was asked for, how long it ran, and what the provider was like, ready to be run once
-more under other settings. What the journal does not say is assumed, and every assumption is told with its numbers."""
+"""A recording is the work and the provider behaviour of a journal, ready to be rerun under other settings.
+
+What the journal does not say is assumed, and every assumption is listed with its numbers.
+"""
 
 from __future__ import annotations
 

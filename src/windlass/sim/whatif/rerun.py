@@ -1,4 +1,4 @@
-"""What if: the work of a recording in the simulated cloud, under other settings, up to the instant where it ends."""
+"""Reruns the work of a recording in the simulated cloud under other settings, up to the instant where it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks as a journal shows them: when they came, began and ended, as far as that can be seen."""
+"""Tasks as a journal shows them: when they arrived, started and ended, as far as visible."""
 
 from __future__ import annotations
 

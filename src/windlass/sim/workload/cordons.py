@@ -1,6 +1,6 @@
-"""The cordons of the simulated workload: which slices take no new work, and what is said about them when.
+"""Cordons of the simulated workload: which slices take no new work, and when that is acknowledged.
 
-Calls may come late and in any order. A cordon counts if its epoch is newer than any that was heard or lifted before.
+Calls may arrive late and in any order. A cordon counts if its epoch is newer than any seen or lifted before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slices that offer room to work, by how much: a thousand that have the same free are asked once."""
+"""An index of slices by free capacity, so that equal slices are tried once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Hosts that join and leave, told slice by slice: whoever follows them looks at what has changed, however many there
-are."""
+"""Hosts that join and leave, reported per slice, so that a reader looks only at what changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of the simulated workload: what comes when and runs how long, and what became of it."""
+"""Jobs of the simulated workload: when they arrive, how long they run, and how they ended."""
 
 from __future__ import annotations
 

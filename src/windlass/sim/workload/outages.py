@@ -1,4 +1,4 @@
-"""Spells: whiles in which a node of the simulated workload does not show, or shows as unhealthy."""
+"""Outages: intervals in which a node of the simulated workload is invisible or unhealthy."""
 
 from __future__ import annotations
 

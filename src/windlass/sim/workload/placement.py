@@ -1,8 +1,7 @@
-"""Where waiting work goes on the nodes that are there: the planner's rule, with nothing to buy.
+"""Places waiting work on existing nodes by the planner's rules, with nothing to buy.
 
-The order of demand, the conditions and what fits are asked from ``windlass.core``, so that the simulated workload
-starts a task exactly where a plan says that it fits. A plan tells slices; a workload must know nodes, and that is all
-that is worked out here.
+Order, conditions and the fit rule come from ``windlass.core``, so the simulated workload starts a task exactly where a
+plan says that it fits. A plan names slices; this module also chooses the nodes.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ class _Asked:
         found, used_now = [], self._used
         plain = not (selector[0] or selector[1] or selector[3])
         known: dict[tuple[str, int], Score | None] = {}
-        """Without conditions on labels, nodes in the same use are asked once; what is the very same is found fast."""
+        """Without label conditions, nodes with equal use are tried once; identical objects are found fast."""
         for number, (group, node) in enumerate(self._nodes):
             used = used_now.get(node.id, node.used) if used_now else node.used
             alike = group, id(used)

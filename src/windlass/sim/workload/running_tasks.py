@@ -1,4 +1,4 @@
-"""What runs in the simulated workload, kept so that each question costs by its answer, not by all that runs."""
+"""An index of running tasks: each question costs by its answer, not by how much runs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class RunningIndex:
         return self._tasks.get(node, 0)
 
     def usage(self, node: str) -> tuple[Amounts, int]:
-        """What is used on a node, and by how many tasks. The same amounts are mostly the very same object."""
+        """Return what is used on a node and by how many tasks. Equal amounts are usually the same object."""
         usage = self._usage.get(node)
         if usage is None:
             used = amounts(self._used.get(node, {}))

@@ -1,8 +1,8 @@
 """The simulated workload: jobs arrive, run on the hosts that have joined, and end, behind the fence of the contract.
 
-It sees hosts as a real one does, by their agents (``hosts``), never by the cloud's list. Work that loses its node waits
-again from the start; that it was lost is kept in ``interrupted``, which is what "never kills running work" is checked
-against. What has not changed since the last look is shown as the very same object.
+It sees hosts through their agents (``hosts``), as a real one does, never through the cloud's list. Work that loses its
+node waits again from the start and is kept in ``interrupted``, against which "never kills running work" is checked.
+Unchanged items are returned as the same objects.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class SimulatedWorkload:
         self._seen_waiting, self._seen_words = self._queue(), self._cordons.words(self._now(), self.running_on)
 
     def _queue(self) -> tuple[Demand, ...]:
-        """What waits, by id; the very same while nothing has changed."""
+        """Return what waits, by id; the same object while nothing changes."""
         if self._demands is None:
             self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
         return self._demands
@@ -355,7 +355,7 @@ class SimulatedWorkload:
         self._room_changed = True
 
     def _view(self) -> tuple[WorkNode, ...]:
-        """Every node that shows, the very same as before where nothing has changed."""
+        """Return every visible node, the same objects as before where nothing changed."""
         if self._shown is None:
             now = self._now()
             for name in self._stale:
@@ -448,7 +448,7 @@ class SimulatedWorkload:
         ]
 
     def _lay_out(self, slice_id: str) -> Slice:
-        """A slice with the nodes that can take work, the very same while nothing about it has changed."""
+        """Return a slice with the nodes that can take work, the same object while nothing about it changes."""
         known = self._laid_out.get(slice_id)
         if known is None:
             hosts = sorted(self._hosts_for_work(slice_id), key=_BY_ID)
