@@ -48,8 +48,10 @@ def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
 
 
 def _as_it_is(group: Group, fleet: Fleet, settings: Settings, held: frozenset[str], now: float) -> Group:
-    """A group with what is believed of its provider, who of it nobody touches, and whether it is frozen; the very same
-    where there is nothing to say."""
+    """Return a group with its provider's availability, the slices that are held, and whether it is frozen.
+
+    The same object if none of these applies.
+    """
     if settings.final_cordons and group.scale_down is not None and group.scale_down.consolidate:
         # Work cannot be moved off a node whose workload refuses the cordon while it runs.
         group = replace(group, scale_down=replace(group.scale_down, consolidate=False))

@@ -220,8 +220,10 @@ class SimulatedProvider:
         return self._joined.get(slice_id, ())
 
     def living(self) -> dict[str, Machine]:
-        """Every machine with our tag that is alive, ending ones included, by its slice: the truth. The same object while
-        none comes or goes."""
+        """Return every live machine with our tag by its slice, ending ones included: the truth.
+
+        The same object while none comes or goes.
+        """
         self.step()
         if self._living is None:
             self._living = {name: self._machines[name] for name in sorted(self._counted) if self._machines[name].ours}
