@@ -239,7 +239,8 @@ def snapshot(
         max_launching=max_launching,
         choose=choose,
         effort=effort,
-        own_machine_premium=own_machine_premium if own_machine_premium is not None else apart,
+        own_machine_premium=own_machine_premium,
+        apart=apart,
     )
     return read_plain(
         {

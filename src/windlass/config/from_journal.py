@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from windlass.control.settings import Settings
@@ -13,7 +13,7 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.scenario.writer import write_scenario
 from windlass.setting_types import Section, SubSection
 
-from .schema import POLICY
+from .schema import BACKOFF, POLICY
 from .set_option import overridden
 
 
@@ -27,17 +27,17 @@ def as_configured(settings: Settings) -> dict[str, Any]:
         "providers": {sold.provider: {"type": "simulated"} for sold in settings.groups}
         or {"none": {"type": "simulated"}},
         "workload": {"type": "simulated"},
-        "policy": _written(asdict(settings.policy), POLICY),
+        "policy": _only_settings(asdict(settings.policy), POLICY),
     }
 
 
-def _written(values: dict[str, Any], section: Section) -> dict[str, Any]:
-    """The values that a file can have; what only a program sets stays as it is by default."""
-    found = {}
+def _only_settings(values: dict[str, Any], section: Section) -> dict[str, Any]:
+    """Values that can be written into a file; some are fixed by a pool and have no key."""
+    found: dict[str, Any] = {}
     for one in section.settings:
         if one.name in values:
             value = values[one.name]
-            found[one.name] = _written(value, one.section) if isinstance(one, SubSection) else value
+            found[one.name] = _only_settings(value, one.section) if isinstance(one, SubSection) else value
     return found
 
 
@@ -46,4 +46,7 @@ def changed_settings(
 ) -> Settings:
     """These settings with a policy laid over them and then the changes; ``ConfigError`` as for a file."""
     text = json.dumps(as_configured(settings))
-    return overridden(text, path=path, changes=changes, policy=policy).settings
+    found = overridden(text, path=path, changes=changes, policy=policy).settings
+    before = settings.policy.backoff
+    unwritten = {one.name: getattr(before, one.name) for one in fields(before) if one.name not in BACKOFF.form.keys}
+    return replace(found, policy=replace(found.policy, backoff=replace(found.policy.backoff, **unwritten)))

@@ -65,6 +65,7 @@ class GroupReader(DataReader):
     def cluster(self, at: Path, value: object, form: Form = CLUSTER) -> Cluster:
         if value is None:
             return Cluster()
+        given = value if isinstance(value, Mapping) else {}
         fields = self.fields(at, self._with_new_names(at, value), form)
         return Cluster(
             max_nodes=self.integer((*at, "max_nodes"), fields.get("max_nodes"), None, high=MOST),
@@ -72,7 +73,7 @@ class GroupReader(DataReader):
             max_launching=self.integer((*at, "max_launching"), fields.get("max_launching"), None, high=MOST),
             choose=cast("Choose | None", self.choice((*at, "choose"), fields.get("choose"), STRATEGIES, None)),
             effort=self.integer((*at, "effort"), fields.get("effort"), 1, low=1, high=MOST_EFFORT),
-            apart=self._premium((*at, PREMIUM), fields.get(PREMIUM)),
+            apart=self._premium((*at, OLD_PREMIUM if OLD_PREMIUM in given else PREMIUM), fields.get(PREMIUM)),
             name=self._cluster_name((*at, "name"), fields.get("name")),
         )
 
