@@ -34,7 +34,7 @@ def main() -> None:
         wl.group("small", slots=2, max=2, price=0.10),
         wl.group("gpu", slots=2, gpu=2, max=1, price=2.00),
     ]
-    with wl.ComputePool(provider=wl.Local(), groups=kinds, budget="$3/h", console="lines") as pool:
+    with wl.ComputePool(provider=wl.Local(pretend=True), groups=kinds, budget="$3/h", console="lines") as pool:
         where = wl.gather(*[prepare(number) for number in range(4)]) >> pool
         print(f"prepared on {sorted(set(where))}")
         for line in sorted(set(wl.gather(*[train(number) for number in range(4)]) >> pool)):

@@ -425,7 +425,7 @@ class ComputePool:
         return streamed(ticket, lambda: self._cancel_tasks(started))
 
     def everywhere(self, task: Task) -> list[Any]:
-        """Once on every node that is there, by rank: ``task @ pool``. A pool whose nodes are on their way waits for
+        """Once on every node that is there, by rank: ``task @ pool``. A pool whose nodes are booting waits for
         them; one without any starts its first."""
         hub, thread = self._running()
         prepared = self._preparer.prepare([task])
@@ -448,7 +448,9 @@ class ComputePool:
             raise
 
     def _wait_for_nodes(self, task: Task) -> None:
-        self.run(_NOTHING.options(needs=task.compute.options_.needs)())  # the first is there, or it is told why not
+        self.run(
+            _NOTHING.options(needs=task.compute.options_.needs)()
+        )  # until the first is there, or an error says why not
         while self._asked(lambda hub: hub.coming):
             time.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""The hub of a pool: engine, workload, controller and journal on one event loop.
+"""PoolRuntime runs a pool: engine, workload, controller and journal on one event loop.
 
 Everything that is asked of it is asked on that loop. `pool` gives it a thread of its own; tests run it on virtual time.
 """
@@ -42,13 +42,15 @@ RETENTION = 86400.0
 REFUSALS = frozenset({Code.STOCKOUT, Code.QUOTA, Code.UNKNOWN_INPUT})
 """Failures of a launch that the provider answered with no: it is tried again, and status says when."""
 GIVE_UP = 3
-"""Launches in a row that came to nothing, with no node at work, after which what waits is told so."""
+"""Launches in a row that came to nothing, with no node at work, after which waiting tasks fail with that reason."""
 ON_RECORD = 15.0
 """Seconds for the controller to see every node gone when the pool is closed."""
 LEASE = 30.0
-"""Seconds: nobody else leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
+"""Seconds: no other controller leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
 
 
+SWEEPING = 30.0
+"""Seconds between two looks for results that came too late."""
 ENDINGS = 3
 """How often a provider is asked to end what is left when the pool is closed."""
 log = logging.getLogger(__name__)
@@ -116,6 +118,7 @@ class PoolRuntime:
         )
         self._running: asyncio.Task[None] | None = None
         self._outstanding: set[ScheduledTask] = set()
+        self._swept_at = now()
         self.last_change = ""
         """What was last started, drained or lost, and why."""
 
@@ -253,7 +256,7 @@ class PoolRuntime:
 
     @property
     def coming(self) -> int:
-        """Nodes that are on their way."""
+        """Nodes that were asked for and have not joined."""
         records = self.service.controller.controller_state.fleet.slices.values()
         return sum(record.state in IN_FLIGHT for record in records)
 
@@ -264,6 +267,9 @@ class PoolRuntime:
     # -- trouble ------------------------------------------------------------------------------------------------------
 
     def _watch(self, done: Pass) -> None:
+        if self.store is not None and self.now() - self._swept_at > SWEEPING:
+            self._swept_at = self.now()
+            self.store.remove_results(lambda call: self.task_book.is_open(call.partition("_")[0]))
         self._passed(done)
         for text in changes_of(done):
             self.last_change = text
@@ -290,7 +296,7 @@ class PoolRuntime:
 
 
 TOLD = frozenset({"launch", "slice", "trouble", "refused"})
-"""Kinds of journal entries that have a line; the first steps of a life have none, they are told by the launch."""
+"""Kinds of journal entries that have a line; the first steps of a node have none, its launch has."""
 QUIET_STATES = (" requesting: ", " booting: ", " initializing: ", " terminating: ")
 
 

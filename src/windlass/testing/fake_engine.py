@@ -59,7 +59,7 @@ class _FakeSlot:
 
 @dataclass(frozen=True, slots=True)
 class _Telling:
-    """What happens in a call, on its way to the listener: later, for a listener that prints must not be caught too."""
+    """Passes on what happens in a call, a moment later: what the listener itself prints must not be caught."""
 
     listener: Listener
     call: str
@@ -157,7 +157,7 @@ class FakeEngine:
             asyncio.get_running_loop().call_later(self._join_seconds, self._joined, node)
 
     def release_joins(self) -> None:
-        """Whoever was held joins."""
+        """Nodes that were held join."""
         self.hold_joins = False
         for node in list(self.joining):
             self._soon(self._joined, node)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def backend_of(pool: ComputePool) -> PoolBackend:
-    """The backend. joblib makes its own batches; the pool is told of each as one task."""
+    """The backend. joblib makes its own batches; each is one task of the pool."""
     need("joblib", "pool")
     from joblib.parallel import (  # type: ignore[import-untyped]
         AutoBatchingMixin,

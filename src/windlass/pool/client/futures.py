@@ -1,6 +1,6 @@
 """Who waits for tasks: futures for single ones, one collection for many. Told on the pool's thread, read on others.
 
-Values are unpickled by whoever asks for them, on his own thread: a large result does not hold up the pool.
+Values are unpickled on the thread that asks for them: a large result does not hold up the pool.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _failed(answer: Answer | list[Answer]) -> bool:
 
 
 class Started:
-    """Many tasks under way, and what must be done when nobody waits for them any more."""
+    """Many tasks under way, and what must be done when no one waits for them any more."""
 
     def __init__(
         self, collection: Collection, over: Callable[[], None], cancel: Callable[[list[BookTask]], None]
@@ -108,7 +108,7 @@ class Started:
         ]
 
     def ended(self, whole: bool) -> None:
-        """Nobody waits any more: all have come, or what is left is cancelled."""
+        """No one waits any more: all have come, or what is left is cancelled."""
         self._over()
         if not whole:
             self._cancel(self.tasks)
@@ -286,7 +286,7 @@ class StreamTicket:
 
 
 def streamed(ticket: StreamTicket, cancel: Callable[[], None]) -> Iterator[Any]:
-    """The values of a generator; whoever stops reading ends it. After a lost node it starts from its beginning, and
+    """The values of a generator; a reader that stops ends it. After a lost node it starts from its beginning, and
     what it gave before is not given again."""
     over = False
     try:

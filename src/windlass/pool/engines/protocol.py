@@ -167,7 +167,7 @@ class Engine(Protocol):
 
     def abandon(self, node: str, why: str) -> None:
         """Give a node up that does not answer: its calls are ``lost`` and it has ``left`` at once. Whatever it says
-        later is ignored, and it is told to leave if it comes back."""
+        later is ignored, and it is ordered to leave if it comes back."""
         ...
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ def need(module: str, extra: str) -> None:
 
 
 def engine_of(given: str | Engine) -> Callable[[], Engine]:
-    """What makes the engine; a name that cannot be had is told at once."""
+    """Return a function that makes the engine; a name that is not known is an error at once."""
     if not isinstance(given, str):
         if not isinstance(given, Engine):
             raise BadPool(f"engine must be 'dask' or 'ray', is {type(given).__name__}")

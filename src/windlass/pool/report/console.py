@@ -43,14 +43,14 @@ class Progress(Protocol):
 
 @runtime_checkable
 class Console(Protocol):
-    """Whoever is told. Called from the pool's thread and from the user's."""
+    """Shows what a pool does. Called from the pool's thread and from the user's."""
 
     def opened(self, status: Callable[[], PoolStatus]) -> None:
         """The pool is up; ``status`` asks it."""
         ...
 
     def progress(self, count: int) -> Progress | None:
-        """So many tasks were sent together; None: nobody wants to know how far they are."""
+        """So many tasks were sent together; None: their progress is not shown."""
         ...
 
     def said(self, task: ScheduledTask, stream: str, line: str) -> None:

@@ -28,7 +28,7 @@ LOOKED_BACK = 1000
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node, or one on its way."""
+    """One node, also one that boots."""
 
     name: str
     number: int | None

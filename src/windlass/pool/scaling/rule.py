@@ -102,7 +102,7 @@ def _with_a_queue(pressure: Pressure, limits: Limits) -> ScalingDecision:
     wanted = -(-(pressure.queued + pressure.running) // pressure.slots)
     why = f"{pressure.queued} queued and {pressure.running} running need {_nodes(wanted)}"
     if wanted <= pressure.nodes:
-        return ScalingDecision(pressure.nodes, "steady", f"{why}, {pressure.nodes} are there or on their way", Memory())
+        return ScalingDecision(pressure.nodes, "steady", f"{why}, {pressure.nodes} are there or booting", Memory())
     if pressure.nodes >= limits.max:
         return ScalingDecision(pressure.nodes, "steady", f"{why}, max is {limits.max}", Memory())
     return ScalingDecision(min(wanted, limits.max), "grow", why, Memory())

@@ -1,7 +1,6 @@
-"""The elastic pool as a workload: its book in the words of the contract.
+"""PoolWorkload shows the task book of a pool to the controller as a workload.
 
-What waits, runs and is fenced is in the book, on the same event loop as the controller, so every look and every
-acknowledgement is true at its very instant.
+The book is on the same event loop as the controller, so every view and every acknowledgement is exact at its instant.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class PoolWorkload:
         fetch: Callable[[str], bytes | None] = lambda _name: None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are told."""
+        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are called."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
@@ -99,7 +98,7 @@ class PoolWorkload:
             self._group_of.pop(slice_id, None)
 
     async def close(self) -> None:
-        """Place nothing any more; the engine is closed by whoever made it."""
+        """Place nothing any more; its owner closes the engine."""
         self.task_book.close()
 
 

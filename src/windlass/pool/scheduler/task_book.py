@@ -23,10 +23,8 @@ from windlass.pool.engines.protocol import Call, CallOutcome, Engine, NodeFacts
 from windlass.pool.errors import (
     EngineLost,
     NodeLost,
-    QueueTimeout,
     TaskCancelled,
     TaskError,
-    TaskTimeout,
 )
 from windlass.pool.transport.data_store import StorePlace
 from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, result_of, unpack_results
@@ -39,10 +37,8 @@ from .liveness import NodeLiveness
 from .nodes import PoolNode, Slot
 from .placement import Placer
 from .tasks import Over, Said, ScheduledTask, TaskPlacement
+from .timeouts import Later, TaskTimeouts
 from .waiting import WaitingTasks
-
-Later = Callable[[float, Callable[[], None]], object]
-"""Do something after so many seconds, such as ``loop.call_later``."""
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -87,6 +83,7 @@ class TaskBook:
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
         self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again)
+        self._timeouts = TaskTimeouts(later, self.cancel, self.is_open)
         self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
         self._closed = self._looking = False
@@ -101,7 +98,7 @@ class TaskBook:
         if self._refused_all(tasks):
             return
         self.waiting.extend(tasks)
-        self._expire_later(tasks)
+        self._timeouts.watch_queue(tasks)
         self._move_on()
 
     def submit_gang(self, gang: TaskGang) -> None:
@@ -109,7 +106,7 @@ class TaskBook:
         if self._refused_all(gang.members):
             return
         self.waiting.add_gang(gang)
-        self._expire_later(gang.members)
+        self._timeouts.watch_queue(gang.members)
         self._move_on()
 
     def submit_pinned(self, tasks: Sequence[ScheduledTask]) -> None:
@@ -221,6 +218,10 @@ class TaskBook:
         """Tasks that have not begun."""
         return len(self.waiting) + sum(1 for _ in self.queued_on_slots())
 
+    def is_open(self, call: str) -> bool:
+        """Whether a call has not ended."""
+        return call in self._calls
+
     def queued_of(self, name: str) -> int:
         """Tasks of one demand that have not begun."""
         tasks = (*self.waiting.tasks(), *self.queued_on_slots())
@@ -307,8 +308,7 @@ class TaskBook:
         placed = self._calls[call]
         placed.began_at = placed.moved_at = self._now()
         self._begin(placed.tasks[0])
-        if placed.kind.timeout is not None:
-            self._later(placed.kind.timeout, lambda: self._overrun(placed))
+        self._timeouts.watch_run(placed)
 
     def _begin(self, task: ScheduledTask) -> None:
         if not task.begun:
@@ -476,27 +476,6 @@ class TaskBook:
     def _kill(self, call: TaskPlacement) -> None:
         call.ending = True
         self.engine.kill(call.id)
-
-    def _overrun(self, call: TaskPlacement) -> None:
-        if call.id in self._calls:
-            limit = call.kind.timeout
-            self.cancel(
-                call.left, lambda task: TaskTimeout(f"{task.label} ran for longer than its timeout of {limit:g} s")
-            )
-
-    def _expire_later(self, tasks: Sequence[ScheduledTask]) -> None:
-        timed: dict[float, list[ScheduledTask]] = {}
-        for task in tasks:
-            if task.kind.queue_timeout is not None:
-                timed.setdefault(task.kind.queue_timeout, []).append(task)
-        for limit, some in timed.items():
-            self._later(limit, lambda some=some, limit=limit: self._expire(some, limit))  # type: ignore[misc]
-
-    def _expire(self, tasks: Sequence[ScheduledTask], limit: float) -> None:
-        late = [task for task in tasks if not task.begun]
-        self.cancel(
-            late, lambda task: QueueTimeout(f"{task.label} had not begun after its queue_timeout of {limit:g} s")
-        )
 
     # -- placing ------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ LOST_RETRIES: Final = 3
 
 
 class Ticket(Protocol):
-    """Whoever waits for a task. Told on the pool's own thread; exactly one of ``ended`` and ``failed`` comes."""
+    """Waits for a task. Called on the pool's own thread; exactly one of ``ended`` and ``failed`` comes."""
 
     def began(self) -> None: ...
 
@@ -37,7 +37,7 @@ class Kind:
     """What tasks have in common that may travel together. Compared by identity."""
 
     name: str
-    """Of the function, for people; what waits is told under it."""
+    """Of the function, for people; waiting tasks are shown under it."""
     function: bytes | Shared
     needs: Amounts
     """Slots included."""
@@ -48,7 +48,7 @@ class Kind:
     queue_timeout: float | None = None
     """Seconds that it may wait for its first run."""
     streams: bool = False
-    """A generator: its values are told as they come."""
+    """A generator: its values are passed on as they come."""
     environment: tuple[tuple[str, str], ...] = ()
     where: tuple[Condition, ...] = ()
     """On the labels of the nodes that may run it."""

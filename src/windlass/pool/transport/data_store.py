@@ -250,7 +250,7 @@ class DataStore:
                 self._expire()
 
     def _expire(self) -> None:
-        """Remove values that nobody has needed for a while, sooner if they take much room."""
+        """Remove values that no one has needed for a while, sooner if they take much room."""
         now = time.monotonic()
         room = self.place.limit // 4
         for name, since in reversed(self._unused.copy().items()):  # those of late are kept
@@ -272,7 +272,7 @@ class DataStore:
                     Path(self._files.pop(name)).unlink()
 
     def remove_results(self, wanted: Callable[[str], bool]) -> None:
-        """Remove results of calls that are not ``wanted`` any more: no one is going to read them."""
+        """Remove results of calls that are not ``wanted`` any more: they came too late, and no one reads them."""
         for directory in (self._memory, self._disk):
             with suppress(OSError):
                 for entry in os.scandir(directory):
@@ -294,9 +294,9 @@ class DataStore:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def result_name(call: str, item: int, number: int) -> str:
-    """The file of a large result."""
-    return f"r-{call.replace('-', '_')}-{item}-{number}-{os.getpid()}"
+def result_name(call: str, item: int, number: int, *, streamed: bool = False) -> str:
+    """The file of a large result, or of a value of a generator, which is read when the user asks for it."""
+    return f"{'y' if streamed else 'r'}-{call.replace('-', '_')}-{item}-{number}-{os.getpid()}"
 
 
 def _bytes_in(directory: Path) -> int:

@@ -1,8 +1,8 @@
 """What is printed on a slot: everything, also by C code and by programs that a task starts.
 
 The slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so
-that lines are told as they come; between two items whatever is still in the pipes is read by the runner itself, so that
-no line is told for the wrong one, at the price of one system call.
+that lines are reported as they come; between two items what is still in the pipes is read by the runner itself, so that
+no line is reported for the wrong one, at the price of one system call.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ProcessOutput:
             self._switch(None, 0)
 
     def _switch(self, sink: Sink | None, item: int) -> None:
-        """What was printed until now is told for the item whose turn it was until now, if it was one's."""
+        """Report what was printed until now for the item whose turn it was."""
         try:
             sys.stdout.flush()
             sys.stderr.flush()

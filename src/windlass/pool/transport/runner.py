@@ -42,7 +42,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 LONGEST_LINE: Final = 1 << 16
-"""Characters. A line that is longer is told in pieces: one that never ends must not fill the memory."""
+"""Characters. A longer line is reported in pieces, so that one that never ends does not fill the memory."""
 KEPT_FUNCTIONS: Final = 64
 """Functions that a slot keeps unpacked; the one that was used longest ago goes first."""
 
@@ -170,7 +170,14 @@ class _Output:
         if self._place is not None and blob.size >= LARGE:
             self._number += 1
             return ItemResult(
-                kind, StoredValue(create(self._place, result_name(self._call, self.item, self._number), blob))
+                kind,
+                StoredValue(
+                    create(
+                        self._place,
+                        result_name(self._call, self.item, self._number, streamed=what.startswith("value number")),
+                        blob,
+                    )
+                ),
             )
         return ItemResult(kind, blob.whole())
 

@@ -235,11 +235,11 @@ class ItemResult(NamedTuple):
 
 
 Told = Any
-"""What is told of one item: the value as it is if that is plain, or else an `ItemResult`."""
+"""The result of one item: the value itself if that is plain, or else an `ItemResult`."""
 
 
 class StoredValue(NamedTuple):
-    """A large value on its way from a slot: the path of its file."""
+    """A large value that a slot has written: the path of its file."""
 
     path: str
 
@@ -291,7 +291,7 @@ def unpack_value(blob: bytes | mmap) -> Any:
 
 
 LONGEST: Final = 512
-"""Bytes of all plain values of an item, pickled, at the most: whoever counts bytes may count so many for it."""
+"""Bytes of all plain values of an item, pickled, at the most, for those who count bytes."""
 _SMALL: Final = LONGEST // 2
 """The same as Python counts them in memory, where a letter that takes two bytes in a pickle may take one."""
 TYPES: Final = frozenset({int, float, bool, str, bytes, type(None)})

@@ -178,7 +178,7 @@ class EngineConformance(EngineAnswers):
 
         self._run(test)
 
-    def test_a_kill_that_comes_too_late_hits_nobody_else(self) -> None:
+    def test_a_kill_that_comes_too_late_hits_no_other(self) -> None:
         async def test(play: Play) -> None:
             node = await play.node()
             for _ in range(10):
@@ -234,7 +234,7 @@ class EngineConformance(EngineAnswers):
             assert [play.heard.outcomes(call)[0].began for call in lost] == [True, False, True]
             assert play.heard.words.index(play.heard.of(node.node)[-1]) > max(
                 play.heard.words.index(play.heard.of(call)[-1]) for call in lost
-            ), "left is told after the end of the calls"
+            ), "left comes after the end of the calls"
             if self.processes:
                 await play.until_dead(*lost)
             for call in (*lost, kept):
@@ -272,7 +272,7 @@ class EngineConformance(EngineAnswers):
             def step(number: int) -> int:
                 trace(directory, f"{call}.{number}")
                 if number == 2:
-                    time.sleep(0.2)  # so that what came before is on its way
+                    time.sleep(0.2)  # so that what came before has been sent
                     os._exit(1)
                 return number
 

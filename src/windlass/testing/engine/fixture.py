@@ -227,7 +227,7 @@ class ProcessStage:
 
     async def leftovers(self) -> Sequence[tuple[int, str]]:
         for host in self._hosts.values():
-            host.poll()  # a host that has ended is to be waited for by whoever started it
+            host.poll()  # a host that has ended must be waited for by its parent
         return marked(self._mark)
 
     async def break_off(self) -> None:

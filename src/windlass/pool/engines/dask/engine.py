@@ -54,7 +54,7 @@ _RESTARTS: Final = 5
 _RESTART_WINDOW: Final = 60.0
 """The scheduler is started again so many times in so many seconds; one that dies more often will not live."""
 _UNACKNOWLEDGED: Final = 500
-"""Events of a node after which it is told that they have arrived, without waiting for the next second."""
+"""Events of a node after which they are acknowledged without waiting for the next second."""
 
 
 def requirements() -> tuple[str, ...]:

@@ -36,7 +36,7 @@ MOST: Final = 1 << 30
 """Bytes of the largest message: a call with its arguments, or its results. The wire itself ends at twice as much."""
 
 _SETTINGS: Final[Mapping[str, Any]] = {
-    # Whether a node lives is told by its line. Heartbeats stop while C code holds the interpreter.
+    # Nodes give heartbeats of our own, from a process that runs no user code.
     "distributed.scheduler.worker-ttl": None,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.allowed-failures": 0,
@@ -78,7 +78,7 @@ def security_of(credentials: Credentials | None) -> Security:
 
 @dataclass(frozen=True, slots=True)
 class DaskNodeOrder:
-    """What a node is told by its environment."""
+    """What a node reads from its environment."""
 
     node: str
     slots: int

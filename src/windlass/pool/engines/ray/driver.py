@@ -2,7 +2,7 @@
 
     WINDLASS_RAY_HUB='{"pool": 123, ...}' python -m windlass.pool.engines.ray.driver
 
-A slot's next call leaves the hub when the one before it has ended, so nothing of it is on its way before: a call that
+A slot's next call leaves the hub when the one before it has ended, so none is in flight before: a call that
 waits is taken back here, and killing one never hits the next. It ends when the pool's process does, however that ends.
 """
 

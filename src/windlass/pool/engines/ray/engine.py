@@ -1,4 +1,4 @@
-"""The Ray engine: the pool's side of it, which hands on what it is told. `ray_words` has the picture.
+"""The Ray engine, on the pool's side: it passes calls to the process that drives Ray. `messages` has the picture.
 
 Between machines, Ray's own traffic is guarded by a token and is not encrypted: it belongs into a network of its own.
 The lines of the nodes are encrypted, with certificates made for the pool.

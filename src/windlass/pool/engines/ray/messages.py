@@ -31,7 +31,7 @@ _SIZE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RayNodeOrder:
-    """What a node is told by its environment."""
+    """What a node reads from its environment."""
 
     node: str
     slots: int
@@ -61,7 +61,7 @@ def resource_of(node: str) -> str:
 
 
 def ray_environment(token: str, path: tuple[str, ...]) -> Mapping[str, str]:
-    """For every process of the cluster. Without a token, whoever reaches a port of Ray's could run code."""
+    """For every process of the cluster. Without a token, anyone who reaches a port of Ray's could run code."""
     return {
         **os.environ,
         "RAY_AUTH_MODE": "token",

@@ -2,7 +2,7 @@
 
     WINDLASS_RAY_NODE='{"node": ..., ...}' python -m windlass.pool.engines.ray.node
 
-It leaves when it is told to (SIGTERM, or by the line), when the line breaks, and when Ray ends: with all of Ray's
+It leaves when it is ordered to (SIGTERM, or by the line), when the line breaks, and when Ray ends: with all of Ray's
 processes on this host. Killed, its guard sees to that.
 """
 
