@@ -448,9 +448,7 @@ class ComputePool:
             raise
 
     def _wait_for_nodes(self, task: Task) -> None:
-        self.run(
-            _NOTHING.options(needs=task.compute.options_.needs)()
-        )  # until the first is there, or an error says why not
+        self.run(_NOTHING.options(needs=task.compute.options_.needs)())  # until the first is there
         while self._asked(lambda hub: hub.coming):
             time.sleep(0.02)
 

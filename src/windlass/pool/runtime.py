@@ -46,7 +46,7 @@ GIVE_UP = 3
 ON_RECORD = 15.0
 """Seconds for the controller to see every node gone when the pool is closed."""
 LEASE = 30.0
-"""Seconds: no other controller leads on a pool's journal, and a program that is stopped in a debugger keeps its lease."""
+"""Seconds: no other controller leads on a pool's journal, and a program stopped in a debugger keeps its lease."""
 
 
 SWEEPING = 30.0
