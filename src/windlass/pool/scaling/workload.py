@@ -38,7 +38,7 @@ class PoolWorkload:
         fetch: Callable[[str], bytes | None] = lambda _name: None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets hear of it."""
+        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
