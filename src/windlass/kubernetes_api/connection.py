@@ -113,6 +113,10 @@ class HttpTransport:
                 where = self._kubeconfig
                 if where is not None and not Path(where).is_file():
                     raise ApiError(0, f"workload.kubeconfig: {where} is not a file")
+                usual = os.environ.get("KUBECONFIG") or "~/.kube/config"
+                if where is None and not any(Path(one).expanduser().is_file() for one in usual.split(os.pathsep)):
+                    remedy = "name one with workload.kubeconfig or $KUBECONFIG, or run inside the cluster"
+                    raise ApiError(0, f"there is no kubeconfig at {usual}: {remedy}")
                 await config.load_kube_config(where, context=self._context, client_configuration=configuration)
         except config.ConfigException as error:
             place = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"

@@ -1,6 +1,6 @@
 """NodeClaims around a provider: one object in the cluster for every machine, made before the machine is asked for.
 
-A claim with its finalizer exists before the provider is called, so a machine that nobody remembers can always be found:
+A claim with its finalizer exists before the provider is called, so a machine without a record can always be found:
 after a crash between the two, and by people who look with kubectl. A machine is ended only after one more look at the
 node's pods in the server's database.
 """

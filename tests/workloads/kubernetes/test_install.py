@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from typing import Any
@@ -11,6 +12,9 @@ import yaml
 from click.testing import CliRunner
 
 from windlass.cli import windlass
+from windlass.config import read_config
+from windlass.kubernetes_api.api import Api, ApiError
+from windlass.kubernetes_api.connection import HttpTransport
 from windlass.testing.kubernetes.control_plane import ControlPlane
 
 
@@ -69,6 +73,22 @@ def test_a_shadow_may_write_nothing_but_its_lease_and_events():
             assert rule["verbs"] == ["get", "list", "watch"]
     for rule in rules(printed("--shadow"), "Role"):
         assert rule["resources"] == ["leases"]
+
+
+def test_the_printed_configuration_has_no_mistakes():
+    written = next(one["data"]["windlass.yaml"] for one in printed() if one["kind"] == "ConfigMap")
+    config = read_config(written, path="windlass.yaml")
+    assert config.workload.type == "kubernetes"
+    assert not config.shadow
+    shadow = next(one["data"]["windlass.yaml"] for one in printed("--shadow") if one["kind"] == "ConfigMap")
+    assert read_config(shadow, path="windlass.yaml").shadow
+
+
+def test_a_missing_kubeconfig_is_told_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ApiError, match=r"there is no kubeconfig at .*/none: name one with workload.kubeconfig"):
+        asyncio.run(Api(HttpTransport()).get_plain("/api/v1/nodes/n"))
 
 
 def test_without_print_nothing_is_done():

@@ -1,7 +1,7 @@
 """Leader election by a Lease object: one controller acts, the others stand by.
 
 The holder renews every few seconds. When it could not for the whole duration it stops acting before another may begin:
-it counts from the moment *before* its last successful renewal, by a clock that nobody sets. Another controller takes
+it counts from the moment *before* its last successful renewal, by a monotonic clock. Another controller takes
 over when it has seen the Lease unchanged for the whole duration, also by its own clock: no two clocks are compared. The
 number of changes of holder is the fencing epoch.
 """

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.kubernetes_api.api import Api, patched
 from windlass.kubernetes_api.names import DELETING, FINALIZER, MARKED
-from windlass.kubernetes_api.objects import KubeNode, NodeTaint
+from windlass.kubernetes_api.objects import KubeNode, NodeTaint, Versioned
 
 from .mirror import NODES
 
@@ -62,7 +62,6 @@ async def write_taints(
 
 async def drop_finalizer(api: Api, path: str) -> None:
     """Take our finalizer off an object; others' stay."""
-    from windlass.kubernetes_api.objects import Versioned
 
     def change(current: Versioned) -> dict[str, Any] | None:
         held = current.metadata.finalizers or ()

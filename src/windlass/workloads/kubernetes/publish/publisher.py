@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.kubernetes_api.api import Api, ApiError, patched
-from windlass.kubernetes_api.names import DELETING, FINALIZER, MARKED, ORPHANED
+from windlass.kubernetes_api.names import FINALIZER, MARKED, ORPHANED
 from windlass.kubernetes_api.objects import KubeNode, NodeClaim, NodeProvisioner, NodeTaint, Versioned, rfc3339
 from windlass.workloads.kubernetes.fence import describe
 from windlass.workloads.kubernetes.mirror import CLAIMS, NODES, PROVISIONERS
@@ -22,7 +24,7 @@ from windlass.workloads.protocol import DecidedSlice, DecisionReport
 
 from .event_stories import EventStories
 from .events import EventRecorder, Subject
-from .status import blocked_by, merged, numbers_of, provisioner_status
+from .status import GroupNumbers, blocked_by, condition, merged, numbers_of, provisioner_status
 from .work_queue import WorkQueue
 
 LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
@@ -49,7 +51,6 @@ class DecisionPublisher:
         self._stories = EventStories(self.events, self._mirror)
         self._decided: dict[str, dict[str, Any]] = {}
         """The last decision about each provisioner."""
-        self._claim_wishes: dict[str, dict[str, tuple[bool, str, str]]] = {}
 
     def on_decision(self, decision: DecisionReport, waiting: WaitingPods) -> None:
         self._note_decisions(decision)
@@ -208,7 +209,8 @@ class DecisionPublisher:
         if group is None:
             return self._put_invalid(known, ready, blocked)
         gpu = next((one.resource for one in [group.scale_down.utilization] if one), None) if group.scale_down else None
-        in_use = frozenset(one.id for one in slices if self._is_used(one.id, gpu))
+        placed = {one.on for one in decision.plan.placements} if decision.plan is not None else set[str]()
+        in_use = frozenset(one.id for one in slices if one.id in placed or self._is_used(one.id, gpu))
         numbers = numbers_of(group, slices, in_use, decision.plan)
         status = provisioner_status(known.object, numbers, ready, blocked, self._decided.get(name), self._now())
         if status != _comparable(known.object.status):
@@ -218,8 +220,6 @@ class DecisionPublisher:
     def _put_invalid(
         self, known: KnownProvisioner, ready: tuple[bool, str, str], blocked: tuple[bool, str, str]
     ) -> None:
-        from .status import GroupNumbers
-
         name, now = known.object.metadata.name, self._now()
         nothing = GroupNumbers(0, 0, 0, 0, 0, None)
         status = provisioner_status(known.object, nothing, ready, blocked, None, now)
@@ -266,8 +266,6 @@ class DecisionPublisher:
         if pods:
             holds += f"; pods still run: {describe(pods)}"
         before = (known.object.status or {}).get("conditions") or ()
-        from .status import condition
-
         now = self._now()
         conditions = [
             condition("Ready", False, "Deleting", "it was deleted", before, now),
@@ -283,8 +281,6 @@ class DecisionPublisher:
         def change(current: KubeNode) -> dict[str, Any]:
             taints = [one for one in current.spec.taints or () if one.key not in OURS]
             held = [one for one in current.metadata.finalizers or () if one != FINALIZER]
-            import msgspec
-
             return {
                 "metadata": {"annotations": {ORPHANED: rfc3339(self._now())}, "finalizers": held},
                 "spec": {"taints": [msgspec.to_builtins(one) for one in taints]},
@@ -354,6 +350,3 @@ async def remove_claim(api: Api, name: str) -> None:
 
 def _comparable(status: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return dict(status) if status is not None else None
-
-
-__all__ = ["DELETING", "DecisionPublisher", "remove_claim"]
