@@ -22,7 +22,7 @@ VENV_STATE := $(shell \
 	elif [ -z "$(UV)" ] && ! $(BIN)/python -c 'import pip._vendor.packaging' >/dev/null 2>&1; then echo broken; \
 	else echo good; fi)
 ifneq ($(VENV_STATE),good)
-.PHONY: $(STAMPS)/place
+.PHONY: $(STAMPS)/place pictures
 endif
 
 comma := ,
@@ -140,6 +140,9 @@ demo-kubernetes: $(STAMPS)/dev ## Scenario C on a real Kubernetes control plane,
 
 kubernetes-assets: ## Get or build the Kubernetes binaries that the tier of tests `kubernetes` runs on
 	@./tools/kubernetes_assets.sh $(ASSETS)
+
+pictures: $(STAMPS)/dev ## Take the screenshots of the dashboard anew, from a live run
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/pictures.py docs/images
 
 clean: ## Remove .venv and all build output
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

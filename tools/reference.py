@@ -17,6 +17,7 @@ from textwrap import wrap
 import click
 import reference_commands as commands
 import reference_texts as texts
+from reference_api import api_page
 
 from windlass.cli import windlass as windlass_command
 from windlass.config.reference import pages as config_pages
@@ -48,6 +49,7 @@ def main() -> int:
 
 def pages() -> Iterator[tuple[str, Iterable[str]]]:
     yield "answer.md", _answer()
+    yield "api.md", api_page()
     yield "command-line.md", _command_line()
     yield "configuration.md", _configuration()
     yield "lifecycle.md", _lifecycle()

@@ -78,7 +78,7 @@ class Server:
             on_records=self._records,
         )
         self.streams = Broadcast(self.feed, self.config.max_streams)
-        self.metrics = Metrics(self.feed, self.journal)
+        self.metrics = Metrics(self.feed, self.journal, self.location)
         self.metrics.streams = lambda: len(self.streams.readers)
         self.metrics.resyncs = lambda: self.streams.resyncs
         self.orders = Orders(self.feed)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from windlass.config.server import Listen, ServerConfig
+from windlass.control.controller import Controller
 
 from .app import Server, create_app
+from .timing import measure, measure_sources
 
 PATIENCE = 15.0
 """Seconds to wait for the server to start or stop."""
@@ -61,6 +65,7 @@ class HttpServer:
 
     def __init__(self, server: Server) -> None:
         config: ServerConfig = server.config
+        self._metrics = server.metrics
         self._socket = bound(config.listen)
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -78,6 +83,14 @@ class HttpServer:
         )
         self.url = _url(config, self._socket)
         self._thread: threading.Thread | None = None
+
+    def measure(self, controller: Controller) -> None:
+        """Put the durations of a controller of this process into the metrics."""
+        measure(controller, self._metrics)
+
+    def measure_sources(self, providers: Mapping[str, Any], workload: Any) -> None:
+        """Put how long sources take to answer into the metrics."""
+        measure_sources(providers, workload, self._metrics)
 
     def start(self) -> None:
         """Serve in a thread; returns when it does."""

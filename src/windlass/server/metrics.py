@@ -7,9 +7,11 @@ most: from the 200th group on they are counted together.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -36,6 +38,8 @@ WAITING: Final = tuple(sorted({str(code) for code in LIMITS | MARKET | NEVER | C
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 BOOT_BUCKETS: Final = (1, 5, 10, 30, 60, 120, 180, 300, 600, 1200, 1800)
 WHAT: Final = ("drain", "undrain", "freeze", "resume")
+SIZE_EVERY: Final = 300.0
+"""Seconds between two questions to a database for its size."""
 ACCOUNTS: Final = ("work", "booting", "idle", "spare", "draining", "ending")
 
 
@@ -106,8 +110,9 @@ class JournalTally:
 class Metrics:
     """The metrics of one server. A registry of its own: several servers of one process do not meet."""
 
-    def __init__(self, feed: Feed, journal: Journal) -> None:
-        self._feed, self._journal = feed, journal
+    def __init__(self, feed: Feed, journal: Journal, location: str) -> None:
+        self._feed, self._journal, self._location = feed, journal, location
+        self._sized: tuple[float, int] | None = None
         self.registry = CollectorRegistry()
         self.tally = JournalTally()
         self._lock = threading.Lock()
@@ -217,8 +222,12 @@ class Metrics:
     def _journal_size(self) -> tuple[int, int]:
         oldest = next(self._journal.read(limit=1), None)
         records = 0 if oldest is None else self._journal.last_seq() - oldest.seq + 1
-        size = getattr(self._journal, "size", None)
-        return records, int(size()) if callable(size) else 0
+        files = [Path(self._location), Path(f"{self._location}-wal")]
+        if files[0].is_file():
+            return records, sum(one.stat().st_size for one in files if one.is_file())
+        if self._sized is None or time.monotonic() - self._sized[0] > SIZE_EVERY:
+            self._sized = (time.monotonic(), self._journal.health().size)
+        return records, self._sized[1]
 
 
 class _Collector:

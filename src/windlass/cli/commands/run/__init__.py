@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
 from windlass.workloads.protocol import Workload
+
+if TYPE_CHECKING:
+    from windlass.server.listener import HttpServer
 
 FILE_EVERY = 1.0
 """Seconds between two looks at the configuration file."""
@@ -79,6 +82,12 @@ def steady() -> float:
 async def _run(file: str, config: Config, components: Components, log: RunLog, server: ServerConfig | None) -> int:
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(config.journal.location))
+        http: HttpServer | None = None
+        running: _Running | None = None
+        if server is not None:
+            settings = lambda: (running.components.config if running else config).settings  # noqa: E731
+            http = stack.enter_context(served(config, server, settings, file, journal))
+            http.measure_sources(components.providers, components.workload)
         service = Service(
             config.settings,
             components.providers,
@@ -102,10 +111,8 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGHUP, running.read_again.set)
-        if server is not None:
-            http = stack.enter_context(
-                served(config, server, lambda: running.components.config.settings, file, journal)
-            )
+        if http is not None:
+            http.measure(service.controller)
             http.start()
             stack.callback(http.stop)
             announce(http.url, log.as_json)
