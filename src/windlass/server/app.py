@@ -29,7 +29,7 @@ from . import documents, openapi
 from .arguments import body_of, instant, number, one_of, whole
 from .errors import handle_errors
 from .feed import Current, Feed, encoded
-from .guard import API, COOKIE, RequestGuard, Rules
+from .guard import API, COOKIE, AccessRules, RequestGuard
 from .metrics import Metrics
 from .orders import Orders
 from .pages import add_pages
@@ -136,7 +136,7 @@ def create_app(server: Server) -> ASGIApp:
     _session(app, server)
     add_pages(app, server.feed, server.metrics, server.now)
     config = server.config
-    rules = Rules(
+    rules = AccessRules(
         hosts=frozenset({config.listen.name.lower(), *config.allowed_hosts}),
         origins=frozenset(config.allowed_origins),
         secure=config.cert is not None,

@@ -52,7 +52,7 @@ class Redirected(Exception):
 
 
 @dataclass(frozen=True)
-class Rules:
+class AccessRules:
     """What a guard goes by."""
 
     hosts: frozenset[str]
@@ -98,7 +98,7 @@ class RequestGuard:
 
     app: ASGIApp
     tokens: TokenFile
-    rules: Rules
+    rules: AccessRules
     seq: Callable[[], int] = lambda: 0
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic

@@ -138,23 +138,27 @@ def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]
 
 
 def _follow(draft: PlanDraft) -> None:
-    """Tasks that go where a class is, once more when everything else is placed: it may have come with a lower
-    priority."""
+    """Try tasks with ``together`` again after everything else: what they follow may have had a lower priority."""
     again = [(shape, left) for shape, left in draft.waiting_shapes if shape.rules.together]
     if not again:
         return
     items = [Item(one.need, one.selector, one.rules, left, one.members[0][0]) for one, left in again]
     parts = ConstrainedPlacement(draft, draft.offers, items, Code.DEMAND).serve()
     draft.offers.room.forget()
-    got = {id(shape): part for (shape, _), part in zip(again, parts, strict=True)}
-    draft.waiting_shapes = [
-        (shape, rest)
-        for shape, left in draft.waiting_shapes
-        if (rest := left - (got[id(shape)].count if id(shape) in got else 0))
-    ]
+    got = [(shape, part) for (shape, _), part in zip(again, parts, strict=True)]
+
+    def part_of(shape: Shape) -> Served | None:
+        return next((part for one, part in got if one is shape), None)
+
+    left_over = []
+    for shape, left in draft.waiting_shapes:
+        part = part_of(shape)
+        if rest := left - (part.count if part is not None else 0):
+            left_over.append((shape, rest))
+    draft.waiting_shapes = left_over
     for shape, into in draft.served_shapes:
-        if id(shape) in got:
-            for run in got[id(shape)].runs:
+        if (part := part_of(shape)) is not None:
+            for run in part.runs:
                 into.add(run.positions, run.counts, run.rows)
 
 

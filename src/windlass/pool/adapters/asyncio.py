@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from windlass.pool.client.api import GangTask, Gathered, Sendable, Task, Together, compute_of
+from windlass.pool.client.api import GangTask, Gathered, Sendable, Task, TaskSequence, compute_of
 
 if TYPE_CHECKING:
     from windlass.pool.pool import ComputePool
@@ -32,7 +32,7 @@ class AsyncPool:
         """What comes of it: ``await pool.run(trial(0.1))``. Cancelled, it cancels the task."""
         if isinstance(task, Gathered):
             return await self.gather(*task.tasks, return_exceptions=task.return_exceptions)
-        if isinstance(task, Together):
+        if isinstance(task, TaskSequence):
             return tuple(await self.gather(*task.tasks))
         return await asyncio.wrap_future(task > self.pool)
 

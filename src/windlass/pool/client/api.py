@@ -181,8 +181,8 @@ class Task(Sendable):
         """Run it once on every node; the values by rank."""
         return pool.everywhere(self) if _is_pool(pool) else NotImplemented
 
-    def __and__(self, other: Sendable) -> Together:
-        return Together((self,)) & other
+    def __and__(self, other: Sendable) -> TaskSequence:
+        return TaskSequence((self,)) & other
 
     def __repr__(self) -> str:
         return f"<task {self.compute.name}>"
@@ -208,24 +208,24 @@ class GangTask(Sendable):
     def _start(self, pool: ComputePool) -> Future[Any]:
         return pool.submit(self)
 
-    def __and__(self, other: Sendable) -> Together:
-        return Together((self,)) & other
+    def __and__(self, other: Sendable) -> TaskSequence:
+        return TaskSequence((self,)) & other
 
     def __repr__(self) -> str:
         return f"<gang of {self.size} {self.compute.name}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Together(Sendable):
+class TaskSequence(Sendable):
     """Different tasks at once."""
 
     tasks: tuple[Task | GangTask, ...]
 
-    def __and__(self, other: Sendable) -> Together:
-        if isinstance(other, Together):
-            return Together((*self.tasks, *other.tasks))
+    def __and__(self, other: Sendable) -> TaskSequence:
+        if isinstance(other, TaskSequence):
+            return TaskSequence((*self.tasks, *other.tasks))
         if isinstance(other, Task | GangTask):
-            return Together((*self.tasks, other))
+            return TaskSequence((*self.tasks, other))
         return NotImplemented
 
     def _run(self, pool: ComputePool) -> tuple[Any, ...]:
@@ -257,8 +257,8 @@ class Gathered(Sendable):
             raise BadPool("a stream is no future: iterate over gather(..., stream=True) >> pool")
         return pool.submit_all(self.tasks, list)
 
-    def __and__(self, other: Sendable) -> Together:
-        return Together(self.tasks) & other
+    def __and__(self, other: Sendable) -> TaskSequence:
+        return TaskSequence(self.tasks) & other
 
     def __repr__(self) -> str:
         return f"<gather of {len(self.tasks)} tasks>"

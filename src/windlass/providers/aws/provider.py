@@ -35,7 +35,7 @@ from windlass.providers.protocol import (
     QuotaExceeded,
 )
 from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
-from windlass.providers.remote.machine import AgentRefused, Machine
+from windlass.providers.remote.machine import AgentRefused, RemoteMachine
 from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, phase_of
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ ORPHAN_AFTER: Final = 60.0
 class _Known:
     """An instance as it is followed."""
 
-    machine: Machine
+    machine: RemoteMachine
     since: float
     looked: dict[str, Any] | None = None
     trouble: str = ""
@@ -236,7 +236,7 @@ class AWSProvider:
         if not address or not tags.get("host-key"):
             return None
         login = Login(address, 22, self.settings.user, str(self._buyer.key_file), host_key=tags["host-key"])
-        machine = Machine(login, self.cluster)
+        machine = RemoteMachine(login, self.cluster)
         machine.label = tags.get("slice", "")
         known = self._known[str(one["InstanceId"])] = _Known(machine, time.monotonic())
         return known

@@ -27,7 +27,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from windlass.providers.remote.machine_store import Refused, Store, alive, kill_marked, tail
+from windlass.providers.remote.machine_store import OrderRefused, Store, alive, kill_marked, tail
 from windlass.providers.remote.supervisor import supervise
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
@@ -65,10 +65,10 @@ class Session:
         try:
             for name in ("cluster", "slice"):
                 if name in request and not NAME.match(request[name]):
-                    raise Refused("invalid", f"{request[name]!r} is no {name}")
+                    raise OrderRefused("invalid", f"{request[name]!r} is no {name}")
             self._store.heard(request["cluster"])
             answer["result"] = getattr(self, "do_" + request["op"])(request)
-        except Refused as error:
+        except OrderRefused as error:
             answer["refused"] = [error.kind, str(error)]
         except Exception as error:  # noqa: BLE001  # one request that fails must not end the session
             answer["refused"] = ["failed", f"{type(error).__name__}: {error}"]
@@ -110,13 +110,13 @@ class Session:
         with store.changing():
             store.check_epoch(request["cluster"], request["epoch"])
             if store.has_ended(request["cluster"], request["slice"]):
-                raise Refused("ended", "slice {} has ended; an id buys once".format(request["slice"]))
+                raise OrderRefused("ended", "slice {} has ended; an id buys once".format(request["slice"]))
             sold = store.sold
             if sold is not None:
                 if (sold["cluster"], sold["slice"]) == (request["cluster"], request["slice"]):
                     return {"new": False}
                 if not store.abandoned(sold):
-                    raise Refused("busy", "sold to slice {slice} of cluster {cluster}".format(**sold))
+                    raise OrderRefused("busy", "sold to slice {slice} of cluster {cluster}".format(**sold))
                 store.release(sold)
             keys = ("cluster", "slice", "group", "host", "hosts", "epoch", "lease", "cluster_name")
             store.sell({**{key: request[key] for key in keys}, "taken": time.time(), "phase": "connecting"})
@@ -179,7 +179,7 @@ class Session:
         if code:
             limit, said = request["limit_seconds"], "\n".join(lines)
             why = f"took longer than {limit:g} s" if code == -signal.SIGKILL else f"ended with code {code}"
-            raise Refused("bootstrap", f"'{phase}' {why}: {said}")
+            raise OrderRefused("bootstrap", f"'{phase}' {why}: {said}")
         return {}
 
     def do_failed(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Session:
         return {}
 
     def _phase(self, request: dict[str, Any], phase: str) -> None:
-        with self._store.changing(), contextlib.suppress(Refused):
+        with self._store.changing(), contextlib.suppress(OrderRefused):
             self._store.sell({**self._store.mine(request), "phase": phase, "phase_at": time.time()})
 
     def do_start(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -220,8 +220,8 @@ class Session:
         threading.Thread(target=supervisor.wait, daemon=True).start()
         if not said:
             words = (store.run / "supervisor.log").read_text(errors="replace")[-2000:]
-            raise Refused("failed", f"the supervisor did not start: {words}")
-        with store.changing(), contextlib.suppress(Refused):
+            raise OrderRefused("failed", f"the supervisor did not start: {words}")
+        with store.changing(), contextlib.suppress(OrderRefused):
             store.sell({**store.mine(request), "phase": "", "started": time.time()})
         return self._started()
 
@@ -236,7 +236,7 @@ class Session:
             store.check_epoch(request["cluster"], request["epoch"])
             try:
                 sold = store.mine(request)
-            except Refused:
+            except OrderRefused:
                 return {"was": False}
             store.sell({**sold, "ending": True})
         for process in list(self._bootstraps):

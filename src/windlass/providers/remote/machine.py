@@ -64,7 +64,7 @@ def agent_archive() -> tuple[str, bytes]:
     return f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data
 
 
-class Machine:
+class RemoteMachine:
     """A machine as a controller of one cluster uses it."""
 
     def __init__(self, login: Login, cluster: str, directory: str = "~/.windlass", limit: float = ANSWER_LIMIT) -> None:
@@ -301,7 +301,7 @@ class Machine:
 class Tunnel:
     """Streams between a program on a machine and addresses here, over connections that may break."""
 
-    def __init__(self, machine: Machine, socket: str, reach: Sequence[str]) -> None:
+    def __init__(self, machine: RemoteMachine, socket: str, reach: Sequence[str]) -> None:
         self._machine = machine
         self._socket = socket
         self._reach = frozenset(reach)

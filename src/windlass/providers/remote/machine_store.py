@@ -31,7 +31,7 @@ MARK = "WINDLASS_REMOTE"
 REMEMBERED_DAYS = 30
 
 
-class Refused(Exception):
+class OrderRefused(Exception):
     """A request that is not carried out; ``kind`` steers the controller."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -159,7 +159,7 @@ class Store:
         """Keep the highest epoch; refuse a lower one."""
         highest = self.epoch(cluster)
         if epoch < highest:
-            raise Refused("stale", f"a controller with epoch {highest} has taken over from epoch {epoch}")
+            raise OrderRefused("stale", f"a controller with epoch {highest} has taken over from epoch {epoch}")
         if epoch > highest:
             write_json(self.root / "epochs" / cluster, epoch)
 
@@ -199,7 +199,7 @@ class Store:
         """What was sold, if it is the slice that the request names."""
         sold = self.sold
         if sold is None or (sold["cluster"], sold["slice"]) != (request["cluster"], request["slice"]):
-            raise Refused("gone", "this machine does not hold slice {}".format(request["slice"]))
+            raise OrderRefused("gone", "this machine does not hold slice {}".format(request["slice"]))
         return sold
 
     def supervisor(self) -> dict[str, Any] | None:

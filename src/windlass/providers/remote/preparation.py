@@ -18,7 +18,7 @@ from typing import Any, Final
 from windlass.providers.protocol import HostOrder, InvalidRequest, LaunchOrder
 from windlass.providers.remote.connection import Unreachable, plain, plain_lines, redacted
 from windlass.providers.remote.image import HERE, ImageSpec
-from windlass.providers.remote.machine import AgentRefused, Machine
+from windlass.providers.remote.machine import AgentRefused, RemoteMachine
 from windlass.providers.remote.supervisor import PYTHON
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def checked(order: LaunchOrder, rules: ProgramRules) -> None:
         image_of(host, rules.image_of(order.group))
 
 
-async def prepare(machine: Machine, order: LaunchOrder, number: int, epoch: int, rules: ProgramRules) -> None:
+async def prepare(machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int, rules: ProgramRules) -> None:
     """Bring one host's program up. Returns when it runs, or when the reason why it does not is written down."""
     host = order.hosts[number]
     image = image_of(host, rules.image_of(order.group))
@@ -98,7 +98,7 @@ async def prepare(machine: Machine, order: LaunchOrder, number: int, epoch: int,
 
 
 async def _prepare(
-    machine: Machine,
+    machine: RemoteMachine,
     order: LaunchOrder,
     host: HostOrder,
     number: int,
@@ -133,7 +133,7 @@ async def _prepare(
     )
 
 
-async def _check_python(machine: Machine, image: ImageSpec) -> None:
+async def _check_python(machine: RemoteMachine, image: ImageSpec) -> None:
     """Before anything is sent: a machine without the right Python is of no use."""
     if "/" in image.python:
         return
@@ -177,7 +177,7 @@ class Preparations:
         self._rules = rules
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    def begin(self, machine: Machine, order: LaunchOrder, number: int, epoch: int) -> None:
+    def begin(self, machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int) -> None:
         """Prepare a host, unless that is under way."""
         key = (order.slice_id, number)
         if key in self._tasks:

@@ -33,7 +33,7 @@ from windlass.providers.protocol import (
     StaleEpoch,
 )
 from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
-from windlass.providers.remote.machine import AgentRefused, Machine
+from windlass.providers.remote.machine import AgentRefused, RemoteMachine
 from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, phase_of
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class MachineSpec:
 class _Seen:
     """A machine as it was last seen."""
 
-    machine: Machine
+    machine: RemoteMachine
     spec: MachineSpec
     looked: dict[str, Any] | None = None
     """What it said last; None: it never answered."""
@@ -124,7 +124,7 @@ class SSHProvider:
             raise InvalidRequest(f"ssh: {twice[0]}:{twice[1]} is in hosts twice; name each machine once")
         self._machines = [
             _Seen(
-                Machine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), "windlass", directory),
+                RemoteMachine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), "windlass", directory),
                 spec,
                 resources=spec.resources,
             )

@@ -80,7 +80,7 @@ class NodeSeen(NamedTuple):
     """Tasks that run there, by job."""
 
 
-class WaitingTasks(NamedTuple):
+class QueueBacklog(NamedTuple):
     """Tasks of one job that wait."""
 
     job: str
@@ -93,7 +93,7 @@ class WaitingTasks(NamedTuple):
 class QueueView(NamedTuple):
     """The whole queue at one instant."""
 
-    waiting: Sequence[WaitingTasks]
+    waiting: Sequence[QueueBacklog]
     nodes: Sequence[NodeSeen]
     fences: Sequence[tuple[str, int, int]]
     """Slice, epoch, tasks that run there."""
@@ -213,7 +213,7 @@ class Queue(Claims):
             running[slice_id] = running.get(slice_id, 0) + tasks.get(node, 0)
         return QueueView(
             waiting=sorted(
-                WaitingTasks(name, read_amounts(needs), count, since, bool(gang))
+                QueueBacklog(name, read_amounts(needs), count, since, bool(gang))
                 for name, needs, count, since, gang in waiting
             ),
             nodes=[

@@ -19,7 +19,7 @@ from windlass.core.model.constraints import Apart, Spread, Together
 from windlass.kubernetes_api.names import HOSTNAME
 from windlass.kubernetes_api.objects import LabelSelector, PodAffinityTerm, Requirement, SpreadConstraint
 
-from .pods import HostPort, MirroredPod, matches
+from .pods import MirroredPod, PodPort, matches
 
 NODE: Final = "node"
 
@@ -31,7 +31,7 @@ class PodClass:
     name: str
     selector: LabelSelector | None
     namespaces: frozenset[str] | None
-    port: HostPort | None = None
+    port: PodPort | None = None
     repels: bytes = b""
     """Instead: the pods that have this anti-affinity, as JSON."""
 
@@ -200,7 +200,7 @@ class ConstraintTable:
         selector = _with_keys(one.label_selector, one.match_label_keys, pod)
         return self._kept(_selected(selector, frozenset({pod.namespace})))
 
-    def _of_port(self, port: HostPort) -> PodClass:
+    def _of_port(self, port: PodPort) -> PodClass:
         return self._kept(PodClass(f"port {port.protocol} {port.port}", None, None, port=port))
 
     def _of_repeller(self, pod: MirroredPod, term: PodAffinityTerm) -> PodClass:

@@ -40,7 +40,7 @@ JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True, slots=True)
-class HostPort:
+class PodPort:
     """A port of the host that a pod takes."""
 
     protocol: str
@@ -60,7 +60,7 @@ class PodShape:
     attracted: tuple[PodAffinityTerm, ...] = ()
     repelled: tuple[PodAffinityTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
-    ports: tuple[HostPort, ...] = ()
+    ports: tuple[PodPort, ...] = ()
     priority: int = 0
     claims: int = 0
     """Resource claims: devices that are allocated apart from the resources."""
@@ -313,10 +313,10 @@ def _required(affinity: object) -> tuple[PodAffinityTerm, ...]:
     return getattr(affinity, "required_during_scheduling_ignored_during_execution", None) or ()
 
 
-def _ports(spec: PodSpec) -> tuple[HostPort, ...]:
+def _ports(spec: PodSpec) -> tuple[PodPort, ...]:
     always = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
     found = {
-        HostPort(port.protocol, port.host_port, port.host_ip or "0.0.0.0")
+        PodPort(port.protocol, port.host_port, port.host_ip or "0.0.0.0")
         for container in (*spec.containers, *always)
         for port in container.ports or ()
         if port.host_port
