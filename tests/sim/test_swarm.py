@@ -50,6 +50,20 @@ def _never_releasing(snapshot):
     return replace(plan(snapshot), drain=())
 
 
+def test_a_swarm_that_is_interrupted_prints_what_it_has_found_so_far(monkeypatch):
+    from windlass.cli.commands import simulate
+
+    def interrupted(tasks, _processes):
+        yield outcome_of(next(iter(tasks)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulate, "outcomes", interrupted)
+    result = CliRunner().invoke(command, ["swarm", "--seeds", "5", "--hours", "0.2", "--jobs", "1"])
+    assert result.exit_code == 130
+    assert result.stdout.startswith("1 world, ")
+    assert "interrupted after 1 of 5 worlds" in result.stderr
+
+
 def test_a_swarm_without_a_breach_ends_well_and_is_counted():
     result = CliRunner().invoke(command, ["swarm", "--seeds", "2", "--hours", "0.2", "--jobs", "1", "--json"])
     assert result.exit_code == 0, result.output

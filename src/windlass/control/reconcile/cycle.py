@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from windlass.control.observe.observed import WORKLOAD, Observed
-from windlass.control.record.costs import charged, opened
+from windlass.control.record.costs import backdated, charged, opened
 from windlass.control.record.journal_tables import (
     PASS,
     SETTINGS,
@@ -63,6 +63,11 @@ class Inputs:
     mark: Mapping[str, Any] = field(default_factory=dict)
     """What else is noted of this pass; the first one of a leader says with which version it was made."""
 
+    @property
+    def step(self) -> float:
+        """By how much the clock was set. In the first pass of a leader the jump is the time without one."""
+        return 0.0 if self.mark else self.jump
+
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
@@ -86,7 +91,7 @@ def reconcile(
 ) -> ReconcileResult:
     """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
     now, settings = given.now, given.settings
-    fleet = apply_orders(by_clock(before.fleet, given.jump), (order for _, order in given.orders), now)
+    fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), (order for _, order in given.orders), now)
     folded = fold(fleet, given.observed, settings, now, given.refused, _touched(before, given))
     fleet, waiting, stay = folded.fleet, before.waiting, before.stay
     snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
@@ -106,7 +111,7 @@ def reconcile(
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
     )
     once = (*passed_through(moves, fleet), *told(bought, given.refused, given.mistakes, now))
-    after, changes = _kept(before, after, now, news=bool(once))
+    after, changes = _kept(before, after, now, given.step, news=bool(once))
     if not changes and not once:
         return ReconcileResult(folded, snapshot, planned, before, ())
     return ReconcileResult(folded, snapshot, planned, after, (*_marked(before, given, calling), *once, *changes))
@@ -136,7 +141,7 @@ def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
 
 
 def _kept(
-    before: ControllerState, after: ControllerState, now: float, *, news: bool
+    before: ControllerState, after: ControllerState, now: float, step: float, *, news: bool
 ) -> tuple[ControllerState, tuple[Entry, ...]]:
     """The chronicle without what has ended and with its time charged, and the entries of what changed."""
     changes = entries_between(before, after, now)
@@ -147,7 +152,8 @@ def _kept(
     if not changes and not news:
         return before, ()
     # Time is charged to what was the case until now, and only when something changes: in between nothing does.
-    account = opened(charged(before.account, before.fleet, before.stay, now), fleet, now)
+    account = opened(charged(before.account, before.fleet, before.stay, now, step), fleet, now)
+    account = backdated(account, before.fleet.slices, fleet.slices, now)
     changes += entries_of("account", before.account, account, now)
     return after.replace(fleet=fleet, account=account, at=now), tuple(changes)
 

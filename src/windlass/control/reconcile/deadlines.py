@@ -40,6 +40,7 @@ def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
     match record.state:
         case State.REQUESTING:
             yield record.since + policy.requesting_timeout * min(record.attempts, policy.tries) / policy.tries
+            yield record.since + policy.requesting_timeout
         case State.BOOTING:
             yield record.since + policy.boot_timeout
         case State.INITIALIZING:

@@ -120,4 +120,5 @@ def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
         hosts=sold.group.hosts,
         attempts=record.attempts + 1,
         asked_at=record.asked_at or now,
+        bill_from=record.bill_from or now,
     )

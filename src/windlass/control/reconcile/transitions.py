@@ -213,7 +213,8 @@ class _Folding:
         provider_health, rules = self._provider_health(after.group), self.policy.backoff
         for move in moves:
             taken = move.reason.code == Code.PREEMPTED
-            if move.target in _FAILED or (move.target == State.LOST and (taken or before.joined_at is None)):
+            failed = move.target in _FAILED or (move.source, move.target) == (State.REQUESTING, State.TERMINATING)
+            if failed or (move.target == State.LOST and (taken or before.joined_at is None)):
                 crashed = Code.LOST if move.target == State.LOST else Code.REPLACE_FAILED
                 code = Code.PREEMPTED if taken else crashed
                 self.provider_health[after.group] = record_failure(
@@ -267,6 +268,7 @@ class _Folding:
             price,
             hosts=group.hosts if group is not None else max(1, len(instance.hosts)),
             seen=True,
+            billed_since=self.now,
         )
         self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
         if again:
@@ -297,7 +299,11 @@ def _looked_at(
             changes["seen"] = True
         if record.absent_since is not None:
             changes["absent_since"] = None
+        if record.billed_since is None:
+            changes |= {"billed_since": now if record.bill_from is None else record.bill_from, "bill_from": None}
     elif sight.provider_known:
+        if record.billed_since is not None:
+            changes |= {"billed_since": None, "bill_from": now}
         if record.absent_since is None and (record.seen or record.state in ENDING):
             changes["absent_since"] = now
     elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
@@ -355,9 +361,13 @@ def _step(
         case State.REQUESTING:
             if sight.instance is not None:
                 return State.BOOTING, Reason(Code.BOOTING, "the provider shows it")
-            if sight.provider_known and age >= policy.requesting_timeout and record.attempts >= policy.tries:
-                why = f"asked {record.attempts} times in {seconds(age)}, and nothing came"
-                return State.LAUNCH_FAILED, Reason(Code.REPLACE_FAILED, why)
+            if age >= policy.requesting_timeout:
+                why = f"asked {plural(record.attempts, 'time')} in {seconds(age)}, and nothing came"
+                if sight.provider_known and record.attempts >= policy.tries:
+                    return State.LAUNCH_FAILED, Reason(Code.REPLACE_FAILED, why)
+                # A call hangs, or the list cannot be had: it may have been bought. It keeps its place and is ended when
+                # it comes; its demand is served elsewhere.
+                return State.TERMINATING, Reason(Code.REPLACE_FAILED, f"{why}; the provider has not answered")
         case State.BOOTING | State.INITIALIZING:
             return _coming_up(record, sight, group, policy, now)
         case State.READY:

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from windlass.control.state.diff import diff
 from windlass.control.state.fast_replace import FastReplace
-from windlass.control.state.fleet import Fleet
+from windlass.control.state.fleet import Fleet, SliceRecord
 from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason
 
 HOUR: Final = 3600 * 10**6
 """Microseconds."""
-UNBILLED: Final = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, State.LAUNCH_FAILED})
-"""Nothing is there yet, or any more."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,43 @@ def opened(accounts: Mapping[str, Account], fleet: Fleet, now: float) -> Mapping
 
 
 def charged(
-    accounts: Mapping[str, Account], fleet: Fleet, stays: Mapping[str, Reason], now: float
+    accounts: Mapping[str, Account], fleet: Fleet, stays: Mapping[str, Reason], now: float, step: float = 0.0
 ) -> dict[str, Account]:
-    """The accounts with the time up to ``now`` charged, in which the book was as it is."""
+    """The accounts with the time up to ``now`` charged, in which the fleet was as it is.
+
+    ``step``: by how much the clock was set meanwhile; that is no time that passed.
+    """
     instant = round(now * 10**6)
     rates = _rates(fleet, stays)
     found = dict(accounts)
     for group in sorted({*rates, *accounts}):
         account = found.get(group) or Account(instant)
-        span = max(0, instant - account.upto)
+        span = instant - account.upto - round(step * 10**6)
         grown = {kind: getattr(account, kind) + span * rate for kind, rate in rates.get(group, {}).items() if rate}
-        found[group] = account.replace(upto=max(account.upto, instant), **grown)
+        found[group] = account.replace(upto=instant, **grown)
     return found
+
+
+def backdated(
+    accounts: Mapping[str, Account], before: Mapping[str, SliceRecord], after: Mapping[str, SliceRecord], now: float
+) -> Mapping[str, Account]:
+    """The accounts with what slices cost before it was known that they exist: from their order until they showed, and
+    while a list did not show them."""
+    found, instant = dict(accounts), round(now * 10**6)
+    for name in diff(before, after)[0]:
+        new, old = after[name], before.get(name)
+        if new.billed_since is None or (old is not None and old.billed_since is not None):
+            continue
+        span, kind = instant - round(new.billed_since * 10**6), _kind(new)
+        account = found[new.group]
+        found[new.group] = account.replace(**{kind: getattr(account, kind) + span * new.price})
+    return found
+
+
+def _kind(record: SliceRecord) -> str:
+    if record.state in IN_FLIGHT or record.joined_at is None:
+        return "booting"
+    return "idle" if record.state is State.READY else "draining" if record.state in RECALLABLE else "ending"
 
 
 def _rates(fleet: Fleet, stays: Mapping[str, Reason]) -> dict[str, dict[str, int]]:
@@ -76,14 +100,14 @@ def _rates(fleet: Fleet, stays: Mapping[str, Reason]) -> dict[str, dict[str, int
         if mine is None:
             mine = rates[record.group] = dict(_NOTHING)
         price = record.price
+        if record.billed_since is None:
+            continue
         if record.state is State.READY:
             work = record.price_at_work
             mine["work"] += work
             if work < price:
                 stay = stays.get(record.id)
                 mine["spare" if stay is not None and stay.code in _HELD_READY else "idle"] += price - work
-        elif record.state in UNBILLED:
-            continue
         elif record.state in IN_FLIGHT:
             mine["booting"] += price
         elif record.state in RECALLABLE:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from windlass._version import __version__
 from windlass.control.reconcile.provider_health import boot_time
-from windlass.control.record.costs import HOUR, KINDS, UNBILLED, Account, charged
+from windlass.control.record.costs import HOUR, KINDS, Account, charged
 from windlass.control.record.journal_tables import SETTINGS
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
@@ -327,7 +327,7 @@ def share_in_use(record: SliceRecord, group: Group) -> float:
 
 def cost_so_far(record: SliceRecord, now: float) -> float:
     """Dollars that a slice has cost since its provider was asked for it; nothing while it is not there yet."""
-    if record.state in UNBILLED and record.state != State.TERMINATED:
+    if not record.seen:
         return 0.0
     since = record.since if record.asked_at is None else record.asked_at
     spent = record.price * max(0, round((now - since) * 10**6))

@@ -89,6 +89,10 @@ class SliceRecord(FastReplace):
     it back, and its work is waited for without a limit."""
     final: bool = False
     """Its cordon cannot be taken back: it ends when its work has ended, and takes no other."""
+    billed_since: float | None = None
+    """From when on it is billed without a gap; None: it is not billed now."""
+    bill_from: float | None = None
+    """From when on it will be billed if its provider shows it: when it was ordered, or when it went missing."""
     quarantine: str = ""
     """Why nobody touches it any more; empty when all is well."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
@@ -120,6 +124,7 @@ class SliceRecord(FastReplace):
             and self.unwell_since is None
             and self.leaving is None
             and self.marked_until is None
+            and self.billed_since is not None
             and self.busy_nodes > 0
             and all(node.healthy for node in self.nodes)
         )
@@ -254,18 +259,23 @@ class Fleet:
 EVERY_GROUP = "*"
 
 
-def by_clock(fleet: Fleet, jump: float) -> Fleet:
-    """The book after the clock was set by ``jump`` seconds, or after nobody looked for so long.
+def by_clock(fleet: Fleet, jump: float, step: float = 0.0) -> Fleet:
+    """The fleet after the clock was set by ``jump`` seconds, or after nobody looked for so long.
 
     The times from which a slice is given up without a word from the workload move along: only time in which it was
     really watched counts against it. A clock that leaps ahead would else make dead what was out of sight for a moment.
+    ``step``: by how much of that the clock was set. The times of the bill move by it alone: what nobody watched is paid
+    for all the same.
     """
     changed = {}
-    for name, record in fleet.slices.items() if jump else ():
+    for name, record in fleet.slices.items() if jump or step else ():
         times = {"absent_since": record.absent_since, "unwell_since": record.unwell_since}
         if not record.seen and record.asked_at is not None:
             times |= {"since": record.since, "asked_at": record.asked_at}
         moved_on = {key: at + jump for key, at in times.items() if at is not None}
+        if step:
+            bill = {"billed_since": record.billed_since, "bill_from": record.bill_from}
+            moved_on |= {key: at + step for key, at in bill.items() if at is not None}
         if moved_on:
             changed[name] = record.replace(**moved_on)
     return fleet.after(changed)

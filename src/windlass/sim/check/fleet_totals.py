@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from windlass.control.record.costs import UNBILLED
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
@@ -88,16 +87,21 @@ class FleetTotals:
             self.idle[name] = self.unproven[name] = idle
         elif self.idle.pop(name, None) is not None:
             self.unproven.pop(name, None)
-        self._bill(name, None if new is None or new.state in UNBILLED else new, instant)
+        self._bill(name, None if new is None or new.billed_since is None else new, instant)
 
     def _bill(self, name: str, record: SliceRecord | None, instant: int) -> None:
         """A slice has the price at which it was bought for as long as it costs anything."""
         bill = self._billing.get(name)
-        if bill is None and record is not None:
-            self._billing[name] = _Bill(record.group, record.price, instant)
-            self._rate[record.group] += record.price
-            self._since[record.group] += record.price * instant
-        elif bill is not None and record is None:
+        if record is not None and record.billed_since is not None:
+            since = round(record.billed_since * 10**6)
+            if bill is None:
+                self._rate[record.group] += record.price
+                self._since[record.group] += record.price * since
+            elif since != bill.since:  # the clock was set
+                self._since[bill.group] += bill.price * (since - bill.since)
+            price = record.price if bill is None else bill.price
+            self._billing[name] = _Bill(record.group, price, since)
+        elif bill is not None:
             del self._billing[name]
             self._rate[bill.group] -= bill.price
             self._since[bill.group] -= bill.price * bill.since

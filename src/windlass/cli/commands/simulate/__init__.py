@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -45,6 +46,10 @@ def command() -> None:
     """
 
 
+TOLD_EVERY = 30.0
+"""Seconds between two lines that say how far a swarm is, where there is no terminal."""
+
+
 def read_fault_set(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:
     """A storm by its name, or from a file."""
     if text is None:
@@ -64,7 +69,9 @@ def read_fault_set(_context: click.Context, _option: click.Parameter, text: str 
 @click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The seed to begin with.")
 @click.option("--hours", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Hours with faults.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes at once.  [default: one for each core]")
-@click.option("--storm", callback=read_fault_set, metavar="NAME|FILE", help="These faults.  [default: some of all]")
+@click.option(
+    "--storm", "fault_set", callback=read_fault_set, metavar="NAME|FILE", help="These faults.  [default: some of all]"
+)
 @click.option("--shrink/--no-shrink", default=True, help="Make the first world that breaks as small as can be.")
 @click.option("--json", "as_json", is_flag=True, help="The tally as JSON.")
 def swarm(
@@ -83,15 +90,25 @@ def swarm(
     """
     tasks = [SwarmTask(seed, hours, fault_set) for seed in range(first, first + seeds)]
     tally = Tally()
-    for outcome in outcomes(tasks, jobs or os.cpu_count() or 1):
-        tally.add(outcome)
-        if outcome.told and not as_json:
-            write(f"seed {outcome.seed}: {outcome.told[0]}\n")
-        if sys.stderr.isatty():
-            click.echo(f"\r{tally.seeds} of {seeds}", nl=False, err=True)
+    interrupted, told_at = False, time.monotonic()
+    try:
+        for outcome in outcomes(tasks, jobs or os.cpu_count() or 1):
+            tally.add(outcome)
+            if outcome.told and not as_json:
+                write(f"seed {outcome.seed}: {outcome.told[0]}\n")
+            if sys.stderr.isatty():
+                click.echo(f"\r{tally.seeds} of {seeds}", nl=False, err=True)
+            elif time.monotonic() - told_at >= TOLD_EVERY:
+                told_at = time.monotonic()
+                click.echo(f"{tally.seeds} of {seeds} worlds, {tally.hours:,.0f} simulated hours", err=True)
+    except KeyboardInterrupt:
+        interrupted = True
     if sys.stderr.isatty():
         click.echo("\r", nl=False, err=True)
     write(json.dumps(tally.to_dict(), indent=2) + "\n" if as_json else _told(tally))
+    if interrupted:
+        click.echo(f"interrupted after {tally.seeds} of {plural(seeds, 'world')}", err=True)
+        sys.exit(130)
     if tally.broken:
         broken = [one for one in tally.broken if one.run is not None]
         if shrink and broken and not as_json:

@@ -1,0 +1,84 @@
+"""A launch that nobody answers is given up when its time is over, and its demand is served elsewhere in that pass."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tests.control.worlds import GPU, QUICK, World
+from windlass.control.settings import Settings, SoldGroup
+from windlass.core.model.lifecycle import State
+
+NEAR = replace(GPU, name="near", rank=1)
+FAR = replace(GPU, name="far", rank=2)
+
+
+def world_with(timeout: float) -> World:
+    policy = replace(QUICK, requesting_timeout=timeout, call_timeout=240)
+    return World(settings=Settings((SoldGroup(NEAR, "one"), SoldGroup(FAR, "two")), policy=policy))
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_launch_call_that_hangs_does_not_hold_its_demand_for_longer_than_the_limit(silent: bool) -> None:
+    async def story() -> None:
+        world = world_with(20)
+        leader = world.controller()
+        hanging = asyncio.Event()
+        world.clouds["one"].hanging = hanging
+        world.work.waiting = ["a"]
+        began = world.time
+        await world.tick(leader)
+        [first] = leader.controller_state.fleet.slices
+        if silent:
+            world.clouds["one"].failing = RuntimeError("the list cannot be had either")
+        while not world.clouds["two"].bought:
+            assert world.time - began <= 22, leader.controller_state.fleet.slices
+            await world.tick(leader)
+        assert world.time - began >= 20
+        assert leader.controller_state.fleet.slices[first].state == State.TERMINATING
+        # What comes late is ended, and the work runs once.
+        world.clouds["one"].failing = None
+        world.clouds["one"].hanging = None
+        hanging.set()
+        await leader.actuator.settle()
+        for _ in range(30):
+            await world.tick(leader)
+        assert list(world.work.running.values()) == ["a"]
+        assert world.clouds["one"].instances == {}
+        assert first not in leader.controller_state.fleet.slices
+
+    asyncio.run(story())
+
+
+def test_the_group_is_not_asked_again_at_once() -> None:
+    async def story() -> None:
+        world = world_with(20)
+        leader = world.controller()
+        world.clouds["one"].hanging = asyncio.Event()
+        world.work.waiting = ["a"]
+        for _ in range(22):
+            await world.tick(leader)
+        assert leader.controller_state.fleet.provider_health["near"].failures
+        world.work.waiting.append("b")
+        await world.tick(leader)
+        groups = [one.group for one in leader.controller_state.fleet.slices.values()]
+        assert groups.count("near") == 1
+
+    asyncio.run(story())
+
+
+def test_the_loop_wakes_when_the_limit_is_over() -> None:
+    async def story() -> None:
+        world = world_with(20)
+        leader = world.controller()
+        world.clouds["one"].hanging = asyncio.Event()
+        world.work.waiting = ["a"]
+        began = world.time
+        for _ in range(16):
+            await world.tick(leader)
+        assert leader.next_deadline() is not None
+        assert leader.next_deadline() <= began + 1 + 20  # type: ignore[operator]
+
+    asyncio.run(story())
