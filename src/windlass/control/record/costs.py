@@ -17,6 +17,8 @@ from windlass.core.model.reasons import Code, Reason
 
 HOUR: Final = 3600 * 10**6
 """Microseconds."""
+UNBILLED: Final = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, State.LAUNCH_FAILED})
+"""States of a slice that is not there yet, or any more."""
 
 
 @dataclass(frozen=True)

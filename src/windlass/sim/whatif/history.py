@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from windlass.control.record.costs import KINDS, charged
+from windlass.control.record.costs import KINDS, UNBILLED, charged
 from windlass.control.record.journal_tables import IS, REFUSED, SETTINGS, ControllerState, StateReader, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
@@ -25,10 +25,6 @@ from .tasks import News, RecordedTask
 
 CURVE = 2000
 """Points of a curve; more than a picture shows."""
-
-
-_NOT_THERE = frozenset({State.QUEUED, State.REQUESTING, State.TERMINATED, State.LAUNCH_FAILED})
-"""States of a slice that is not there yet, or any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +204,7 @@ class Happening:
             self._launched.add(name)
         if record.seen:
             self._bought.add(name)
-        if record.state in _NOT_THERE:
+        if record.state in UNBILLED:
             return
         settings: Settings | None = self._tables.tables["settings"].get(SETTINGS)
         sold = settings.by_name.get(record.group) if settings is not None else None
