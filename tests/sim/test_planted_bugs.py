@@ -10,7 +10,7 @@ from tests.sim.small import GPU, QUICK, broken, job, script, settings
 from windlass.control import controller as controller_module
 from windlass.control.controller import Controller, Pass
 from windlass.control.reconcile import cycle
-from windlass.control.record.journal_tables import ControllerState, recovered
+from windlass.control.record.journal_tables import ControllerState, recovered_with_checkpoint
 from windlass.control.settings import Settings, SoldGroup
 from windlass.control.state import fleet as fleet_module
 from windlass.control.state.diff import note_change
@@ -294,13 +294,13 @@ def test_a_provider_that_keeps_both_of_two_twins_is_caught(monkeypatch):
 
 
 def test_a_memory_that_is_another_after_a_restart_is_caught(monkeypatch):
-    honest = recovered
+    honest = recovered_with_checkpoint
 
-    def vague(journal) -> ControllerState:
-        found = honest(journal)
-        return replace(found, fleet=replace(found.fleet, provider_health={}))
+    def vague(journal) -> tuple[ControllerState, int]:
+        found, checkpoint = honest(journal)
+        return replace(found, fleet=replace(found.fleet, provider_health={})), checkpoint
 
-    monkeypatch.setattr(controller_module, "recovered", vague)
+    monkeypatch.setattr(controller_module, "recovered_with_checkpoint", vague)
     assert "S12" in broken(simulate(script(faults=(Fault("killed", 0.05),))))
 
 
@@ -308,11 +308,12 @@ def test_what_has_no_bug_breaks_nothing():
     assert simulate(script()).breaches == ()
 
 
-def test_s12_a_book_that_keeps_back_what_it_has_changed_is_caught_when_it_is_read_again(monkeypatch):
+def test_a_fleet_that_keeps_back_what_it_has_changed_is_caught_when_it_is_read_again(monkeypatch):
     def noting_less(before, after, changed, gone):
         note_change(before, after, list(changed)[1:], gone)
 
     killed = script(faults=(Fault("killed", rate=0.02),))
     assert broken(simulate(killed)) == set()
     monkeypatch.setattr(fleet_module, "note_change", noting_less)
-    assert broken(simulate(killed)) == {"S12"}
+    # Whichever is first: the bill of a slice whose change was kept back, or the state that is read again.
+    assert broken(simulate(killed)) in ({"S12"}, {"S14"})
