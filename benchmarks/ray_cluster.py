@@ -1,7 +1,7 @@
 """Windlass against Ray's own autoscaler v2: the same script on the same machine, one after the other.
 
-Needs ``RAY_NEW``, the ``bin`` directory of a Ray (``make bench-ray`` sets it up). Prints one table. Each side runs on
-a fresh head with 4 nodes of 2 CPUs at the most; all of them start on this machine, so seconds depend on its cores.
+Needs ``RAY_NEW``, the ``bin`` directory of a Ray (``make bench-ray`` sets it up). Prints one table. Each scenario runs
+on a fresh head with 4 nodes of 2 CPUs at the most; all of them start on this machine, so seconds depend on its cores.
 
     python benchmarks/ray_cluster.py [--runs 1]
 """
@@ -168,23 +168,19 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
-def measured(side: str, bin_directory: Path, port: int) -> dict[str, float]:
-    """All rows of one autoscaler."""
+def measured(side: str, scenario: str, bin_directory: Path, port: int) -> dict[str, float]:
+    """The rows of one autoscaler and one scenario, on a fresh head."""
     one = Side(side, bin_directory, port)
     rows: dict[str, float] = {}
     try:
         one.start()
-        for scenario in ("eight", "hundred", "spread", "actor"):
-            before = len(one.launches())
-            found = one.drive(scenario)
-            asked = sorted(one.launches())[before:]
-            if scenario == "eight" and asked:
-                rows["submit -> first launch asked"] = asked[0] - found["submitted"]
-                rows["first -> last launch asked"] = asked[-1] - asked[0]
-            rows[f"{scenario}: launches"] = len(asked)
-            for name, value in found.items():
-                if name != "submitted":
-                    rows[f"{scenario}: {name}"] = value
+        found = one.drive(scenario)
+        asked = sorted(one.launches())
+        if scenario == "eight" and asked:
+            rows["submit -> first launch asked"] = asked[0] - found["submitted"]
+            rows["first -> last launch asked"] = asked[-1] - asked[0]
+        rows[f"{scenario}: launches"] = len(asked)
+        rows |= {f"{scenario}: {name}": value for name, value in found.items() if name != "submitted"}
     finally:
         one.stop()
     return rows
@@ -198,9 +194,11 @@ def main() -> None:
     if not bin_directory:
         raise SystemExit("RAY_NEW must name the bin directory of a Ray: make bench-ray does")
     table: dict[str, dict[str, list[float]]] = {}
-    for run in range(runs):
-        for number, side in enumerate(("ray", "windlass")):
-            for name, value in measured(side, Path(bin_directory), 26500 + 10 * run + number).items():
+    port = 26500
+    for scenario in ("eight", "hundred", "spread", "actor") * runs:
+        for side in ("ray", "windlass"):
+            port += 1
+            for name, value in measured(side, scenario, Path(bin_directory), port).items():
                 table.setdefault(name, {}).setdefault(side, []).append(value)
     width = max(map(len, table))
     print(f"{'':{width}}  {'Ray v2':>16}  {'Windlass':>16}")

@@ -29,7 +29,7 @@ def alive():
     return {one["NodeID"] for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU")}
 
 
-def emptied(since, limit=120):
+def emptied(since, limit=40):
     """Seconds from the end of the idle timeout until the first and the last node is dead in the GCS."""
     first, last, before = None, None, alive()
     while time.time() - since < limit:

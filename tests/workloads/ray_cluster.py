@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,6 +24,9 @@ GROUPS = {
         "scale_down": {"idle_timeout": "3s"},
     }
 }
+
+
+_SLICE = re.compile(r"worker-[a-z0-9]+-\d+")
 
 
 class Scaled:
@@ -101,10 +105,9 @@ class Scaled:
         return (self.home / "run.log").read_text(encoding="utf-8")
 
     def launched(self) -> int:
-        """How many slices were ever asked for."""
+        """How many slices there ever were."""
         events = [json.loads(line) for line in self.windlass("events", "--limit", "100000", "--json").splitlines()]
-        asked = [one for one in events if "requesting: its turn came" in one["text"]]
-        return sum(len(one["subjects"]) for one in asked)
+        return len({name for one in events for name in one["subjects"] if _SLICE.fullmatch(name)})
 
     def eventually(self, look: Callable[[], Any], wanted: Callable[[Any], object] = bool, within: float = 60.0) -> Any:
         deadline = time.monotonic() + within

@@ -44,7 +44,7 @@ def test_a_burst_gets_exactly_the_machines_that_it_needs_and_they_go_when_they_a
     assert cluster.launched() == before + 2
     cluster.emptied()
     assert "[LOST]" not in cluster.log()
-    assert "acknowledged empty" in cluster.log()
+    assert "[IDLE]" in cluster.log()
 
 
 def test_the_controller_does_not_load_ray(cluster):

@@ -45,7 +45,7 @@ def test_work_that_comes_at_the_moment_of_the_idle_timeout_is_neither_lost_nor_r
                 f"time.sleep({wait}); result = ray.get(work.remote({str(path)!r}, 0.05), timeout=150)"
             ) == str(path)
             assert path.read_text(encoding="utf-8") == "x"
-        assert "acknowledged empty" in cluster.log(), "some were drained"
+        assert "terminated: confirmed gone by the provider's list [IDLE]" in cluster.log(), "some were drained"
     finally:
         cluster.stop()
 
