@@ -57,6 +57,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "aws": "windlass.providers.aws.registration:AWS_INSTANCES",
     "local": "windlass.providers.local.registration:LOCAL",
     "ssh": "windlass.providers.ssh.registration:SSH_MACHINES",
+    "ray-node-provider": "windlass.providers.ray_node_provider.registration:RAY_NODE_PROVIDER",
     "simulated": "windlass.sim.cloud.registration:SIMULATED",
     "kwok": "windlass.providers.kwok.registration:KWOK",
 }

@@ -30,6 +30,11 @@ def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
         start=settings["start"],
         poll=settings["poll"],
         silent=settings["silent"],
+        names=lambda: {
+            instance: name
+            for provider in context.providers.values()
+            for instance, name in getattr(provider, "names", {}).items()
+        },
         look_only=context.look_only,
         now=context.now,
     )

@@ -63,14 +63,16 @@ class RayWorkload:
         poll: float = POLL,
         silent: float = SILENT,
         here: Iterable[str] | None = None,
+        names: Callable[[], Mapping[str, str]] = dict,
         look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
         """``token_file``: where ``token`` was read. ``here``: groups whose machines are the head's own;
-        None: all are.
+        None: all are. ``names``: ``SLICE/HOST`` by the instance id of nodes that start Ray by themselves.
         ``look_only``: nothing is written to the GCS."""
         self._gcs = Gcs(address, token=token, tls=tls)
         self._look_only, self._now, self._poll, self._silent = look_only, now, poll, silent
+        self._names = names
         self._here = None if here is None else frozenset(here)
         self._has_token = bool(token)
         environment = _environment(token, token_file, tls)
@@ -156,6 +158,7 @@ class RayWorkload:
             return
         # The actor table is read again: an actor may have been bound to a node that the raylet still calls idle.
         state, actors = await asyncio.gather(self._gcs.resource_state(), self._gcs.actors())
+        self._rename(state, ())
         nodes = fold_nodes(self._nodes, state, (), actors, self._groups, self._now()).of(slice_id)
         going = [node for node in nodes if node.draining or self._fences.is_drained(slice_id, node.id)]
         for node in going:
@@ -245,6 +248,7 @@ class RayWorkload:
             self._gcs.resource_state(), self._gcs.nodes(), self._gcs.actors(), self._load(head.raylet if head else "")
         )
         now = self._now()
+        self._rename(state, infos)
         self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now, self._refused)
         self._own_directories = any(info.temp_dir for info in infos)
         at_head = None if load is None else load_of(load)
@@ -264,6 +268,12 @@ class RayWorkload:
             nodes=(*self._shown.nodes, *self._lost.values()),
             acknowledged=self._fences.acknowledged(self._nodes),
         )
+
+    def _rename(self, state: wire.ClusterResourceState, infos: Sequence[wire.GcsNodeInfo]) -> None:
+        """Give nodes that have started Ray by themselves the names that Windlass gives: providers know them."""
+        names = self._names()
+        for node in (*state.node_states, *infos) if names else ():
+            node.instance_id = names.get(node.instance_id, node.instance_id)
 
     async def _introduce(self) -> None:
         """The first words with a head: its version; and that ``ray status`` asks for what we report."""
@@ -347,7 +357,9 @@ class RayWorkload:
     # -- nodes of one slice -------------------------------------------------------------------------------------------
 
     def _slice_of(self, info: wire.GcsNodeInfo) -> str:
-        return slice_of(info.instance_id, info.node_type_name, frozenset(self._groups))
+        return slice_of(
+            self._names().get(info.instance_id, info.instance_id), info.node_type_name, frozenset(self._groups)
+        )
 
     async def _alive(self, slice_id: str) -> list[wire.GcsNodeInfo]:
         return [one for one in await self._gcs.nodes() if one.state == ALIVE and self._slice_of(one) == slice_id]
