@@ -129,13 +129,13 @@ ray.wait([kept], timeout=120, fetch_local=False)
 
 def test_a_raylet_that_is_killed_is_dead_in_the_gcs_at_once_and_replaced(cluster):
     cluster.driver.run("running = [work.remote(15) for _ in range(2)]")
-    (first,) = cluster.eventually(lambda: cluster.slices("ready"), lambda found: len(found) == 1, STARTING)
-    cluster.eventually(lambda: [one for one in cluster.slices("ready") if one["tasks"]])
-    (raylet,) = [
-        pid
-        for pid in marked(cluster.head.mark)
-        if "raylet/raylet" in _cmdline(pid) and f"{first['id']}/0" in _environ(pid)
-    ]
+
+    def raylets():
+        busy = [f"{one['id']}/0" for one in cluster.slices("ready") if one["tasks"]]
+        found = [pid for pid in marked(cluster.head.mark) if "raylet/raylet" in _cmdline(pid)]
+        return [pid for pid in found if any(name in _environ(pid) for name in busy)]
+
+    raylet, *_ = cluster.eventually(raylets, bool, STARTING)
     os.kill(raylet, signal.SIGKILL)
     cluster.eventually(lambda: cluster.slices("lost", "terminating", "terminated"), bool, 10)
     assert len(cluster.driver.run("result = ray.get(running, timeout=180)")) == 2
