@@ -2,7 +2,7 @@
 
 8,152 real pods (Alibaba, GPU shares and GPU models included), 112 real machine types with their on-demand prices. Two
 lower bounds: the configuration LP of ``bounds.csv``, and the weaker assignment LP, computed here. A ratio of 1.03 means
-3 % dearer than the lower bound; the best set known is itself above the bound.
+3 % above the lower bound; the best set known is itself above the bound.
 
 Time is CPU seconds of the whole ``plan(snapshot)``, not of the choosing alone; the first run counts.
 """

@@ -153,7 +153,7 @@ def checks(rows: list[dict[str, Any]]) -> list[Check]:
         default = next(point for point in ours if point.name == DEFAULT)
         better = [peer for peer in peers if peer.beats(default)]
         found.append(at_most(f"{trace}: peers that are better in both cost and p95 wait", len(better), 0))
-        what = f"{trace}: cost below the best peer at an equal p95 wait, the least of all waits"
+        what = f"{trace}: cost below the best peer at an equal p95 wait, the lowest wait"
         found.append(at_least(what, least_saving(ours, peers), SAVING, "%", 1))
         for name in APART:
             row = [_point(row) for row in some if row["who"] == name]

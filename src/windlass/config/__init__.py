@@ -1,9 +1,12 @@
 """The configuration of a controller: one YAML file, ``windlass.yaml``.
 
-``settings`` and ``types`` are the table of what may stand in the file; ``config`` reads a file by it and gives a
-``Config``; ``reference`` lists it. ``importing`` turns a file of Ray or Iris into one of ours. A wrong file gives a
-``ConfigError`` with one message per mistake and never any other exception. ``assembling`` makes the providers, the
-workload and the journal that a configuration names; nothing else here opens anything.
+``schema`` declares the settings of the controller; providers and workloads declare theirs beside their code
+(``registry`` collects them). ``reader`` turns a file into a ``Config`` by these declarations, ``reference`` lists them,
+and ``json_schema`` makes a JSON Schema of them. ``planned_file`` reads a configuration for ``windlass plan``;
+``warnings`` names what is allowed and is probably a mistake. ``importers`` turn files of Ray and Iris into
+configurations. ``build`` makes the providers and the workload of a configuration; no other module here opens anything.
+
+A wrong file raises ``ConfigError`` with one message per mistake, and never another exception.
 """
 
 from .reader import Config, ConfigError, JournalConfig, ProviderConfig, WorkloadConfig, read_config

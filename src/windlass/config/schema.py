@@ -14,9 +14,6 @@ from windlass.scenario.reader import REQUIRED, Form, Key
 from windlass.scenario.schema import CLUSTER, GROUP
 from windlass.setting_types import YEARS, Address, Duration, Flag, Name, Section, Setting, Share, SubSection, Whole
 
-# -- how a value is read -------------------------------------------------------------------------------------------
-
-
 # -- policy --------------------------------------------------------------------------------------------------------
 
 _POLICY = Policy()

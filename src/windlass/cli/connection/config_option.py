@@ -1,4 +1,4 @@
-"""``--config``: the configuration that a command is about, found and read, or every mistake told."""
+"""``--config``: reads the configuration of a command, or reports every mistake in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at a live cluster without touching it: what its providers and its workload show, and what the journal knows.
+"""Observes a live cluster once, without changing it: its providers, its workload and its journal.
 
 The same observer and the same fold as the controller's, and no actuator: nothing that is called here changes anything,
 and nothing is written, so it may be done beside a controller that runs.

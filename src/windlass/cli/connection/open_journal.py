@@ -1,4 +1,4 @@
-"""Reading the journal of a cluster: opened if it is there, who leads, and names that are nearly right."""
+"""The journal of a cluster, opened for reading, with messages for one that is missing and for unknown names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders of an operator: given through the journal, and what the leader made of them."""
+"""Sends an order of an operator through the journal and waits for the leader to carry it out."""
 
 from __future__ import annotations
 

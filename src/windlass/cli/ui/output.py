@@ -1,4 +1,4 @@
-"""Files that may not be there, and standard output that may go away, run full, or know few characters."""
+"""Reads input files and writes standard output; a missing file, a closed pipe or a full disk is one line."""
 
 from __future__ import annotations
 
