@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -151,3 +153,55 @@ def test_bundles_have_conditions_of_their_own_and_placements_name_them() -> None
     on = {(one.bundle, one.on.split(":")[1]): one.count for one in made.placements}
     assert on == {(0, "cpu"): 2, (1, "gpu"): 3}
     assert all(entry["bundle"] in (0, 1) for entry in made.to_dict()["placements"])
+
+
+def test_a_million_tasks_with_classes_cost_as_much_as_a_few() -> None:
+    """100 shapes, 20 classes, 3 zones."""
+    zones = ("a", "b", "c")
+    groups = [
+        wl.group(f"{zone}-{cpus}", cpu=cpus, memory=f"{4 * cpus}Gi", max=10**6, price=cpus, labels={"zone": zone})
+        for zone, cpus in itertools.product(zones, (8, 32, 96))
+    ]
+    demands = [
+        wl.demand(
+            f"d-{index:03}",
+            {"cpu": f"{100 + 10 * index}m", "memory": f"{200 + 7 * index}Mi"},
+            count=10_000,
+            classes=[f"c-{index % 20}"],
+            spread=[{"of": f"c-{index % 20}", "over": "zone"}],
+        )
+        for index in range(100)
+    ]
+    snapshot = wl.snapshot(groups, demands=demands)
+    spent = []
+    for _ in range(3):
+        begun = time.process_time()
+        made = plan(snapshot)
+        spent.append(time.process_time() - begun)
+        if spent[-1] < 1.5:
+            break
+    placed = sum(one.count for one in made.placements)
+    assert placed == 1_000_000
+    assert list(broken_laws(snapshot, made)) == []
+    assert min(spent) < 1.5
+
+
+def test_a_waiting_task_is_told_the_smallest_skew_that_helps() -> None:
+    groups = [
+        wl.group("a", cpu=1, max=9, labels={"zone": "z1"}, price=1),
+        wl.group("b", cpu=1, max=1, labels={"zone": "z2"}, price=1),
+    ]
+    spread = [{"of": "api", "over": "zone"}]
+    made = plan(wl.snapshot(groups, demands=[wl.demand("api", {"cpu": 1}, count=6, classes=["api"], spread=spread)]))
+    (waits,) = made.waiting
+    assert {name: str(reason.code) for name, reason in waits.groups.items()} == {"a": "SPREAD", "b": "AT_MAX"}
+    changes = [one.change for one in made.unblocks["api"]]
+    assert changes == ["max of b 1 -> 3", "max_skew of api over zone 1 -> 4"]
+
+
+def test_work_with_classes_is_not_consolidated_onto_work_with_classes() -> None:
+    group = wl.group("a", cpu=4, max=9, price=1, scale_down={"consolidate": True})
+    slices = [wl.slice_(f"s-{index}", "a", used={"cpu": 1}, classes={"web": 1}) for index in range(2)]
+    assert not plan(wl.snapshot([group], slices)).drain
+    plain = [wl.slice_(f"s-{index}", "a", used={"cpu": 1}) for index in range(2)]
+    assert len(plan(wl.snapshot([group], plain)).drain) == 1

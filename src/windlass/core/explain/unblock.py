@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from windlass.core.model.conditions import Condition, Toleration, untolerated
+from windlass.core.model.constraints import Apart, Spread
 from windlass.core.model.plan import Unblock, Waiting
 from windlass.core.model.quantities import NANO, exact_quantity, format_money, format_quantity
 from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names, seconds
 from windlass.core.model.snapshot import (
     Amounts,
     Availability,
-    Bundle,
     Cluster,
     Demand,
     Gang,
@@ -52,6 +52,8 @@ WORK: Final = 200_000
 MOST_TOLD: Final = 5
 """Ways out that are told for one demand."""
 LIFTED: Final = 10**6
+STEPS: Final = 4
+"""A cap on tasks is raised by up to so many times the tasks of the demand: what runs already counts too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,10 @@ class Unblocker:
             yield _tolerated(demand, group)
         if Code.NO_LABEL_MATCH in by_code:
             yield from _dropped_conditions(demand)
+        if Code.APART in by_code:
+            yield from self._raised_at_most(demand)
+        if Code.SPREAD in by_code:
+            yield from self._raised_skew(demand)
         if Code.GANG_SHAPE in by_code:
             yield from _reshaped(demand, by_code[Code.GANG_SHAPE])
         nowhere = {name for bundle in demand.bundles for name, _ in bundle.needs} - {
@@ -182,6 +188,50 @@ class Unblocker:
             edit = _smaller(demand, group, nowhere)
             if edit is not None:
                 yield edit
+
+    def _raised_at_most(self, demand: Demand) -> Iterator[Edit]:
+        for index, rule in enumerate(demand.apart):
+
+            def edit(value: int, index: int = index, rule: Apart = rule) -> Edit:
+                rules = (*demand.apart[:index], replace(rule, at_most=value), *demand.apart[index + 1 :])
+                return Edit(
+                    f"at_most of {rule.class_} by {rule.by} {rule.at_most} -> {value}",
+                    ("demands", demand.id, "apart"),
+                    [{"from": one.class_, "by": one.by, "at_most": one.at_most} for one in rules],
+                    _on_demand(demand, lambda d: replace(d, apart=rules)),
+                )
+
+            yield from self._smallest(demand, rule.at_most, edit)
+
+    def _raised_skew(self, demand: Demand) -> Iterator[Edit]:
+        for index, rule in enumerate(demand.spread):
+
+            def edit(value: int, index: int = index, rule: Spread = rule) -> Edit:
+                rules = (*demand.spread[:index], replace(rule, max_skew=value), *demand.spread[index + 1 :])
+                return Edit(
+                    f"max_skew of {rule.of} over {rule.over} {rule.max_skew} -> {value}",
+                    ("demands", demand.id, "spread"),
+                    [
+                        {"of": one.of, "over": one.over, "max_skew": one.max_skew, "min_domains": one.min_domains}
+                        for one in rules
+                    ],
+                    _on_demand(demand, lambda d: replace(d, spread=rules)),
+                )
+
+            yield from self._smallest(demand, rule.max_skew, edit)
+
+    def _smallest(self, demand: Demand, now: int, edit: Callable[[int], Edit]) -> Iterator[Edit]:
+        """The smallest larger value with which the demand is placed, if any value helps: found by bisection."""
+        low, high = now + 1, now + STEPS * max(demand.count, 1)
+        if self._places(demand, edit(high).apply(self.snapshot)) is None:
+            return
+        while low < high:
+            middle = (low + high) // 2
+            if self._places(demand, edit(middle).apply(self.snapshot)) is None:
+                low = middle + 1
+            else:
+                high = middle
+        yield edit(high)
 
     def _raised_max(self, demand: Demand, group: Group) -> Iterator[Edit]:
         lifted = self._places(demand, _set_group(self.snapshot, replace(group, max=LIFTED)))
@@ -429,7 +479,7 @@ def _smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
             kept.append((name, min(amount, largest)))
         return tuple(kept)
 
-    bundles = tuple(Bundle(lowered(bundle.needs), bundle.count) for bundle in demand.bundles)
+    bundles = tuple(replace(bundle, needs=lowered(bundle.needs)) for bundle in demand.bundles)
     lacking = any(have.get(name, 0) == 0 for name in changes if name not in nowhere)
     if not changes or lacking:
         return None
@@ -455,7 +505,7 @@ def _reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
         size = demand.count
         sizes = {multiple for g in groups for multiple in (size // g.hosts * g.hosts, -(-size // g.hosts) * g.hosts)}
         for count in sorted(sizes - {0, size}, key=lambda count: (abs(count - size), count)):
-            bundles = (Bundle(demand.bundles[0].needs, count),)
+            bundles = (replace(demand.bundles[0], count=count),)
             value = [{"needs": _needs_value(bundles[0].needs), "count": count}]
             yield Edit(
                 f"size of the gang {size} -> {count}",

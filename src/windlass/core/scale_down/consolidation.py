@@ -99,6 +99,8 @@ def _rows_for(release: Release, position: int, node: Node, need: Need) -> Ints:
         target = nodes[row] if row < len(nodes) else None
         if target is None or not _stays(release, place, position):
             continue
+        if node.classes and target.classes:
+            continue  # what the running work asked of the tasks around it is not known
         if _looks_alike(old, taints, _labels(draft, place, target), draft.groups[int(offers.group[row])].taints):
             may.append(row)
     return np.array(may, np.int64)
