@@ -124,7 +124,7 @@ def test_it_is_read_and_written():
 
 @pytest.mark.parametrize("wrong", [-0.1, 11, True, "much"])
 def test_it_is_a_share(wrong):
-    with pytest.raises(ScenarioError, match=r"cluster\.own_machine_premium: must be a share from 0 to 10, such as 0.4"):
+    with pytest.raises(ScenarioError, match=r"cluster\.apart: must be a share from 0 to 10, such as 0.4"):
         wl.snapshot(GROUPS, apart=wrong)
 
 
