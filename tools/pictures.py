@@ -4,6 +4,8 @@
 
 It starts a controller in a temporary folder, submits jobs, kills one machine, freezes a group, and takes the pictures
 with Chromium. Nothing of it is left running.
+It starts a controller in a temporary folder, submits jobs, freezes a group, and takes the pictures with Chromium.
+Nothing of it is left running.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ function Lane({ one, since, until, low }) {
 }
 
 /** The stamp in the middle of a name is the same for all machines of a run. @param {string} id */
-const shortName = (id) => id.replace(/-[0-9a-z]{6}-(\d+)$/, "…-$1");
+const shortName = (id) => id.replace(/-[0-9a-z]{6,}-(\d+)$/, "…-$1");
 
 /** @param {any} one @param {number} since @param {number} until */
 function used(one, since, until) {

@@ -43,7 +43,7 @@ export function WhatIf() {
     h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "What if"), h("span", { class: "cap" }, "the same work under other settings, by the code that runs here")),
     h("section", { class: "panel" }, h("form", { onSubmit: run, class: "nothing" },
       rows.map((row, index) => h("div", { class: "bar-of-filters", key: index },
-        h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", placeholder: "groups.a100-spot.max=5", value: row, onInput: put(index) })))),
+        h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", placeholder: "a100-spot.max=5", value: row, onInput: put(index) })))),
       h("div", { class: "bar-of-filters", style: { marginBottom: "0px" } },
         h("button", { type: "button", class: "btn", "data-testid": "whatif-add", onClick: () => setRows([...rows, ""]) }, "one more"),
         h("label", { class: "check" }, "over", h("select", { class: "field", "data-testid": "whatif-since", value: since, onChange: (/** @type {Event} */ event) => setSince(/** @type {HTMLSelectElement} */ (event.currentTarget).value) }, RANGES.map(([value, text]) => h("option", { key: value, value }, text)))),
@@ -55,7 +55,7 @@ export function WhatIf() {
 
 /** @param {{answer: any}} props */
 function Answer({ answer }) {
-  const { recorded, model_as_recorded: model, model_as_changed: changed } = answer.comparison ?? answer;
+  const { recorded, model_as_recorded: model, model_as_changed: changed } = answer.what_if ?? answer;
   return h("div", { class: "stack", style: { marginTop: "20px" } }, h("section", { class: "panel" }, h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Comparison" }, h("table", null,
     h("thead", null, h("tr", null, h("th", { scope: "col" }, h("span", { class: "hidden" }, "measure")), h("th", { scope: "col", class: "num" }, "recorded"), h("th", { scope: "col", class: "num" }, "the model says"), h("th", { scope: "col", class: "num" }, "with the change"))),
     h("tbody", null, MEASURES.filter(([key]) => model?.[key] !== undefined).map(([key, label, text]) => {
@@ -64,5 +64,5 @@ function Answer({ answer }) {
       return h("tr", { key, "data-testid": "whatif-row", "data-measure": key, "data-recorded": recorded?.[key] ?? "", "data-model": base, "data-changed": after ?? "" },
         h("th", { scope: "row" }, label), h("td", { class: "num" }, shown(recorded)), h("td", { class: "num" }, shown(model)), h("td", { class: "num" }, shown(changed) + more));
     }))))),
-  h("details", { "data-testid": "whatif-assumptions" }, h("summary", null, "How good the model is, and what it assumes"), h("ul", null, (answer.assumptions ?? answer.comparison?.assumptions ?? []).map((/** @type {string} */ text) => h("li", { key: text }, text)))));
+  h("details", { "data-testid": "whatif-assumptions" }, h("summary", null, "How good the model is, and what it assumes"), h("ul", null, (answer.what_if?.assumptions ?? []).map((/** @type {string} */ text) => h("li", { key: text }, text)))));
 }

@@ -1,0 +1,62 @@
+"""The OpenAPI document, and random requests against what it promises."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+
+from tests.cli.clusters import Cluster, one_waits
+from tests.server.served import served
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("openapi")
+    cluster = Cluster(directory)
+    cluster.live(one_waits)
+    with served(cluster, directory, write_rate=100_000) as found:
+        yield found
+
+
+def test_every_route_of_the_api_is_in_the_document(api):
+    document = api.get("/openapi.json", role=None).data
+    assert document["openapi"] == "3.1.0"
+    assert set(document["paths"]) == {
+        "/accounts", "/demands", "/doctor", "/events", "/groups", "/lanes", "/nodes", "/openapi.json", "/orders",
+        "/orders/{seq}", "/plan", "/series", "/session", "/settings", "/slices", "/status", "/stream", "/version",
+        "/what-if", "/what-if/{id}", "/whoami", "/why",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_random_requests_get_answers_that_match_the_document(api):
+    schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
+    from hypothesis import HealthCheck, settings
+
+    document = api.get("/openapi.json", role=None).data
+    paths = {path: one for path, one in document["paths"].items() if path not in ("/stream", "/session", "/doctor")}
+    paths["/what-if/{id}"] = {"get": paths["/what-if/{id}"]["get"]}
+    paths.pop("/what-if")
+    schema = schemathesis.openapi.from_dict({**document, "paths": paths})
+    schema.config.base_url = f"http://{api.host}/api/v1"
+    headers = {"Authorization": f"Bearer {api.secrets['operator']}"}
+
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @schemathesis_given(operation)
+        def check(case):
+            answer = case.call(headers=headers)
+            assert answer.status_code < 500, (case.method, case.path, answer.text)
+            case.validate_response(answer, checks=[schemathesis.checks.not_a_server_error], headers=headers)
+
+        check()
+
+
+def schemathesis_given(operation):
+    from hypothesis import given
+
+    return given(operation.as_strategy())

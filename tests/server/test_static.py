@@ -1,0 +1,65 @@
+"""The front end as it is shipped: vendored files, no inline code, and nothing of it in a plain import."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STATIC = ROOT / "src" / "windlass" / "server" / "static"
+
+
+def test_every_vendored_file_is_the_one_in_the_manifest():
+    done = subprocess.run([sys.executable, ROOT / "tools" / "vendor.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_manifest_has_name_version_licence_and_checksum():
+    manifest = json.loads((STATIC / "vendor" / "manifest.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in manifest["packages"]] == [
+        "preact",
+        "@preact/signals-core",
+        "@preact/signals",
+        "uplot",
+    ]
+    for package in manifest["packages"]:
+        assert package["version"]
+        assert package["license"] == "MIT"
+        assert all(re.fullmatch(r"[0-9a-f]{64}", one["sha256"]) for one in package["files"])
+
+
+def test_the_page_has_no_inline_script_or_style_and_no_address_elsewhere():
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<script(?![^>]*\bsrc=)", page)
+    assert "<style" not in page
+    assert "style=" not in page
+    for path in STATIC.rglob("*"):
+        if path.suffix in (".js", ".css", ".html") and path.parent.name != "vendor":
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"https?://(?!www\.w3\.org)", text), path
+            assert "innerHTML" not in text, path
+
+
+def test_every_module_that_is_imported_is_there():
+    for path in STATIC.rglob("*.js"):
+        for found in re.findall(r'from\s*"(\.[^"]+)"', path.read_text(encoding="utf-8")):
+            assert (path.parent / found).is_file(), f"{path}: {found}"
+
+
+def test_the_static_files_are_in_the_package():
+    assert (files("windlass.server") / "static" / "index.html").is_file()
+    assert (files("windlass.server") / "static" / "vendor" / "preact.js").is_file()
+
+
+def test_a_plain_import_and_a_quick_command_load_no_web_server():
+    code = (
+        "import sys, windlass, windlass.cli\n"
+        "from windlass.cli.commands import status\n"
+        "print([name for name in ('fastapi', 'starlette', 'uvicorn', 'prometheus_client') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
