@@ -12,7 +12,7 @@ from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.kubernetes_api.api import Api, ApiError, patched
 from windlass.kubernetes_api.names import FINALIZER, MARKED, ORPHANED
-from windlass.kubernetes_api.objects import KubeNode, NodeClaim, NodeProvisioner, NodeTaint, Versioned, rfc3339
+from windlass.kubernetes_api.objects import KubeNode, NodeClaim, NodeProvisioner, NodeTaint, Versioned, rfc3339, unix
 from windlass.workloads.kubernetes.fence import describe
 from windlass.workloads.kubernetes.mirror import CLAIMS, NODES, PROVISIONERS
 from windlass.workloads.kubernetes.taints import OURS, drop_finalizer, marked, write_taints
@@ -28,6 +28,8 @@ from .status import GroupNumbers, blocked_by, condition, merged, numbers_of, pro
 from .work_queue import WorkQueue
 
 LEAVING: Final = frozenset({State.CORDONED, State.DRAINING, State.TERMINATING})
+UNCLAIMED: Final = 600.0
+"""Seconds after which a claim without record and node belongs to no machine: as long as a launch may take."""
 EVICTION_RETRY: Final = 5.0
 """Seconds after which an eviction that a disruption budget refused is tried again."""
 
@@ -63,6 +65,7 @@ class DecisionPublisher:
             self._show_claim(one)
         for name, known in self._workload.provisioners.items():
             self._show_provisioner(name, known, by_group.get(name, []), decision)
+        self._collect_claims(decision)
 
     async def close(self) -> None:
         await self.queue.close()
@@ -150,6 +153,20 @@ class DecisionPublisher:
         written = await patched(self._api, f"{CLAIMS}/{name}", NodeClaim, change, subresource="/status")
         if written is not None:
             self._mirror.claims.learn(written)
+
+    def _collect_claims(self, decision: DecisionReport) -> None:
+        """Remove claims of machines that never came: no record, no node, and older than a launch may take.
+
+        They are left by a controller that was killed between the claim and the call to the provider, and whose journal
+        is lost. A machine that came would be in its provider's list, and have a record by now.
+        """
+        if decision.plan is None:
+            return
+        for name, claim in self._mirror.claims.store.items():
+            made = unix(claim.metadata.creation_timestamp) or decision.now
+            is_late = decision.now - made >= UNCLAIMED or claim.metadata.deletion_timestamp is not None
+            if is_late and name not in decision.slices and not self._mirror.nodes_of(name):
+                self.queue.put(f"claim {name}", lambda name=name: remove_claim(self._api, name))  # type: ignore[misc]
 
     async def remove(self, slice_id: str, *, gone: bool) -> None:
         """Remove the node objects of a slice whose machine is dead or gone, and its claim when it is gone."""

@@ -1,0 +1,80 @@
+"""The controller is killed before each of its writes in turn: nothing is bought twice, nothing is left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.kubernetes_api.api import ApiError
+
+from .stage import PROVISIONERS, Stage, provisioner, staged
+
+
+class Executioner:
+    """Lets some writes pass; from then on none gets through, as from a process that is dead."""
+
+    def __init__(self, stage: Stage, after: int) -> None:
+        self._stage, self._left = stage, after
+        self.struck = False
+        stage.fake.on_write = self
+
+    def __call__(self, method: str, path: str) -> None:
+        if self._left == 0:
+            self.struck = True
+            raise ApiError(0, f"killed before {method} {path}")
+        self._left -= 1
+
+    def rest(self) -> None:
+        self._stage.fake.on_write = lambda _method, _path: None
+
+
+async def life(stage: Stage, writes: int, *, lose_journal: bool) -> bool:
+    """Two pods get machines and end; the controller dies after so many writes. Whether it died at all."""
+    stage.fake.put(PROVISIONERS, provisioner(minGPUUtilizationPercent=100, scaleDownDelay="10s"))
+    stage.pending("a")
+    stage.pending("b")
+    killer = Executioner(stage, writes)
+
+    async def tick() -> None:
+        await stage.tick()
+        if killer.struck:
+            killer.rest()
+            killer.struck = False
+            await stage.restart(lose_journal=lose_journal)
+            deaths.append(1)
+
+    deaths: list[int] = []
+    for _ in range(40):
+        await tick()
+        stage.advance(2)
+        for name in ("a", "b"):
+            ready = [one for one in stage.nodes if not stage.fake.get(f"/api/v1/namespaces/default/pods/on-{one}")]
+            pod = stage.fake.get(f"/api/v1/namespaces/default/pods/{name}")
+            if pod is not None and not pod["spec"].get("nodeName") and ready:
+                stage.fake.remove(f"/api/v1/namespaces/default/pods/{name}")
+                stage.run_on(ready[0])
+        assert len(stage.nodes) <= 2
+        if len([one for one in stage.fake.all("pods") if one["spec"].get("nodeName")]) == 2:
+            break
+    assert len(stage.nodes) == 2
+    stage.finish(*[f"on-{name}" for name in stage.nodes])
+    for _ in range(60):
+        await tick()
+        stage.advance(15)
+        if not stage.nodes and not stage.claims:
+            break
+    assert stage.nodes == []
+    assert stage.claims == []
+    return bool(deaths)
+
+
+@pytest.mark.parametrize("lose_journal", [False, True], ids=["with its journal", "without its journal"])
+def test_a_controller_that_is_killed_before_any_write_goes_on_where_it_was(lose_journal: bool):
+    killed = 0
+    for writes in range(0, 36, 3):
+
+        async def test(stage: Stage, writes: int = writes) -> None:
+            nonlocal killed
+            killed += await life(stage, writes, lose_journal=lose_journal)
+
+        staged(test)
+    assert killed > 6
