@@ -33,7 +33,7 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo plans test lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes
+.PHONY: help setup demo plans test lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes bench-kubernetes
 
 help: ## Show all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -135,6 +135,9 @@ bench-ray: $(STAMPS)/bench $(RAY_VENVS)/new/.made ## Measure against Ray's own a
 	RAY_NEW=$(RAY_NEW) $(BIN)/python benchmarks/ray_cluster.py $(BENCH_ARGS)
 
 ASSETS ?= .kubernetes-assets
+bench-kubernetes: $(STAMPS)/dev ## Measure the Kubernetes workload: 1,000 nodes with 30 pods each
+	$(BIN)/python benchmarks/kubernetes.py
+
 demo-kubernetes: $(STAMPS)/dev ## Scenario C on a real Kubernetes control plane, in a minute (wants KUBEBUILDER_ASSETS)
 	$(BIN)/python examples/kubernetes_demo.py
 
