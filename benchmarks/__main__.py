@@ -27,6 +27,7 @@ from . import (
     plot,
     pool,
     pool_data,
+    remote,
     simulating,
     spot,
     traces,
@@ -48,6 +49,7 @@ MODULES = {
         spot,
         pool,
         pool_data,
+        remote,
     )
 }
 ROOT = Path(__file__).resolve().parent.parent
