@@ -70,7 +70,6 @@ def test_jobs_come_in_their_order_from_zero_on_and_what_never_ended_is_counted(t
         (HEAD + "a,0,5,0,1,1,0,,0\n", "at least one task"),
         (HEAD + "a,0,5,1,-1,1,0,,0\n", "less than nothing"),
         (HEAD + "a,0,5,1,1,1,1.5,,0\n", "whole number"),
-        (HEAD + "a,0,5,1,1,1,0,,0\na,1,5,1,1,1,0,,0\n", "twice"),
     ],
 )
 def test_a_file_that_is_no_trace_is_told_where(tmp_path, text, says):
@@ -183,3 +182,14 @@ def test_policies_stand_side_by_side_with_the_bound(trace, config, tmp_path):
     assert picture.read_text().count("<circle") == 2
     told = json.loads(CliRunner().invoke(windlass, [*arguments, "--json"]).output)
     assert told["policies"]["patient"]["dollars"] > told["policies"]["as configured"]["dollars"] > told["bound"] > 0
+
+
+def test_a_job_id_that_stands_twice_is_two_jobs_and_the_reader_is_warned(tmp_path):
+    file = tmp_path / "twice.csv"
+    rows = "a,0,5,1,1,1,0,,0\na,1,7,1,1,1,0,,0\na-2,2,9,1,1,1,0,,0\n"
+    file.write_text(HEAD + rows, encoding="utf-8")
+    trace = read_trace(file)
+    assert len({job.id for job in trace.jobs}) == 3
+    assert sorted(job.duration for job in trace.jobs) == [5, 7, 9]
+    assert trace.repeated == 2
+    assert "stood there before" in trace.warning

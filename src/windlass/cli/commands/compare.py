@@ -56,6 +56,8 @@ def command(
     names = [*((first,) if first else ()), *files]
     try:
         trace = read_trace(Path(trace_file), limit)
+        if trace.warning:
+            click.echo(f"{trace_file}: {trace.warning}", err=True)
         text = content(file)
         configs = {"as configured": overridden(text, path=file)}
         configs |= {Path(name).stem: overridden(text, path=file, policy=content(name)) for name in names}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core.model.conditions import Condition
+from windlass.core.model.reasons import plural
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, amounts
 from windlass.sim.csv_files import csv_rows
 from windlass.sim.workload.jobs import Job
@@ -33,6 +34,15 @@ class Trace:
     jobs: tuple[Job, ...]
     left_out: int
     """Jobs without a duration."""
+    repeated: int = 0
+    """Rows whose job id stood in an earlier row: each is a job of its own, under the id with a number."""
+
+    @property
+    def warning(self) -> str:
+        """What a reader should know about the file; empty: nothing."""
+        if not self.repeated:
+            return ""
+        return f"{plural(self.repeated, 'job id')} stood there before; each such row is a job of its own (ID-2, ID-3)"
 
     @property
     def span(self) -> float:
@@ -48,7 +58,8 @@ def read_trace(file: Path, limit: int | None = None) -> Trace:
         raise TraceError(f"{file}: is no trace: it has no column {', '.join(missing)}")
     jobs, left_out = [], 0
     shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]] = {}
-    for job in _rows(file, reader, shapes):
+    seen: dict[str, int] = {}
+    for job in _rows(file, reader, shapes, seen):
         if job is None:
             left_out += 1
         else:
@@ -57,7 +68,8 @@ def read_trace(file: Path, limit: int | None = None) -> Trace:
             break
     jobs.sort(key=lambda one: (one.arrives, one.id))
     start = jobs[0].arrives if jobs else 0.0
-    return Trace(tuple(_earlier(job, start) for job in jobs), left_out)
+    repeated = sum(times - 1 for times in seen.values())
+    return Trace(tuple(_earlier(job, start) for job in jobs), left_out, repeated)
 
 
 def _earlier(job: Job, start: float) -> Job:
@@ -68,16 +80,18 @@ def _rows(
     file: Path,
     reader: csv.DictReader[str],
     shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]],
+    seen: dict[str, int],
 ) -> Iterator[Job | None]:
-    names: set[str] = set()
     for row in reader:
+        name = row["job_id"]
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            row["job_id"] = f"{name}-{seen[name]}"
+            seen[row["job_id"]] = seen.get(row["job_id"], 0) + 1
         try:
             yield _job(row, shapes)
         except (ValueError, TypeError, KeyError) as error:
             raise TraceError(f"{file}, line {reader.line_num}: {error}") from None
-        if row["job_id"] in names:
-            raise TraceError(f"{file}, line {reader.line_num}: job {row['job_id']} is there twice")
-        names.add(row["job_id"])
 
 
 def _job(row: Mapping[str, str], shapes: dict[tuple[str, ...], tuple[Amounts, tuple[Condition, ...]]]) -> Job | None:

@@ -111,7 +111,10 @@ def command(
 
 def _read(file: str, trace_file: str, changes: tuple[str, ...], limit: int | None) -> tuple[Config, Trace]:
     try:
-        return overridden(content(file), path=file, changes=changes), read_trace(Path(trace_file), limit)
+        config, trace = overridden(content(file), path=file, changes=changes), read_trace(Path(trace_file), limit)
+        if trace.warning:
+            click.echo(f"{trace_file}: {trace.warning}", err=True)
+        return config, trace
     except ConfigError as error:
         for mistake in error.mistakes:
             click.echo(mistake, err=True)
