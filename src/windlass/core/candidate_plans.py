@@ -104,12 +104,30 @@ def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
 
 
 def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tuple[PlanDraft, DraftOptions]:
-    """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule."""
+    """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule; and gangs
+    that need a node for each member loosely too, where that costs less."""
+    best = None
     if any(demand.gang == Gang.ANY for demand in layout.snapshot.demands):
         loose = served(layout, replace(way, loose=frozenset({Gang.ANY})))
-        if _is_whole(loose):
-            return loose, loose.way
-    return served(layout, way), way
+        best = loose if _is_whole(loose) else None
+    best = best or served(layout, way)
+    spread = [demand for demand in layout.snapshot.demands if demand.gang == Gang.SPREAD]
+    if 0 < len(spread) <= FEW_GANGS and best.strategy == "cheapest" and _buys_for_singles(best):
+        loose = served(layout, replace(way, loose=frozenset({Gang.ANY, Gang.SPREAD})))
+        if _is_whole(loose) and _worth(loose) < _worth(best):
+            best = loose
+    return best, best.way
+
+
+FEW_GANGS = 8
+"""Up to so many gangs of single hosts are also bought for together with the single tasks: each is a constraint more."""
+
+
+def _buys_for_singles(draft: PlanDraft) -> bool:
+    """Whether something is bought for single tasks beside a gang: only then can they share it."""
+    gangs = {gang.id for gang, _ in draft.served_gangs}
+    owners = {purchase.owner for purchase in draft.purchases}
+    return bool(owners & gangs) and bool(owners - gangs)
 
 
 def _leaves_ready(draft: PlanDraft) -> bool:
