@@ -27,6 +27,8 @@ ROUNDS: Final = 2
 """Batches that each slot should at least get of what waits, so that all end at about the same time."""
 
 
+UNSEEN: Final = 0.1
+"""Seconds for which a task may have ended unseen: results of a batch are collected a few times a second."""
 WORTH: Final = 0.05
 """Seconds of work that a slot must have queued before some of it is taken back for a slot that is free."""
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from windlass.core.capacity.node_room import TakenRoom
 
-from .batching import BYTES, WORTH, Pace
+from .batching import BYTES, UNSEEN, WORTH, Pace
 from .gangs import environments, fits_when_empty, places_for
 from .nodes import PoolNode, Slot
 from .tasks import Kind, ScheduledTask, TaskPlacement
@@ -32,6 +32,13 @@ class Send(Protocol):
         taken: TakenRoom | None,
         environment: Mapping[str, str] | None = None,
     ) -> TaskPlacement: ...
+
+
+def _ran(call: TaskPlacement, now: float) -> float:
+    """Seconds for which the task that has the slot has run at the least."""
+    if call.moved_at is None:
+        return 0.0
+    return max(0.0, now - call.moved_at - (UNSEEN if len(call.tasks) > 1 else 0.0))
 
 
 def _has_for(line: Sequence[ScheduledTask], node: PoolNode) -> bool:
@@ -70,9 +77,9 @@ class Placer:
         now, found = self._now(), dict[Kind, float]()
         for node in nodes:
             for slot in node.slots:
-                if slot.calls and slot.calls[0].moved_at is not None:
+                if slot.calls:
                     kind = slot.calls[0].kind
-                    found[kind] = max(found.get(kind, 0.0), now - slot.calls[0].moved_at)
+                    found[kind] = max(found.get(kind, 0.0), _ran(slot.calls[0], now))
         return found
 
     def _place_pinned(self, node: PoolNode) -> None:
@@ -160,7 +167,7 @@ class Placer:
                         continue
                     if not any(one.accepts(call.kind) for one in free):
                         continue
-                    ran = 0.0 if slot.calls[0].moved_at is None else now - slot.calls[0].moved_at
+                    ran = _ran(slot.calls[0], now)
                     wait = max(ran, queued * (self.pace(call.kind).estimate(ran) or 0.0))
                     if wait >= WORTH:
                         worth.append((wait, call))

@@ -198,7 +198,8 @@ class TaskBook:
 
     def view(self) -> WorkloadView:
         """All of it at this instant."""
-        behind = list(self.queued_on_slots())
+        calls = [call for node in self.nodes.values() for call in node.calls()]
+        behind = [(call.kind, len(queued), queued[0].since) for call in calls if (queued := call.queued)]
         shown = [node.shown() for node in self.nodes.values() if node.slice_id not in self._forgotten]
         words = [
             Acknowledgement(
@@ -216,7 +217,7 @@ class TaskBook:
     @property
     def queued(self) -> int:
         """Tasks that have not begun."""
-        return len(self.waiting) + sum(1 for _ in self.queued_on_slots())
+        return len(self.waiting) + sum(len(call.queued) for node in self.nodes.values() for call in node.calls())
 
     def is_open(self, call: str) -> bool:
         """Whether a call has not ended."""

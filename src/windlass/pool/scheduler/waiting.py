@@ -106,11 +106,12 @@ class WaitingTasks:
         """The names of all demands that there have been."""
         return sorted(self._names.values())
 
-    def demands(self, behind: Iterable[ScheduledTask]) -> tuple[Demand, ...]:
-        """What waits in the words of the planner; ``behind``: tasks that have not begun, behind others on a slot."""
+    def demands(self, behind: Iterable[tuple[Kind, int, float]]) -> tuple[Demand, ...]:
+        """What waits in the words of the planner; ``behind``: kinds of tasks that have not begun and are behind others
+        on a slot, how many, and since when."""
         found: dict[str, tuple[Kind, int, float]] = {}
         lines = ((kind, len(line), line[0].since) for kind, line in self._kinds.items())
-        for kind, count, since in (*lines, *((task.kind, 1, task.since) for task in behind)):
+        for kind, count, since in (*lines, *behind):
             name = self.name_of(kind)
             _, before, earliest = found.get(name, (kind, 0, since))
             found[name] = kind, before + count, min(earliest, since)

@@ -265,7 +265,8 @@ def pack_result(told: Told) -> bytes:
 
 def unpack_results(results: Iterable[bytes]) -> list[Told]:
     """Results of items. Nothing of the user's is unpickled yet."""
-    return [claimed(pickle.loads(one)) for one in results]
+    told = map(pickle.loads, results)
+    return [claimed(one) if type(one) is ItemResult else one for one in told]
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:
