@@ -347,7 +347,7 @@ class Feed:
 
 
 def _copied(reader: StateReader) -> StateReader:
-    """A reader with tables of its own: the chronicle that it gives is not changed by what is read later."""
+    """A reader with tables of its own: the state that it gives is not changed by what is read later."""
     copy = StateReader()
     copy.seq, copy.at = reader.seq, reader.at
     copy.tables = {kind: dict(table) for kind, table in reader.tables.items()}

@@ -1,8 +1,8 @@
 """Notifications: alarms posted to webhooks, signed, at least once, and the same alarm not over and over.
 
 Each has an id that stays the same however often it is sent. One that is not taken is sent again with a growing pause.
-An alarm that is told already is counted, and the count goes with the next one of its kind. How far the journal was read
-is kept in a file, so that a restart misses nothing.
+An alarm that was sent already is counted, and the count goes with the next one of its kind. How far the journal was
+read is kept in a file, so that a restart misses nothing.
 """
 
 from __future__ import annotations

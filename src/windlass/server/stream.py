@@ -13,7 +13,7 @@ from .problems import Problem
 PLACES: Final = 64
 """Messages that wait for one reader; a slower one must load the status anew."""
 PING: Final = 15.0
-"""Seconds of silence after which a reader is told that the connection lives."""
+"""Seconds of silence after which a comment shows a reader that the connection lives."""
 TOPICS: Final = frozenset({"status", "events"})
 
 

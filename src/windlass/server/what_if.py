@@ -44,7 +44,7 @@ class WhatIfReplay:
 
 
 def words_of(body: Any) -> tuple[str, ...]:
-    """The options of ``windlass replay`` that a request asks for; every mistake is told."""
+    """The options of ``windlass replay`` that a request asks for; every mistake is reported."""
     if not isinstance(body, dict):
         raise Problem("invalid", "The body is an object with set, policy, since and seed.", mistakes=["no object"])
     mistakes = [f"{key}: is not known" for key in body if key not in ("set", "policy", "since", "seed")]

@@ -28,7 +28,7 @@ NAMED = 3
 
 
 def read_state(journal: Journal, until: float | None = None) -> ControllerState:
-    """The chronicle of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
+    """The controller state of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
     return with_nodes(recovered(journal, until))
 
 
@@ -43,14 +43,14 @@ class SlicePart:
     slices: tuple[str, ...] = ()
     """Where they go, if that is decided."""
     starts_in: float | None = None
-    """Seconds, about; None: nobody knows."""
+    """Seconds, about; None: not known."""
     waiting: Waiting | None = None
     """The hindrance in each group, when they find no place."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A chronicle, and what would be done about it at an instant."""
+    """A controller state, and what would be done about it at an instant."""
 
     controller_state: ControllerState
     settings: Settings
@@ -161,7 +161,7 @@ _DUE = {
 
 
 def pictured(controller_state: ControllerState, configured: Settings, now: float) -> Picture:
-    """A chronicle planned again at an instant, by the settings in it; ``configured`` if there are none in it yet."""
+    """A controller state planned again at an instant, by the settings in it, or ``configured`` without them."""
     settings = controller_state.settings.get(SETTINGS, configured)
     observed = controller_state.observed
     snapshot = snapshot_of(controller_state.fleet, observed.demand.values(), observed.request.values(), settings, now)

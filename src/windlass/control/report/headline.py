@@ -75,7 +75,7 @@ _KINDS: Final = (LIMITS, MARKET, NEVER, COMING)
 
 
 def _code(demand: Mapping[str, Any]) -> str | None:
-    """What is told of a demand: the first part is the one that finds no place."""
+    """The code of a demand: its first part is the one that finds no place."""
     return demand["parts"][0]["code"] if demand["parts"] else None
 
 

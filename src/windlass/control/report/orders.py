@@ -31,7 +31,7 @@ def order_record(journal: Journal, seq: int) -> Record | None:
 
 
 def order_dict(record: Record, heard: int, led: bool, controller_state: ControllerState) -> dict[str, Any]:
-    """What became of an order, by the chronicle of now."""
+    """What became of an order, by the current state."""
     order = order_in(record)
     assert order is not None
     known = record.seq <= heard
@@ -66,7 +66,7 @@ def wish(what: str, subject: str, led: bool) -> str:
 
 
 def became(controller_state: ControllerState, what: str, subject: str) -> str:
-    """What the chronicle says of the subject of an order that was heard."""
+    """What the current state says of the subject of an order that was heard."""
     by = controller_state.fleet.frozen.get(subject)
     match what:
         case "freeze":
