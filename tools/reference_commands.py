@@ -52,6 +52,9 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "`until`, `then`, `use` (0 to 1), `cost`, `zone`, `hosts`, `ray_status`, `phase`",
             "demands": "`id`, `tasks`, `since`, `needs`, `gang`, `groups`, `unblocks` (`change`, `set`, `hourly_cost`, "
             "`buys`, `for`), `parts`: some of its tasks each (`tasks`, `code`, `why`, `slices`, `starts_in`)",
+            "decision": "the last routing: `at`, `launch` (by group), `routed` (by group: `demands`, `tasks`), "
+            "`pending` (by group with slices in flight or planned: `slices`, `remaining`, `demands`), `unmet` "
+            "(`demand`, `tasks`, `code`)",
             "hourly_cost": "dollars per hour: `now`, `planned`",
             "bill": "dollars so far: `total`, and its parts `work`, `booting`, `idle`, `spare`, `draining`, `ending`",
             "spent_since": "when the accounts begin; null: nothing is recorded yet",

@@ -131,6 +131,13 @@ SUMMARY: Final = record(
 )
 _ACCOUNTS: Final = dict.fromkeys(("work", "booting", "idle", "spare", "draining", "ending", "total"), NUMBER)
 BILL: Final = record(**_ACCOUNTS)
+DECISION: Final = record(
+    at=NUMBER,
+    launch=by_name(WHOLE),
+    routed=by_name(record(demands=by_name(WHOLE), tasks=WHOLE)),
+    pending=by_name(record(slices=WHOLE, remaining=by_name(TEXT), demands=by_name(WHOLE))),
+    unmet=many(record(demand=TEXT, tasks=WHOLE, code=TEXT)),
+)
 STATUS: Final = named(
     "windlass.status/v1",
     seq=WHOLE,
@@ -146,6 +153,7 @@ STATUS: Final = named(
     groups=many(GROUP),
     slices=many(SLICE),
     demands=many(DEMAND),
+    decision=DECISION,
     hourly_cost=record(now=NUMBER, planned=NUMBER),
     bill=BILL,
     spent_since=optional(NUMBER),

@@ -23,6 +23,7 @@ from windlass.core.model.snapshot import Availability, Demand, Group
 from windlass.journal import Journal
 
 from .current import Picture, SlicePart, due, phase_of
+from .decision import decision_dict
 from .headline import NEVER, headline
 from .leader import Leader
 
@@ -202,6 +203,7 @@ class Status:
             "groups": [one.to_dict() for one in self.groups],
             "slices": [self._slice_dict(one) for one in self.records],
             "demands": demands,
+            "decision": decision_dict(self.picture),
             "hourly_cost": {"now": dollars(now), "planned": dollars(planned)},
             "bill": {"total": dollars(sum(self.bill.values())), **{k: dollars(v) for k, v in self.bill.items()}},
             "spent_since": self.spent_since,

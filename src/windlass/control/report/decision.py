@@ -1,0 +1,70 @@
+"""The last routing decision as data: what is launched, which demand goes to which group, what waits and why."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from windlass.core.model.lifecycle import IN_FLIGHT
+from windlass.core.model.quantities import exact_quantity
+from windlass.core.model.snapshot import Demand
+
+from .current import Picture
+
+
+def decision_dict(picture: Picture) -> dict[str, Any]:
+    """``launch`` by group; ``routed``: demands and tasks by group; ``pending``: what slices in flight or planned have
+    left beyond what is assigned to them; ``unmet``: what waits, with its code."""
+    plan, snapshot = picture.plan, picture.snapshot
+    group_of = {one.id: one.group for one in snapshot.slices}
+    launches: Counter[str] = Counter()
+    for launch in plan.launches:
+        launches[launch.group] += launch.count
+        group_of |= dict.fromkeys(launch.names(), launch.group)
+    coming = {one.id for one in snapshot.slices if one.state in IN_FLIGHT}
+    coming |= {name for launch in plan.launches for name in launch.names()}
+    demands = {one.id: one for one in (*snapshot.demands, *snapshot.requests)}
+    routed: dict[str, Counter[str]] = {}
+    assigned: dict[str, Counter[str]] = {}
+    used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in plan.placements:
+        group = group_of.get(one.on)
+        if group is None:
+            continue
+        routed.setdefault(group, Counter())[one.demand] += one.count
+        if one.on in coming:
+            assigned.setdefault(group, Counter())[one.demand] += one.count
+            for resource, amount in _needs(demands.get(one.demand), one.bundle):
+                used[group][resource] += amount * one.count
+    slices = Counter(group_of[name] for name in coming)
+    kinds = {one.name: one for one in snapshot.groups}
+    return {
+        "at": picture.controller_state.at,
+        "launch": dict(sorted(launches.items())),
+        "routed": {
+            group: {"demands": dict(sorted(found.items())), "tasks": found.total()}
+            for group, found in sorted(routed.items())
+        },
+        "pending": {
+            group: {
+                "slices": count,
+                "remaining": {
+                    resource: exact_quantity(amount * kinds[group].hosts * count - used[group][resource], resource)
+                    for resource, amount in kinds[group].resources
+                },
+                "demands": dict(sorted(assigned.get(group, Counter()).items())),
+            }
+            for group, count in sorted(slices.items())
+            if group in kinds
+        },
+        "unmet": [
+            {"demand": one.demand, "tasks": one.count, "code": str(one.reason.code)}
+            for one in sorted(plan.waiting, key=lambda one: one.demand)
+        ],
+    }
+
+
+def _needs(demand: Demand | None, bundle: int | None) -> tuple[tuple[str, int], ...]:
+    if demand is None or not demand.bundles:
+        return ()
+    return demand.bundles[bundle or 0].needs
