@@ -3,8 +3,9 @@
     python -I -S host_init.py < SPEC
 
 ``SPEC`` is JSON: ``sshd`` (the command), ``binds`` (source and target of each bind mount), ``user_data`` (a script that
-is run once, before sshd starts), ``log``. In a namespace this is process 1, so that the kernel kills the whole host
-with it. Elsewhere it adopts orphans and kills all of its descendants when it ends. It uses the standard library only.
+is run once, before sshd starts), ``log``. Standard input stays open for as long as the host is to live. In a namespace
+this is process 1, so that the kernel kills the whole host with it. Elsewhere it adopts orphans and kills all of its
+descendants when it ends. It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,13 @@ def _mount(binds: list[list[str]]) -> None:
         subprocess.run(["mount", "--bind", source, target], check=True)
 
 
+def _end_with_the_test() -> None:
+    """End with the process that holds the other end of standard input, however it ends."""
+    while os.read(0, 4096):
+        pass
+    _kill_all()
+
+
 def main(spec: dict[str, Any]) -> None:
     parent = os.getppid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -85,6 +94,7 @@ def main(spec: dict[str, Any]) -> None:
                 [str(script)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, env=environment
             )
         sshd = subprocess.Popen(spec["sshd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
     while True:
         try:
             ended, _ = os.wait()

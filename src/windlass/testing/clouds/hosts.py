@@ -117,7 +117,7 @@ class SshHost:
         self._process = subprocess.Popen(init, stdin=subprocess.PIPE, start_new_session=True)
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(self._spec).encode() + b"\n")
-        self._process.stdin.close()
+        self._process.stdin.flush()  # and stays open: its end is the host's end, also when this process is killed
 
     def listens(self) -> bool:
         with suppress(OSError), socket.create_connection((self.address, self.port), timeout=1) as connection:
@@ -136,6 +136,8 @@ class SshHost:
         else:
             process.terminate()
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         self._process = None
 
     # -- faults -----------------------------------------------------------------------------------------------------
@@ -385,6 +387,7 @@ class SshHosts:
         return address, 22, name
 
     def _make_bridge(self) -> None:
+        _sweep()
         for network in range(256):
             name = f"wlbr{network}"
             if subprocess.run(
@@ -392,10 +395,25 @@ class SshHosts:
             ).returncode:
                 continue
             self._bridge, self._network = name, network
+            _ip("link", "set", name, "alias", f"windlass {os.getpid()}")
             _ip("addr", "add", f"{self.gateway}/24", "dev", name)
             _ip("link", "set", name, "up")
             return
         raise RuntimeError("there is no free network 10.213.N.0/24 for test hosts; remove bridges named wlbrN")
+
+
+def _sweep() -> None:
+    """Remove the networks of processes that were killed."""
+    done = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
+    for name in [line.split()[0] for line in done.stdout.splitlines() if line.startswith("wlh")]:
+        owner = name.removeprefix("wlh").partition("x")[0]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    for alias in Path("/sys/class/net").glob("wlbr*/ifalias"):
+        with suppress(OSError):
+            owner = alias.read_text().strip().removeprefix("windlass ")
+            if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+                subprocess.run(["ip", "link", "del", alias.parent.name], capture_output=True, check=False)
 
 
 def make_key(path: Path) -> str:
