@@ -91,7 +91,7 @@ class Side:
         group = {"resources": {"cpu": 2, "memory": "300M"}, "max": 4, "scale_down": {"idle_timeout": IDLE}}
         return {
             "groups": {"worker": group},
-            "providers": {"here": {"type": "local", "directory": str(self.home / "local")}},
+            "providers": {"here": {"type": "local", "directory": str(self.home / "local"), "environment": [MARK]}},
             "journal": str(self.home / "journal.db"),
             "workload": {
                 "type": "ray",

@@ -50,7 +50,12 @@ class Scaled:
             "ray": self.head.ray,
             "start": ["--object-store-memory=80000000"],
         }
-        data = {"groups": self.groups, "providers": {"here": {"type": "local"}}, "workload": workload, **more}
+        data = {
+            "groups": self.groups,
+            "providers": {"here": {"type": "local", "environment": [MARK]}},
+            "workload": workload,
+            **more,
+        }
         self.file.write_text(yaml.safe_dump(data), encoding="utf-8")
 
     def start(self) -> Scaled:

@@ -80,7 +80,7 @@ def test_a_head_with_a_token_lets_in_who_has_it_and_the_token_is_written_nowhere
         file.write_text(token + "\n", encoding="utf-8")
         cluster.head.start()
         cluster.write()
-        assert "wants a token" in cluster.windlass("doctor")
+        assert "wants a token" in cluster.windlass("doctor", "--json")
         workload = {
             "type": "ray",
             "address": cluster.head.address,

@@ -48,6 +48,9 @@ _JOB_ERROR_SERVICES: Final = ("ObservabilityPubSubService", "JobInfoGcsService")
 class GcsError(WorkloadError):
     """The head could not be asked."""
 
+    silent: bool = False
+    """Whether it gave no answer at all; it may be back in a moment."""
+
 
 class OtherCluster(GcsError):
     """The head answers for another cluster than before: it was restarted without its storage."""
@@ -228,10 +231,16 @@ class Gcs:
             which = "refused the token" if self._token else "wants a token: give token_file, or RAY_AUTH_TOKEN"
             return GcsError(f"{where} {which}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return GcsError(f"{where} gave no answer within {self._timeout:g} s")
+            return _silent(f"{where} gave no answer within {self._timeout:g} s")
         if code is grpc.StatusCode.UNAVAILABLE:
-            return GcsError(f"{where} cannot be reached: {details.splitlines()[0] if details else 'unavailable'}")
+            return _silent(f"{where} cannot be reached: {details.splitlines()[0] if details else 'unavailable'}")
         return GcsError(f"{where} refused: {code.name}: {details}")
+
+
+def _silent(text: str) -> GcsError:
+    error = GcsError(text)
+    error.silent = True
+    return error
 
 
 def _code(error: GcsError) -> grpc.StatusCode | None:

@@ -132,7 +132,8 @@ class RayWorkload:
         except GcsError as error:
             now = self._now()
             self._failing_since = now if self._failing_since is None else self._failing_since
-            error.brief = now - self._failing_since < self._silent
+            tolerated = error.silent and not self._look_only
+            error.brief = tolerated and now - self._failing_since < self._silent
             raise
         finally:
             self._looked.set()
