@@ -13,8 +13,8 @@ Here:
 - Spread over hosts and one per host: gangs ``spread``. A skew of one over hosts that can always be added means one per
   host, so both are the same to us.
 
-What is measured is ``plan(snapshot)``, CPU seconds. Karpenter's rate is the one that it publishes, on a machine of its
-own: an order of magnitude, not a race on equal terms.
+What is measured is ``plan(snapshot)``, CPU seconds. Karpenter's rate is that of its own pods on this kind of machine;
+the pods here are like them, not the same. ``karpenter_pods`` has its own pods, one by one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .timing import cpu_time
 
 NAME = "karpenter_mix"
 TITLE = "Karpenter's mix"
-PUBLISHED = 1_000
-"""Pods per second, about, that Karpenter publishes for its own benchmark."""
+MEASURED = 132
+"""Pods per CPU second of Karpenter 1.15 in its own benchmark: 5,000 pods in 37.8 s on this kind of machine, idle."""
 
 STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 KINDS = ("plain", "spread over zones", "spread over hosts", "same zone", "one per host")
@@ -127,7 +127,7 @@ def checks(rows: list[dict[str, Any]]) -> list[Check]:
     found = []
     for one in rows:
         what = f"{one['choose']}: {one['pods']:,} pods, {one['groups']} groups: pods per second"
-        found.append(at_least(what, one["pods_per_second"], PUBLISHED, digits=0))
+        found.append(at_least(what, one["pods_per_second"], MEASURED, digits=0))
     found.append(at_most("pods left waiting, all rows together", sum(one["waiting"] for one in rows), 0))
     return found
 
@@ -146,6 +146,6 @@ def tables(result: dict[str, Any]) -> list[Table]:
         )
         for one in result["rows"]
     )
-    published = ("Karpenter, its published figure", *[""] * 4, f"about {PUBLISHED:,}", "", "")
+    measured = ("Karpenter 1.15, its own pods", *[""] * 4, number(MEASURED), "", "")
     columns = ("who", "pods", "groups", "gangs", "plan", "pods/s", "nodes", "$/h")
-    return [Table("A fifth each of five kinds of pods", columns, (*cells, published))]
+    return [Table("A fifth each of five kinds of pods", columns, (*cells, measured))]
