@@ -33,7 +33,7 @@ class TestRayEngine(EngineConformance):
         return ProcessStage(lambda: RayEngine(object_store=SMALL))
 
 
-def test_when_the_hub_dies_every_node_is_lost_and_no_process_stays():
+def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
     async def test():
         stage = ProcessStage(lambda: RayEngine(object_store=SMALL))
         heard = Heard()
@@ -43,10 +43,11 @@ def test_when_the_hub_dies_every_node_is_lost_and_no_process_stays():
             node = await play.node()
             call = play.hold(node)
             await play.until_began(call)
-            hub = [pid for pid, command in await stage.leftovers() if "ray_hub" in command]
+            hub = [pid for pid, command in await stage.leftovers() if "ray.driver" in command]
             os.kill(min(hub), signal.SIGKILL)  # the other one is its guard
             await play.until_left(node)
             assert [outcome.ending for outcome in heard.outcomes(call)] == ["lost"]
+            assert heard.of("lost")[0][:2] == ("engine", "lost")
             assert (await play.outcome(play.run(node, len, "late"))).ending == "lost"
             await eventually(stage.leftovers, lambda left: not left, within=PATIENCE)
         finally:
