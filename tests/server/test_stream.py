@@ -160,7 +160,21 @@ def test_a_message_comes_over_http_soon_after_its_pass(tmp_path):
         assert time.monotonic() - began < 5
         assert message["schema"] == "windlass.pass/v1"
         assert [one["kind"] for one in message["events"]] == ["order"]
+        answer.close()
         connection.close()
+
+
+def test_a_server_that_stops_ends_its_streams_at_once(tmp_path):
+    cluster = Cluster(tmp_path, CONFIG)
+    cluster.live(lambda world, controller: ticks(world, controller, 1))
+    with served(cluster, tmp_path) as api:
+        connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
+        connection.request("GET", "/api/v1/stream", headers={"Authorization": f"Bearer {api.secrets['viewer']}"})
+        answer = connection.getresponse()
+        began = time.monotonic()
+    assert time.monotonic() - began < 1.5
+    assert answer.read().startswith(b"event: hello")
+    connection.close()
 
 
 def test_one_stream_too_many_is_refused(tmp_path):
@@ -169,9 +183,11 @@ def test_one_stream_too_many_is_refused(tmp_path):
     with served(cluster, tmp_path, max_streams=1) as api:
         connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
         connection.request("GET", "/api/v1/stream", headers={"Authorization": f"Bearer {api.secrets['viewer']}"})
-        assert connection.getresponse().status == 200
+        first = connection.getresponse()
+        assert first.status == 200
         more = api.get("/stream")
         assert (more.status, more.problem) == (503, "too-many-streams")
+        first.close()
         connection.close()
 
 

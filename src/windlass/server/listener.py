@@ -16,6 +16,7 @@ from windlass.config.server import Listen, ServerConfig
 from windlass.control.controller import Controller
 
 from .app import Server, create_app
+from .stream import Broadcast
 from .timing import measure, measure_sources
 
 PATIENCE = 15.0
@@ -60,6 +61,18 @@ def _bound_path(path: Path) -> socket.socket:
     return made
 
 
+class _EndingStreams(uvicorn.Server):
+    """Ends every stream before it waits for connections to close: a stream never ends on its own."""
+
+    def __init__(self, streams: Broadcast, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._streams = streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._streams.close()
+        await super().shutdown(sockets)
+
+
 class HttpServer:
     """A server that is started and stopped by its owner."""
 
@@ -67,7 +80,8 @@ class HttpServer:
         config: ServerConfig = server.config
         self._metrics = server.metrics
         self._socket = bound(config.listen)
-        self._server = uvicorn.Server(
+        self._server = _EndingStreams(
+            server.streams,
             uvicorn.Config(
                 create_app(server),
                 log_level="error",
@@ -79,7 +93,7 @@ class HttpServer:
                 timeout_keep_alive=30,
                 ssl_certfile=config.cert,
                 ssl_keyfile=config.key,
-            )
+            ),
         )
         self.url = _url(config, self._socket)
         self._thread: threading.Thread | None = None
