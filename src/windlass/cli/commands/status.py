@@ -185,7 +185,7 @@ def availability_text(one: Document, now: float) -> Text:
     if one["frozen_by"]:
         return coloured(f"frozen by {one['frozen_by']}", "yellow")
     state, until, why = (one["availability"][key] for key in ("state", "until", "why"))
-    if state != "available":
+    if state in ("backoff", "quota_exceeded"):
         name = "quota" if state == "quota_exceeded" else state
         left = "" if until is None else f" until {clock(until, now)} ({span(until - now)})"
         if until is not None and until <= now:

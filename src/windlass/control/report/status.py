@@ -50,10 +50,22 @@ class GroupStatus:
     boot: float | None
     next: Reason | None
     """Why one more cannot be had now; None: it can."""
+    requesting: int = 0
+    """Slices that the provider was asked for and does not show yet."""
 
     @property
     def max(self) -> int | None:
         return None if self.group is None else self.group.max
+
+    @property
+    def state(self) -> str:
+        """What its provider can give, or why nothing more is asked of it: it has its ``max``, or a launch is under
+        way."""
+        if self.availability.state != "available":
+            return self.availability.state
+        if self.next is not None and self.next.code == Code.AT_MAX:
+            return "at_max"
+        return "requesting" if self.requesting else "available"
 
     def to_dict(self) -> dict[str, Any]:
         group = self.group
@@ -73,7 +85,7 @@ class GroupStatus:
             "preemptible": False if group is None else group.preemptible,
             "hourly_cost": dollars(self.hourly_cost),
             "availability": {
-                "state": self.availability.state,
+                "state": self.state,
                 "until": self.availability.until,
                 "why": self.availability.why,
             },
@@ -133,6 +145,7 @@ class Status:
             frozen.get(name) or frozen.get(EVERY_GROUP, ""),
             boot_time(self.picture.provider_health(name)),
             removed if sold is None else limits[name],
+            sum(one.state == State.REQUESTING for one in mine),
         )
 
     @cached_property

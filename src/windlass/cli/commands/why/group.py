@@ -69,8 +69,8 @@ def _provider_health(one: Mapping[str, Any], now: float) -> Iterator[RenderableT
 
 
 def _available(one: Mapping[str, Any], now: float) -> str:
-    if one["state"] == "available":
-        return "available"
+    if one["state"] not in ("backoff", "quota_exceeded"):
+        return {"requesting": "a launch is under way", "at_max": "at its max"}.get(one["state"], "available")
     name = "quota exceeded" if one["state"] == "quota_exceeded" else one["state"]
     if one["until"] is None:
         return f"{name}: {one['why']}"
