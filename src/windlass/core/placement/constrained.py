@@ -499,6 +499,11 @@ NODE_COLUMN: Final = "apart"
 """Marks the resource of an ``apart`` constraint, which every task of the class takes."""
 
 
+MANY_GROUPS: Final = 400
+"""With more groups than this, wants that may go to different groups are bought for one after the other: the work grows
+with wants times groups."""
+
+
 def _allowed(value: Ints, room: Ints, needs_label: bool) -> Bools:
     known = value != NO_VALUE
     if not known.any():
@@ -532,10 +537,14 @@ def _counts_in(rules: Rules, column: tuple[str, str, str]) -> bool:
 def _calls(wants: Sequence[_Want], items: Sequence[Item]) -> list[_Call]:
     """The wants in as few calls as their constraints on machines allow."""
     calls: list[_Call] = []
+    by_groups = bool(wants) and len(wants[0].groups) > MANY_GROUPS
+    if by_groups:
+        wants = _dealt_out(wants)
     for want in wants:
         rules = items[want.item].rules
         apart, spread = _on_machines(rules)
-        call = next((one for one in calls if _joins(one, rules, apart, spread, items)), None)
+        near = [one for one in calls if not by_groups or (one.wants[0].groups & want.groups).any()]
+        call = next((one for one in near if _joins(one, rules, apart, spread, items)), None)
         if call is None:
             call = _Call()
             calls.append(call)
@@ -543,6 +552,31 @@ def _calls(wants: Sequence[_Want], items: Sequence[Item]) -> list[_Call]:
         call.apart.update(apart)
         call.spread.update(spread)
     return calls
+
+
+def _dealt_out(wants: Sequence[_Want]) -> list[_Want]:
+    """Wants that may go to several label values to which others are bound, in equal parts to each of these values."""
+    bound: dict[Cell, Bools] = {}
+    for want in wants:
+        if want.cell:
+            bound[want.cell] = bound.get(want.cell, np.zeros_like(want.groups)) | want.groups
+    cells = sorted(bound)
+    if len(cells) < 2 or int(np.sum([bound[cell] for cell in cells], axis=0).max()) > 1:
+        return list(wants)
+    result: list[_Want] = []
+    turn = 0
+    for want in wants:
+        mine = [cell for cell in cells if (bound[cell] & want.groups).any()] if not want.cell else []
+        if len(mine) < 2:
+            result.append(want)
+            continue
+        each, more = divmod(want.count, len(mine))
+        for place, cell in enumerate(mine):
+            some = each + ((place - turn) % len(mine) < more)
+            if some:
+                result.append(replace(want, groups=want.groups & bound[cell], count=some))
+        turn += more
+    return result
 
 
 def _joins(
