@@ -19,6 +19,8 @@ from .knapsack import Catalogue, Knapsacks
 
 MANY: Final = 400
 """Up to so many groups all are looked at."""
+FEW: Final = 120
+"""Of these, so many that can be bought are all looked at."""
 BEST: Final = 40
 """Groups that stay for each set of groups that a shape may go to."""
 ALONE: Final = 2
@@ -30,7 +32,7 @@ def shortlisted(market: Market) -> Market:
     if len(market.hosts) <= MANY:
         return market
     catalogue = Catalogue.of(market, all_groups=True)
-    if len(catalogue.groups) <= MANY:
+    if len(catalogue.groups) <= FEW:
         return market
     knapsacks = Knapsacks(catalogue)
     price = (catalogue.price + 1) / float(catalogue.price.max() + 1)
