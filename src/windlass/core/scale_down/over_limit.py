@@ -1,8 +1,8 @@
 """Slices above a limit that was lowered: which ones go.
 
 Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
-First each group's ``max``, then ``max_nodes`` over all groups, then the cost ceiling, where the more expensive goes first among
-equals. What is on its way out already frees its place by itself. Protected slices and those of a frozen
+First each group's ``max``, then ``max_nodes`` over all groups, then the cost ceiling, where the more expensive goes
+first among equals. What is ending already frees its place without a decision. Protected slices and those of a frozen
 group are never victims, and the limits over all groups never undercut a group's ``min``. Victims take no demand in this
 plan.
 """

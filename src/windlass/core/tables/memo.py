@@ -1,6 +1,6 @@
 """What was worked out last, kept for whoever asks the same again, or nearly the same.
 
-One plan is much like the one before: the same groups, nearly all slices the very same objects. What follows from them
+One plan is much like the one before: the same groups, nearly all slices identical objects. What follows from them
 alone may be remembered. That saves time and changes no answer, as long as nobody writes to it; and two threads that
 remember at the same time at worst work something out twice.
 """

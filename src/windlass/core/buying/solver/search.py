@@ -41,7 +41,7 @@ costs some milliseconds, and one slice too many in ten is the largest error that
 def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
     """The slices to buy, cheapest for all of ``market.counts`` together, and parted where the market says so.
 
-    ``effort`` is the number of rounds of the covering search (0: one greedy cover); the answer never gets dearer with
+    ``effort`` is the number of rounds of the covering search (0: one greedy cover); the cost never rises with
     more of it. Small markets are solved exactly whatever it is.
     """
     if (batch := one_slice(market)) is not None:
