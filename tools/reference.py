@@ -246,6 +246,9 @@ def _scenario() -> Iterator[str]:
         ("`requests[]`", scenario.REQUEST),
         ("`demands[].bundles[]`", scenario.BUNDLE),
         ("`demands[].tolerates[]`", scenario.TOLERATION),
+        ("`demands[].apart[]`", scenario.APART),
+        ("`demands[].spread[]`", scenario.SPREAD),
+        ("`demands[].together[]`", scenario.TOGETHER),
     )
     for where, form in forms:
         yield ""

@@ -406,6 +406,7 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "demand": ("text", "The id of the demand."),
             "count": ("number", "How many of its tasks."),
             "on": ("text", "The id of a slice, or `new:GROUP:i` for one that is launched."),
+            "bundle": ("number", "For a gang: the place of the bundle in its list, from 0."),
         },
     ),
     (

@@ -33,7 +33,7 @@ def test_a_good_one_has_nothing_to_tell_and_its_settings_are_all_there():
     ("good", "bad", "words"),
     [
         ("{cpu: 2}", "{gpu: 2}", "groups.a.resources: a must have at least 1 cpu"),
-        ("{type: local}", "{type: simulated}", "dask runs on local machines only"),
+        ("{type: local}", "{type: simulated}", "machines only, and providers.here is simulated"),
         ("tcp://", "tls://", "give ca_file and cert"),
         ('8786"}', '8786", tls: {cert: x.pem}}', "workload.tls: is for a scheduler at tls://HOST:PORT"),
     ],

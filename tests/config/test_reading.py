@@ -103,6 +103,8 @@ OTHER: dict[str, Any] = {
     "policy.backoff.floor": (1, 1),
     "policy.backoff.pause": (0, 0),
     "policy.backoff.quota_block": (0, 0),
+    "policy.backoff.boot_pause": ("2s", 2),
+    "policy.backoff.grows_after_errors": (False, False),
     "journal.location": ("/var/lib/w.db", "/var/lib/w.db"),
     "journal.retention": ("90d", 90 * 86400),
     "leader.lease": ("30s", 30),

@@ -78,6 +78,21 @@ BACKOFF: Final = Section(
             "s",
             "How long nothing is launched after a quota error; the first success ends it.",
         ),
+        Setting(
+            "boot_pause",
+            Duration(low=0),
+            _POLICY.backoff.boot_pause,
+            "s",
+            "Without a launch after a machine that did not come up.",
+            absent="as `pause`",
+        ),
+        Setting(
+            "grows_after_errors",
+            Flag(),
+            _POLICY.backoff.grows_after_errors,
+            "",
+            "Whether the pause grows with errors that are neither a stock-out nor a quota.",
+        ),
     ),
 )
 POLICY: Final = Section(

@@ -36,6 +36,7 @@ from windlass.pool.client.futures import (
     StreamTicket,
     TaskFuture,
     gang_value,
+    in_order,
     streamed,
     tasks_of,
 )
@@ -364,7 +365,7 @@ class ComputePool:
     ) -> Iterator[Any]:
         """The values of many tasks as they come. The tasks are started at once, not when a value is asked for."""
         arriving = self._arrivals(tasks, return_exceptions=return_exceptions)
-        return _in_order(arriving) if ordered else (value for _, value in arriving)
+        return in_order(arriving) if ordered else (value for _, value in arriving)
 
     def _arrivals(self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
         """Positions and values as they come. The tasks are started before this returns."""
@@ -541,13 +542,3 @@ def _nothing() -> None:
 
 
 _NOTHING: Compute[[], None] = Compute(_nothing, compute_of(_nothing).options_)
-
-
-def _in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    early: dict[int, Any] = {}
-    due = 0
-    for position, value in arriving:
-        early[position] = value
-        while due in early:
-            yield early.pop(due)
-            due += 1

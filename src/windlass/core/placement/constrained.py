@@ -14,7 +14,7 @@ The steps for the items of one priority, or for the members of one gang:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,48 +26,21 @@ from windlass.core.capacity.offers import Offers, TakenRows
 from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Kinds, Need
 from windlass.core.model.constraints import NODE, SLICE, Rules
 from windlass.core.model.reasons import Code
-from windlass.core.model.snapshot import Selector
+from windlass.core.placement.joint_purchases import (
+    NODE_COLUMN,
+    Cell,
+    Item,
+    JointPurchase,
+    Want,
+    counts_in,
+    joint_purchases,
+)
 from windlass.core.plan_draft import PlanDraft, Purchase, Served
 
 from .domain_shares import LabelShares, share_out
 
 ROUNDS: Final = 6
 """How often items are divided again when limits leave a label value short; then the short ones are not bought for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Equal tasks to place."""
-
-    need: Need
-    selector: Selector
-    rules: Rules
-    count: int
-    owner: str
-    """The demand that a purchase is made for."""
-
-
-Cell = tuple[tuple[str, int], ...]
-"""The label values, as (key, value), that tasks are decided for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Want:
-    """Tasks of an item that are to be bought for, in groups that its share of the label values allows."""
-
-    item: int
-    cell: Cell
-    groups: Bools
-    count: int
-
-
-@dataclass(slots=True)
-class _Call:
-    """Wants that are bought for together, and the caps on classes that hold on every new node or slice."""
-
-    wants: list[_Want] = field(default_factory=list)
-    apart: dict[tuple[str, str], int] = field(default_factory=dict)
-    spread: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class ConstrainedPlacement:
@@ -115,8 +88,8 @@ class ConstrainedPlacement:
 
     # -- on what is there -------------------------------------------------------------------------------------------
 
-    def _place(self, served: list[Served]) -> list[_Want]:
-        wants: list[_Want] = []
+    def _place(self, served: list[Served]) -> list[Want]:
+        wants: list[Want] = []
         ledger = self.draft.ledger
         self._headroom = np.array(
             [ledger.headroom(group, self.gang) for group in range(len(self.draft.groups))], np.int64
@@ -170,7 +143,7 @@ class ConstrainedPlacement:
             in_groups &= _allowed(classes.group_value[key], label.room, label.needs_label)
         return in_rows, in_groups
 
-    def _divide(self, index: int, item: Item, forced: dict[str, int], served: Served) -> Iterator[_Want]:
+    def _divide(self, index: int, item: Item, forced: dict[str, int], served: Served) -> Iterator[Want]:
         """Place the item on rows, and yield what is left by label value."""
         table, classes, bounds = self.table, self.classes, self._bounds(item)
         left = item.count - served.count
@@ -189,7 +162,7 @@ class ConstrainedPlacement:
             cell = tuple(sorted(forced.items()))
             cap = self.short.get((index, cell), left)
             if min(left, cap) > 0 and in_groups.any():
-                yield _Want(index, cell, in_groups, min(left, cap))
+                yield Want(index, cell, in_groups, min(left, cap))
             return
         of_rows = np.stack([classes.value[key] for key in divided], axis=1)
         of_groups = np.stack([classes.group_value[key] for key in divided], axis=1)
@@ -220,7 +193,7 @@ class ConstrainedPlacement:
         )
         for at, count in enumerate(shares.tolist()):
             if count:
-                yield _Want(index, full_cell[at], in_groups & (group_cell == at), count)
+                yield Want(index, full_cell[at], in_groups & (group_cell == at), count)
 
     def _divides(self, item: Item, bounds: Bounds, key: str) -> bool:
         """Whether the item is divided over the values of a label: its own constraints say so, or those of others count
@@ -332,10 +305,10 @@ class ConstrainedPlacement:
 
     # -- buying -----------------------------------------------------------------------------------------------------
 
-    def _buy(self, wants: list[_Want], served: list[Served]) -> dict[tuple[int, Cell], int]:
+    def _buy(self, wants: list[Want], served: list[Served]) -> dict[tuple[int, Cell], int]:
         """Buy for all wants; what those got that did not get everything."""
         missing: dict[tuple[int, Cell], int] = {}
-        for call in _calls(wants, self.items):
+        for call in joint_purchases(wants, self.items):
             left = [want.count for want in call.wants]
             for stage in range(max((len(self._alternatives(want)) for want in call.wants), default=0)):
                 self._buy_stage(call, left, stage, served)
@@ -345,7 +318,7 @@ class ConstrainedPlacement:
                     missing[key] = missing.get(key, 0) + want.count - rest
         return missing
 
-    def _alternatives(self, want: _Want) -> list[int]:
+    def _alternatives(self, want: Want) -> list[int]:
         """The alternatives of ``any_of`` that some group of the want meets, the preferred first."""
         item, draft = self.items[want.item], self.draft
         if not item.selector[3]:
@@ -353,7 +326,7 @@ class ConstrainedPlacement:
         _, unmet = draft.eligibility.answers(item.selector)
         return sorted({int(rank) for rank in alternative(unmet[draft.profile_index[want.groups]]).tolist()})
 
-    def _buy_stage(self, call: _Call, left: list[int], stage: int, served: list[Served]) -> None:
+    def _buy_stage(self, call: JointPurchase, left: list[int], stage: int, served: list[Served]) -> None:
         """Buy for what is left of the wants in the groups of their alternative of this stage."""
         draft, table = self.draft, self.table
         columns = [*((NODE_COLUMN, *key) for key in sorted(call.apart)), *(("", *key) for key in sorted(call.spread))]
@@ -369,7 +342,7 @@ class ConstrainedPlacement:
             _, unmet = draft.eligibility.answers(item.selector)
             of_groups = unmet[draft.profile_index]
             groups = want.groups & (alternative(of_groups) == alternatives[stage])
-            more = tuple((base + column, 1) for column, key in enumerate(columns) if _counts_in(item.rules, key))
+            more = tuple((base + column, 1) for column, key in enumerate(columns) if counts_in(item.rules, key))
             need = Need((*item.need.plain, *more), item.need.whole, item.need.shares, item.need.unknown)
             misses = preferences(of_groups)
             key = (need, groups.tobytes(), misses.tobytes())
@@ -413,7 +386,11 @@ class ConstrainedPlacement:
             first += hosts * slices
 
     def _market(
-        self, call: _Call, columns: list[tuple[str, str, str]], rows: list[tuple[Need, Bools, Ints]], counts: list[int]
+        self,
+        call: JointPurchase,
+        columns: list[tuple[str, str, str]],
+        rows: list[tuple[Need, Bools, Ints]],
+        counts: list[int],
     ) -> Market:
         draft = self.draft
         names = (*draft.kinds.names, *(f"\0{index}" for index in range(len(columns))))
@@ -443,7 +420,7 @@ class ConstrainedPlacement:
 
     def _deal(
         self,
-        call: _Call,
+        call: JointPurchase,
         wants: list[int],
         left: list[int],
         rows: Ints,
@@ -495,111 +472,9 @@ class ConstrainedPlacement:
 NO_HOSTS: Final[Ints] = np.zeros(0, np.int64)
 """How tasks lie on the hosts of a slice is not known."""
 
-NODE_COLUMN: Final = "apart"
-"""Marks the resource of an ``apart`` constraint, which every task of the class takes."""
-
-
-MANY_GROUPS: Final = 400
-"""With more groups than this, wants that may go to different groups are bought for one after the other: the work grows
-with wants times groups."""
-
 
 def _allowed(value: Ints, room: Ints, needs_label: bool) -> Bools:
     known = value != NO_VALUE
     if not known.any():
         return np.full(len(value), not needs_label)
     return np.where(known, room[np.where(known, value, 0)] > 0, not needs_label)
-
-
-def _on_machines(rules: Rules) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
-    """The caps per node and per slice that the constraints ask for: of ``apart``, and of ``spread``."""
-    apart: dict[tuple[str, str], int] = {}
-    spread: dict[tuple[str, str], int] = {}
-    for rule in rules.apart:
-        if rule.by in (NODE, SLICE):
-            key = (rule.by, rule.class_)
-            apart[key] = min(rule.at_most, apart.get(key, UNBOUNDED))
-    for other in rules.spread:
-        if other.over in (NODE, SLICE):
-            key = (other.over, other.of)
-            spread[key] = min(other.max_skew, spread.get(key, UNBOUNDED))
-    return apart, spread
-
-
-def _counts_in(rules: Rules, column: tuple[str, str, str]) -> bool:
-    """Whether a task takes one of the resource that stands for a constraint."""
-    kind, _, name = column
-    if name not in rules.classes:
-        return False
-    return kind == NODE_COLUMN or rules.binding
-
-
-def _calls(wants: Sequence[_Want], items: Sequence[Item]) -> list[_Call]:
-    """The wants in as few calls as their constraints on machines allow."""
-    calls: list[_Call] = []
-    by_groups = bool(wants) and len(wants[0].groups) > MANY_GROUPS
-    if by_groups:
-        wants = _dealt_out(wants)
-    for want in wants:
-        rules = items[want.item].rules
-        apart, spread = _on_machines(rules)
-        near = [one for one in calls if not by_groups or (one.wants[0].groups & want.groups).any()]
-        call = next((one for one in near if _joins(one, rules, apart, spread, items)), None)
-        if call is None:
-            call = _Call()
-            calls.append(call)
-        call.wants.append(want)
-        call.apart.update(apart)
-        call.spread.update(spread)
-    return calls
-
-
-def _dealt_out(wants: Sequence[_Want]) -> list[_Want]:
-    """Wants that may go to several label values to which others are bound, in equal parts to each of these values."""
-    bound: dict[Cell, Bools] = {}
-    for want in wants:
-        if want.cell:
-            bound[want.cell] = bound.get(want.cell, np.zeros_like(want.groups)) | want.groups
-    cells = sorted(bound)
-    if len(cells) < 2 or int(np.sum([bound[cell] for cell in cells], axis=0).max()) > 1:
-        return list(wants)
-    result: list[_Want] = []
-    turn = 0
-    for want in wants:
-        mine = [cell for cell in cells if (bound[cell] & want.groups).any()] if not want.cell else []
-        if len(mine) < 2:
-            result.append(want)
-            continue
-        each, more = divmod(want.count, len(mine))
-        for place, cell in enumerate(mine):
-            some = each + ((place - turn) % len(mine) < more)
-            if some:
-                result.append(replace(want, groups=want.groups & bound[cell], count=some))
-        turn += more
-    return result
-
-
-def _joins(
-    call: _Call,
-    rules: Rules,
-    apart: dict[tuple[str, str], int],
-    spread: dict[tuple[str, str], int],
-    items: Sequence[Item],
-) -> bool:
-    """Whether tasks with these constraints can be bought for in the same call."""
-    if any(call.apart.get(key, most) != most for key, most in apart.items()):
-        return False
-    if any(call.spread.get(key, most) != most for key, most in spread.items()):
-        return False
-    bound = bool(apart or spread)
-    for key, most in call.apart.items():
-        if key[1] in rules.classes and key not in apart and (most == 0 or not bound):
-            return False
-    for key, most in apart.items():
-        if key in call.apart:
-            continue
-        for other in call.wants:
-            theirs = items[other.item].rules
-            if key[1] in theirs.classes and (most == 0 or not any(_on_machines(theirs))):
-                return False
-    return True

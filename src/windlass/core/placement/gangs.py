@@ -21,9 +21,10 @@ from windlass.core.demand import MEMBER
 from windlass.core.model.constraints import NODE, Apart, Rules
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
+from windlass.core.placement.joint_purchases import Item
 from windlass.core.plan_draft import PlanDraft, Served, record
 
-from .constrained import ConstrainedPlacement, Item
+from .constrained import ConstrainedPlacement
 from .gang_attempt import Load, Tasks, Try, best_group, try_of
 from .gang_slices import on_whole_slices, take_on_own_hosts
 

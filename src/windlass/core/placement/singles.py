@@ -18,9 +18,10 @@ from windlass.core.model.constraints import NO_RULES
 from windlass.core.model.quantities import ACCELERATORS
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand
+from windlass.core.placement.joint_purchases import Item
 from windlass.core.plan_draft import PlanDraft, Served, record
 
-from .constrained import ConstrainedPlacement, Item
+from .constrained import ConstrainedPlacement
 from .gangs import serve_whole
 from .spares import closed, kept_spares
 

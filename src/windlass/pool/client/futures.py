@@ -18,6 +18,17 @@ from windlass.pool.errors import BadPool, TaskCancelled, TaskError
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.transport.serialization import TYPES, ItemResult, Told, result_of, unpack_value
 
+
+def in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+    early: dict[int, Any] = {}
+    due = 0
+    for position, value in arriving:
+        early[position] = value
+        while due in early:
+            yield early.pop(due)
+            due += 1
+
+
 Answer = Told | TaskError
 
 
