@@ -30,6 +30,7 @@ WHY = Reason(Code.DEMAND, "for a test")
 
 def a_record(name: str, state: State = State.READY, tasks: int = 1, **more: Any) -> SliceRecord:
     nodes = (Node(f"{name}/0", tasks=tasks),) if state == State.READY else ()
+    more.setdefault("billed_since", 0.0)
     return SliceRecord(name, more.pop("group", "gpu"), "cloud", state, 0, WHY, WHY, 7, nodes=nodes, **more)
 
 

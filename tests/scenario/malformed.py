@@ -282,7 +282,6 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     gang("gang: any, bundles: [3]"): ("demands.d.bundles[0]", "3"),
     gang("gang: any, bundles: [{needs: {gpu: 1.5}}]"): ("demands.d.bundles[0].needs.gpu", "1.5"),
     gang("gang: any, bundles: [{needs: {gpu: 1}, count: -1}]"): ("demands.d.bundles[0].count", "-1"),
-    gang("gang: any, bundles: [{needs: {gpu: 1}, where: []}]"): ("demands.d.bundles[0].where", "unknown key"),
     gang("gang: any, deadline: soon, bundles: [{needs: {gpu: 1}}]"): ("demands.d.deadline", "'soon'"),
     f"{G}requests: [{{id: r}}]": ("requests.r.needs", "required in a request"),
     f"{G}requests: [{{id: r, needs: {{cpu: -1}}}}]": ("requests.r.needs.cpu", "-1"),
