@@ -35,6 +35,49 @@ def iris(**more: Any) -> dict[str, Any]:
     return {"scale_groups": {"g": {"resources": {"cpu": 4}, "max_slices": 2} | more}}
 
 
+# -- KubeRay -------------------------------------------------------------------------------------------------------
+
+
+def test_worker_groups_of_a_ray_cluster_become_groups():
+    done, config, groups = imported("kuberay-cluster.yaml")
+    assert list(groups) == ["small", "gpu"]
+    assert groups["small"] == Group(
+        "small", amounts({"cpu": 4000, "memory": 8 * GI}), 10, min=1, scale_down=ScaleDown(idle_timeout=120)
+    )
+    assert dict(groups["gpu"].resources) == {"cpu": 12000, "gpu": 2000, "memory": 64 * GI, "fast_disk": 1000}
+    assert (groups["gpu"].max, groups["gpu"].scale_down) == (4, ScaleDown(idle_timeout=300))
+    provider = config.providers["kuberay"]
+    assert provider.type == "kuberay"
+    assert (provider.settings["namespace"], provider.settings["cluster"]) == ("ml", "train")
+    assert config.workload.type == "ray"
+    assert config.workload.settings["address"] == "train-head-svc.ml.svc:6380"
+    for part in ("enableInTreeAutoscaling", "upscalingMode", "minReplicas", "numOfHosts"):
+        assert any(part in note for note in done.notes), part
+
+
+def test_a_ray_cluster_without_limits_of_its_own_says_what_to_write():
+    group = {"groupName": "w", "template": {"spec": {"containers": [{"name": "ray"}]}}}
+    done, config = from_data({"kind": "RayCluster", "metadata": {"name": "c"}, "spec": {"workerGroupSpecs": [group]}})
+    assert config.settings.groups[0].group.resources == ()
+    assert config.providers["kuberay"].settings["namespace"] == "default"
+    for part in ("limits: not given", "maxReplicas: not limited"):
+        assert any(part in note for note in done.notes), part
+
+
+@pytest.mark.parametrize(
+    ("group", "place"),
+    [
+        ({"groupName": "w", "minReplicas": 3, "maxReplicas": 2}, "workerGroupSpecs[0].maxReplicas"),
+        ({"groupName": "w", "rayStartParams": {"resources": "oops"}}, "rayStartParams.resources"),
+        ({"maxReplicas": 2}, "workerGroupSpecs[0].groupName"),
+    ],
+)
+def test_a_wrong_ray_cluster_is_refused_with_the_place(group, place):
+    with pytest.raises(ConfigError) as refused:
+        from_data({"kind": "RayCluster", "metadata": {"name": "c"}, "spec": {"workerGroupSpecs": [group]}})
+    assert place in str(refused.value)
+
+
 # -- Ray -----------------------------------------------------------------------------------------------------------
 
 

@@ -20,10 +20,12 @@ SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 class HttpTransport:
     """Talks to one API server over HTTPS. The connection is made by the first call."""
 
-    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+    def __init__(
+        self, kubeconfig: str | None = None, context: str | None = None, *, section: str = "workload"
+    ) -> None:
         """``kubeconfig``: None for the pod's own account inside a cluster, else for ``$KUBECONFIG`` or the usual
-        place."""
-        self._kubeconfig, self._context = kubeconfig, context
+        place. ``section``: where both are in the configuration, for messages."""
+        self._kubeconfig, self._context, self._section = kubeconfig, context, section
         self._configuration: Any = None
         self._session: Any = None
         self._opening = asyncio.Lock()
@@ -100,7 +102,7 @@ class HttpTransport:
         except ImportError as error:
             raise ApiError(
                 0,
-                f"workload.type: kubernetes needs {error.name}, which is not installed: "
+                f"{self._section}.type needs {error.name}, which is not installed: "
                 "pip install 'windlass[kubernetes]'",
             ) from None
         config: Any = loading
@@ -112,10 +114,10 @@ class HttpTransport:
             else:
                 where = self._kubeconfig
                 if where is not None and not Path(where).is_file():
-                    raise ApiError(0, f"workload.kubeconfig: {where} is not a file")
+                    raise ApiError(0, f"{self._section}.kubeconfig: {where} is not a file")
                 usual = os.environ.get("KUBECONFIG") or "~/.kube/config"
                 if where is None and not any(Path(one).expanduser().is_file() for one in usual.split(os.pathsep)):
-                    remedy = "name one with workload.kubeconfig or $KUBECONFIG, or run inside the cluster"
+                    remedy = f"name one with {self._section}.kubeconfig or $KUBECONFIG, or run inside the cluster"
                     raise ApiError(0, f"there is no kubeconfig at {usual}: {remedy}")
                 await config.load_kube_config(where, context=self._context, client_configuration=configuration)
         except config.ConfigException as error:

@@ -60,6 +60,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "ray-node-provider": "windlass.providers.ray_node_provider.registration:RAY_NODE_PROVIDER",
     "simulated": "windlass.sim.cloud.registration:SIMULATED",
     "kwok": "windlass.providers.kwok.registration:KWOK",
+    "kuberay": "windlass.providers.kuberay.registration:KUBERAY",
 }
 """Where each type of this package is declared."""
 

@@ -86,9 +86,9 @@ def reference(as_json: bool) -> None:
 
 @command.command("import", epilog="Exit status: 0 written to standard output, 1 the file is wrong.")
 @click.argument("file", metavar="FILE")
-@click.option("--from", "kind", type=click.Choice(["ray", "iris"]), help="What FILE is; else its keys tell.")
+@click.option("--from", "kind", type=click.Choice(["ray", "kuberay", "iris"]), help="What FILE is; else its keys tell.")
 def import_(file: str, kind: str | None) -> None:
-    """Turn a Ray cluster file, or an Iris file with scale_groups, into a configuration on standard output.
+    """Turn a Ray cluster file, a RayCluster or an Iris file with scale_groups into a configuration on standard output.
 
     What could not be carried over stands in its comments, and on standard error.
 

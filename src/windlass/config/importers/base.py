@@ -1,4 +1,4 @@
-"""A file of Ray or Iris as a configuration of ours: YAML with comments on what could not be carried over.
+"""A file of Ray, KubeRay or Iris as a configuration of ours: YAML with comments on what could not be carried over.
 
 An importer fills a ``Draft``: groups, cluster, policy, and a note for everything that is lost or changes its meaning.
 Notes stand as comments where they belong, and are told to the user besides. What comes out is read again before it is
@@ -18,10 +18,12 @@ from windlass.core.model.quantities import parse_quantity
 from windlass.scenario.parser import plain_data
 from windlass.scenario.reader import DataReader, FileKind, Path, path_text, plainly, shown
 
-KINDS: Final = ("ray", "iris")
+KINDS: Final = ("ray", "kuberay", "iris")
 WIDTH: Final = 110
 
-IMPORTED_FILE: Final = FileKind("file", ConfigError, "a Ray cluster file or an Iris configuration is wanted")
+IMPORTED_FILE: Final = FileKind(
+    "file", ConfigError, "a Ray cluster file, a RayCluster or an Iris configuration is wanted"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +76,15 @@ class ImportReader(DataReader):
 
 
 def import_config(text: str | bytes, *, kind: str | None = None) -> Imported:
-    """The configuration that says the same; ``ConfigError`` if the file is of neither kind, or wrong."""
-    from . import iris, ray
+    """The configuration that says the same; ``ConfigError`` if the file is of no such kind, or wrong."""
+    from . import iris, kuberay, ray
 
     data = plain_data(text, IMPORTED_FILE)
     if kind is None:
         kind = _kind_of(data)
     importers: dict[str, Callable[[ImportReader, object], ImportDraft]] = {
         "ray": ray.import_ray,
+        "kuberay": kuberay.import_ray_cluster,
         "iris": iris.import_iris,
     }
     reader = ImportReader()
@@ -94,6 +97,8 @@ def import_config(text: str | bytes, *, kind: str | None = None) -> Imported:
 
 def _kind_of(data: object) -> str:
     if isinstance(data, Mapping):
+        if data.get("kind") == "RayCluster":
+            return "kuberay"
         if "scale_groups" in data or "tpu_pools" in data:
             return "iris"
         if "available_node_types" in data or "cluster_name" in data:

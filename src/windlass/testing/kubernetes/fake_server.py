@@ -31,7 +31,7 @@ _LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 NAMESPACED: Final = frozenset(
     {"pods", "events", "leases", "jobs", "daemonsets", "podgroups", "resourceclaims", "rayclusters"}
 )
-WITH_STATUS: Final = frozenset({"pods", "nodes", "nodeprovisioners", "nodeclaims"})
+WITH_STATUS: Final = frozenset({"pods", "nodes", "nodeprovisioners", "nodeclaims", "rayclusters"})
 KINDS: Final = {
     "pods": "Pod",
     "nodes": "Node",

@@ -274,7 +274,10 @@ class RayWorkload:
         """Give nodes that have started Ray by themselves the names that Windlass gives: providers know them."""
         names = self._names()
         for node in (*state.node_states, *infos) if names else ():
-            node.instance_id = names.get(node.instance_id, node.instance_id)
+            if node.instance_id in names:
+                node.instance_id = names[node.instance_id]
+                # It is ours whatever its type is: a worker group of KubeRay may have another name than its group.
+                node.ClearField("ray_node_type_name" if isinstance(node, wire.NodeState) else "node_type_name")
 
     async def _introduce(self) -> None:
         """The first words with a head: its version; and that ``ray status`` asks for what we report."""
@@ -358,9 +361,8 @@ class RayWorkload:
     # -- nodes of one slice -------------------------------------------------------------------------------------------
 
     def _slice_of(self, info: wire.GcsNodeInfo) -> str:
-        return slice_of(
-            self._names().get(info.instance_id, info.instance_id), info.node_type_name, frozenset(self._groups)
-        )
+        name = self._names().get(info.instance_id, "")
+        return slice_of(name or info.instance_id, "" if name else info.node_type_name, frozenset(self._groups))
 
     async def _alive(self, slice_id: str) -> list[wire.GcsNodeInfo]:
         return [one for one in await self._gcs.nodes() if one.state == ALIVE and self._slice_of(one) == slice_id]
