@@ -20,9 +20,7 @@ SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 class HttpTransport:
     """Talks to one API server over HTTPS. The connection is made by the first call."""
 
-    def __init__(
-        self, kubeconfig: str | None = None, context: str | None = None, *, section: str = "workload"
-    ) -> None:
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None, *, section: str = "workload") -> None:
         """``kubeconfig``: None for the pod's own account inside a cluster, else for ``$KUBECONFIG`` or the usual
         place. ``section``: where both are in the configuration, for messages."""
         self._kubeconfig, self._context, self._section = kubeconfig, context, section
@@ -102,8 +100,7 @@ class HttpTransport:
         except ImportError as error:
             raise ApiError(
                 0,
-                f"{self._section}.type needs {error.name}, which is not installed: "
-                "pip install 'windlass[kubernetes]'",
+                f"{self._section}.type needs {error.name}, which is not installed: pip install 'windlass[kubernetes]'",
             ) from None
         config: Any = loading
         configuration = client.Configuration()
