@@ -51,12 +51,19 @@ class FleetTotals:
     """What slices have cost whose time is over, by group."""
     _rate: Counter[str] = field(default_factory=Counter)
     """The prices of the slices that are billed, by group."""
+    _clock_step: float = 0.0
     _since: Counter[str] = field(default_factory=Counter)
     """The same, each times the instant from which on it is billed."""
 
-    def follow(self, controller_state: ControllerState, differing: TableDiff | None = None) -> Collection[str]:
-        """Come up to what is remembered now; the names that are gone. ``differing``: the differences, if they are
-        known."""
+    def follow(
+        self, controller_state: ControllerState, differing: TableDiff | None = None, clock_step: float = 0.0
+    ) -> Collection[str]:
+        """Update the sums to the current state and return the names that are gone.
+
+        ``differing``: the differences, if they are known. ``clock_step``: by how much the clock was set since the last
+        state; that is no time that passed, also for a slice whose bill ends in this pass.
+        """
+        self._clock_step = clock_step
         before, after = self.slices, controller_state.fleet.slices
         self._differing = changed, gone = full_diff(before, after) if differing is None else differing
         instant = round(controller_state.at * 10**6)
@@ -105,7 +112,7 @@ class FleetTotals:
             del self._billing[name]
             self._rate[bill.group] -= bill.price
             self._since[bill.group] -= bill.price * bill.since
-            self._billed[bill.group] += bill.price * (instant - bill.since)
+            self._billed[bill.group] += bill.price * (instant - bill.since - round(self._clock_step * 10**6))
 
 
 def _idle(record: SliceRecord) -> Idle | None:

@@ -14,8 +14,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from windlass.control.controller import Pass
+from windlass.control.reconcile.cycle import JUMP
 from windlass.control.record.costs import charged
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.journal_tables import PASS, VERSION, ControllerState
 from windlass.control.settings import Settings
 from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
@@ -144,7 +145,7 @@ class Checker:
         if gangs := self.workload.gangs_that_changed():
             found.append(_are_whole(gangs))
         if step.leads:
-            self._follow(step.after, differing if self.followed.slices is before else None)
+            self._follow(step.after, differing if self.followed.slices is before else None, _clock_step(step))
             found += [self._known(step, gone), self._accounts_add_up(step)]
             if pairs or self.followed.unproven:
                 found.append(self._idle_clocks(pairs))
@@ -159,9 +160,11 @@ class Checker:
             self._tell(invariant, text)
         return bool(moves or gone)
 
-    def _follow(self, controller_state: ControllerState, differing: TableDiff | None = None) -> None:
+    def _follow(
+        self, controller_state: ControllerState, differing: TableDiff | None = None, clock_step: float = 0.0
+    ) -> None:
         """Come up to what a controller remembers. What is in no record any more may still be shown."""
-        self._shown.update(self.followed.follow(controller_state, differing))
+        self._shown.update(self.followed.follow(controller_state, differing, clock_step))
 
     def _tell(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
@@ -399,6 +402,14 @@ class Checker:
             total, cost = totals.get(group, 0), wanted.get(group, 0)
             if total != cost:
                 yield "S14", f"the accounts of {group} hold {total}, its slices cost {cost}"
+
+
+def _clock_step(step: CheckedStep) -> float:
+    """Return by how much the controller's clock was set before this pass, as the pass recorded it."""
+    for entry in step.made.entries if step.made is not None else ():
+        if entry.kind == PASS and VERSION not in entry.data:
+            return float(entry.data.get(JUMP, 0.0))
+    return 0.0
 
 
 def _are_whole(gangs: Iterable[tuple[Job, int]]) -> Iterator[tuple[str, str]]:

@@ -65,6 +65,7 @@ class Happening:
         self._node_seconds = self._busy_seconds = self._dollars = 0.0
         self._doing: dict[str, Counter[str]] = {}
         """What the nodes of each slice that costs money do."""
+        self._billed: set[str] = set()
         self._capacity: Counter[str] = Counter()
         self._prices: dict[str, int] = {}
         self._cost = 0
@@ -204,12 +205,17 @@ class Happening:
             self._launched.add(name)
         if record.seen:
             self._bought.add(name)
-        if record.state in UNBILLED:
+        if record.state in UNBILLED or (record.billed_since is None and record.bill_from is not None):
+            self._billed.discard(name)
             return
         settings: Settings | None = self._tables.tables["settings"].get(SETTINGS)
         sold = settings.by_name.get(record.group) if settings is not None else None
         here = self._nodes.get(name, {}).values()
         hosts = sold.group.hosts if sold is not None else max(1, len(here))
+        if record.billed_since is not None and name not in self._billed:
+            # It has cost money since its order, or since a list missed it, as the bill says.
+            self._billed.add(name)
+            self._node_seconds += max(0.0, self._at - max(self.since, record.billed_since)) * hosts
         busy = min(hosts, sum(node.tasks > 0 for node in here))
         if record.state in IN_FLIGHT:
             doing = Counter({"booting": hosts})
