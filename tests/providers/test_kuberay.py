@@ -21,6 +21,8 @@ from tests.providers.kuberay_operator import (
     worker_group,
     worker_pod,
 )
+from windlass.config import read_config
+from windlass.config.build import build_components
 from windlass.kubernetes_api.api import Api, ApiError, Response, Transport
 from windlass.kubernetes_api.connection import HttpTransport
 from windlass.providers.kuberay.provider import KubeRayProvider
@@ -430,3 +432,33 @@ def test_only_the_ids_of_the_last_500_ended_slices_are_kept():
         assert [record["id"]["ended"][0], len(record["id"]["ended"])] == ["w-10", 500]
 
     asyncio.run(test())
+
+
+@pytest.mark.kubernetes
+def test_an_account_with_the_rights_of_the_documentation_is_enough(api_server):
+    api_server.kubectl(
+        "create", "role", "windlass", "-n", NAMESPACE, "--verb=get,patch", "--resource=rayclusters.ray.io"
+    )
+    api_server.kubectl("create", "role", "windlass-pods", "-n", NAMESPACE, "--verb=list", "--resource=pods")
+    for role in ("windlass", "windlass-pods"):
+        account = f"--serviceaccount={NAMESPACE}:default"
+        api_server.kubectl("create", "rolebinding", role, "-n", NAMESPACE, f"--role={role}", account)
+    kubeconfig = str(api_server.account_kubeconfig(NAMESPACE, "default"))
+    settings = f"{{type: kuberay, namespace: {NAMESPACE}, cluster: {NAME}, kubeconfig: {kubeconfig}}}"
+    config = read_config(
+        f"groups: {{conformance: {{resources: {{cpu: 4}}, max: 3}}}}\nproviders: {{k: {settings}}}\n"
+        'workload: {type: ray, address: "127.0.0.1:6379"}\n',
+        path="windlass.yaml",
+    )
+
+    async def test(_api, _operator):
+        provider = build_components(config).providers["k"]
+        try:
+            await provider.launch(order("w-1"), 1)
+            await _running(provider, "w-1")
+            await provider.terminate("w-1", 1)
+            await _gone(provider, "w-1")
+        finally:
+            await provider.close()
+
+    Stage(lambda: HttpTransport(str(api_server.kubeconfig)), None).run(test)
