@@ -27,7 +27,7 @@ from windlass.kubernetes_api.api import Api, ApiError, Response, Transport
 from windlass.kubernetes_api.connection import HttpTransport
 from windlass.providers.kuberay.provider import KubeRayProvider
 from windlass.providers.kuberay.worker_groups import SLICES
-from windlass.providers.protocol import ClusterIdentity, InsufficientCapacity, InvalidRequest, ProviderError
+from windlass.providers.protocol import ClusterIdentity, InsufficientCapacity, InvalidRequest, Provider, ProviderError
 from windlass.testing.eventually import eventually, refusal_of
 from windlass.testing.kubernetes.control_plane import ControlPlane, missing
 from windlass.testing.kubernetes.fake_server import FakeApiServer
@@ -157,14 +157,14 @@ def order(slice_id: str, hosts: int = 1, **more: Any) -> Any:
     return ProviderConformance().order(slice_id, hosts, **more)
 
 
-async def _running(provider: KubeRayProvider, *names: str) -> dict[str, Any]:
+async def _running(provider: Provider, *names: str) -> dict[str, Any]:
     async def look() -> dict[str, Any]:
         return {one.slice_id: one for one in await provider.list()}
 
     return await eventually(look, lambda seen: all(n in seen and seen[n].state == "running" for n in names))
 
 
-async def _gone(provider: KubeRayProvider, name: str) -> None:
+async def _gone(provider: Provider, name: str) -> None:
     await eventually(provider.list, lambda seen: name not in [one.slice_id for one in seen])
 
 
