@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -16,3 +17,8 @@ settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS", "default"))
 # A shell that starts the suite in the background tells it to ignore Ctrl-C, and every program that a test starts would
 # inherit that, among them those that a test ends so.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the browser tests last: Playwright keeps an event loop running, beside which no other one can be started."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
