@@ -28,7 +28,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """How bad luck with a provider slows a group down."""
+    """How failures of a provider slow a group down."""
 
     factor: float = 0.7
     """Each failure that counts multiplies the group's health by this."""

@@ -60,7 +60,7 @@ def fold(
 
 
 class _Folding:
-    """One fold under way: the records and the luck as they become."""
+    """The state of one pass of transitions: records and provider health as they change."""
 
     def __init__(self, fleet: Fleet, observed: Observed, settings: Settings, now: float) -> None:
         self.fleet, self.observed, self.settings, self.now = fleet, observed, settings, now
@@ -206,7 +206,7 @@ class _Folding:
             return record
         return record if certificate == record.certificate else record.replace(certificate=certificate)
 
-    # -- luck ---------------------------------------------------------------------------------------------------------
+    # -- provider health -----------------------------------------------------------------------------------------------
 
     def _learn(self, before: SliceRecord, after: SliceRecord, moves: list[Moved]) -> None:
         """What the moves of a record say about its group's provider. A machine that crashes says nothing about it."""
