@@ -22,6 +22,7 @@ from windlass.providers.local.supervisor import HostProcess
 from windlass.providers.protocol import HostOrder, LaunchOrder
 from windlass.testing.eventually import eventually, run
 from windlass.workloads.protocol import Acknowledgement
+from windlass.workloads.queue.agent import Guard
 from windlass.workloads.queue.job_queries import JobQueries
 from windlass.workloads.queue.store import QueueJob
 
@@ -265,6 +266,13 @@ def test_what_the_task_of_a_killed_agent_had_started_dies_too_even_if_it_hears_n
         await gone(pid)
 
     on(tmp_path / "queue", test)
+
+
+def test_a_guard_is_out_of_the_agents_process_group_before_the_agent_can_start_a_task():
+    for _ in range(50):
+        guard = Guard()
+        assert os.getsid(guard.pid) == guard.pid
+        guard.dismiss()
 
 
 def test_a_task_dies_with_its_agent_even_if_the_guard_was_killed_before(tmp_path):

@@ -24,7 +24,7 @@ async def eventually(
     look: Callable[[], Awaitable[T]],
     wanted: Callable[[T], object] = bool,
     *,
-    within: float = 20.0,
+    within: float = 60.0,
     pass_time: Callable[[], Awaitable[None]] = a_moment,
 ) -> T:
     """What ``look`` gives, as soon as it is ``wanted``. An ``AssertionError`` with the last sight after ``within``."""

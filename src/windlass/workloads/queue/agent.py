@@ -78,15 +78,22 @@ class Guard:
 
     def __init__(self) -> None:
         reading, self._pipe = os.pipe()
-        self._pid = os.fork()
-        if not self._pid:
+        is_apart, says_apart = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
             os.close(self._pipe)
-            _stand_guard(reading)
+            os.close(is_apart)
+            _stand_guard(reading, says_apart)
             os._exit(0)
         os.close(reading)
+        os.close(says_apart)
+        # On a busy host the guard starts late. Before it has left the agent's process group, a signal to that group
+        # would kill both, so no task may start until it has.
+        os.read(is_apart, 1)
+        os.close(is_apart)
 
     def watch(self, group: int) -> None:
-        with suppress(OSError):  # somebody killed the guard: tasks are run all the same
+        with suppress(OSError):  # the guard was killed: tasks run without it
             os.write(self._pipe, f"+{group}\n".encode())
 
     def unwatch(self, group: int) -> None:
@@ -95,13 +102,15 @@ class Guard:
 
     def dismiss(self) -> None:
         os.close(self._pipe)
-        os.waitpid(self._pid, 0)
+        os.waitpid(self.pid, 0)
 
 
-def _stand_guard(reading: int) -> None:
-    os.setsid()  # whoever kills the agent's process group does not meet the guard
+def _stand_guard(reading: int, says_apart: int) -> None:
+    os.setsid()  # a signal to the agent's process group does not reach the guard
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    os.write(says_apart, b"1")
+    os.close(says_apart)
     groups: set[int] = set()
     with os.fdopen(reading, "rb") as words:
         for word in words:
