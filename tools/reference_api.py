@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.server.openapi import document
+from windlass.server.api.openapi import document
 from windlass.server.problems import TITLES
 
 STREAM = """\

@@ -8,16 +8,19 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.cli.clusters import Cluster
+from windlass.cli.connection.job_progress import job_report, job_rows
+from windlass.cli.connection.kubernetes_names import kubernetes_names
 from windlass.config import read_config
 from windlass.config.server import Listen
 from windlass.journal import open_journal
-from windlass.server.app import Server
+from windlass.server.access.tokens import TokenFile
+from windlass.server.api.service import Server
 from windlass.server.listener import HttpServer
-from windlass.server.tokens import TokenFile
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,16 @@ def served(cluster: Cluster, directory: Path, **changes: Any) -> Iterator[Served
     tokens = TokenFile(server_config.token_file)
     tokens.create_if_missing()
     with open_journal(config.journal.location, create=False) as journal:
-        server = Server(journal, config.journal.location, server_config, lambda: config.settings, tokens)
+        server = Server(
+            journal,
+            config.journal.location,
+            server_config,
+            lambda: config.settings,
+            tokens,
+            more=lambda: {"jobs": job_rows(config)},
+            job=partial(job_report, config),
+            names=partial(kubernetes_names, config),
+        )
         http_server = HttpServer(server)
         http_server.start()
         try:

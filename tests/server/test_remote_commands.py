@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
 pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
 
-from tests.cli.clusters import Cluster, one_waits
+from tests.cli.clusters import CONFIG, Cluster, one_waits
 from tests.server.served import served
 from windlass.cli import windlass
+from windlass.cli.ui.plan_page import page
+from windlass.core.model.snapshot import amounts
+from windlass.workloads.queue.store import Queue
 
 
 @pytest.fixture
@@ -42,6 +47,35 @@ def test_the_same_command_prints_the_same_from_afar(api, words):
         assert there_lines.split(" next: ")[0] == here_lines.split(" next: ")[0]
     else:
         assert there_lines == here_lines
+
+
+def test_the_last_plan_is_printed_from_afar_as_a_plan_of_the_same_state_is_here(api):
+    known = api.server.current().picture
+    done = remotely(api, "plan", "--live")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == page(known.plan, known.snapshot, "--live")
+    assert "ceiling" not in done.stdout
+    assert "Waiting: 1 task of 1 job" in done.stdout
+    document = json.loads(remotely(api, "plan", "--live", "--json").stdout)
+    assert document == json.loads(json.dumps(known.plan.to_dict()))
+    assert remotely(api, "plan", "--live", "--detailed-exitcode").exit_code == (2 if known.plan.changes else 0)
+
+
+def test_a_job_is_told_from_afar_with_its_failed_tasks(tmp_path):
+    cluster = Cluster(
+        tmp_path, CONFIG.replace("{type: simulated}\njournal", "{type: queue, directory: queue}\njournal")
+    )
+    cluster.live(one_waits)
+    queue = Queue(tmp_path / "queue")
+    queue.submit("broken", ["sh"], amounts({"cpu": 1000}), 1)
+    place = queue.join("s/0", "s", {"cpu": 1000}, {})
+    queue.report(place, queue.claim(place)[0].number, 3)
+    with served(cluster, tmp_path) as api:
+        here, there = cluster.run("why", "broken"), remotely(api, "why", "broken")
+        assert there.exit_code == 0, there.stderr
+        assert "failed with exit code 3" in there.stdout
+        assert without_config(there.stdout, api) == without_config(here.stdout, api)
+        assert remotely(api, "why", "brokem").exit_code == 1
 
 
 def test_an_order_from_afar(api):

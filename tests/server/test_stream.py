@@ -18,9 +18,9 @@ from tests.server.served import served
 from windlass.config import read_config
 from windlass.control.report import schemas
 from windlass.journal import open_journal
-from windlass.server.feed import Feed, PassMessage
-from windlass.server.patches import TABLES, WHOLE, laid_over
-from windlass.server.stream import PLACES, Subscription
+from windlass.server.live.feed import Feed, PassMessage
+from windlass.server.live.patches import TABLES, WHOLE, laid_over
+from windlass.server.live.stream import PLACES, Subscription
 
 CONFIG = """
 cluster: {max_hourly_cost: 20}

@@ -15,8 +15,9 @@ import uvicorn
 from windlass.config.server import Listen, ServerConfig
 from windlass.control.controller import Controller
 
-from .app import Server, create_app
-from .stream import Broadcast
+from .api.service import Server
+from .app import create_app
+from .live.stream import Broadcast
 from .timing import measure, measure_sources
 
 PATIENCE = 15.0

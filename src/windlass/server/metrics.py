@@ -28,7 +28,7 @@ from windlass.core.model.lifecycle import ENDED, State
 from windlass.core.model.reasons import Code
 from windlass.journal import Journal, JournalError, Record
 
-from .feed import Feed
+from .live.feed import Feed
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MOST_GROUPS: Final = 200

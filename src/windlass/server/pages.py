@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from .feed import Feed
+from .live.feed import Feed
 from .metrics import CONTENT_TYPE, Metrics
 from .problems import Problem
 

@@ -27,7 +27,7 @@ def command(config: Config, only_print: bool, url: str | None) -> None:
       windlass open
       windlass open --print
     """
-    from windlass.server.tokens import TokenError, TokenFile
+    from windlass.server.access.tokens import TokenError, TokenFile
 
     if config.server.listen.path and url is None:
         stop("the server listens on a socket, which no browser opens; give server.listen an address")

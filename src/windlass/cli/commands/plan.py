@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -40,14 +41,27 @@ ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
 )
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, for programs.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 0 if there is nothing to do, with 2 if there is.")
-def command(file: str | None, live: bool, config_file: str, as_json: bool, detailed_exitcode: bool) -> None:
+@click.option(
+    "--url", metavar="URL", envvar="WINDLASS_URL", show_envvar=True, help="With --live: ask the server there instead."
+)
+@click.option("--token", metavar="TOKEN", envvar="WINDLASS_TOKEN", show_envvar=True, help="The token for --url.")
+def command(
+    file: str | None,
+    live: bool,
+    config_file: str,
+    as_json: bool,
+    detailed_exitcode: bool,
+    url: str | None,
+    token: str | None,
+) -> None:
     """Show what would be done about the cluster in FILE, or about a live cluster, and why.
 
     FILE is a scenario or a configuration, in YAML or JSON; - is standard input. No cluster, no account and no network
     are needed, and nothing is changed.
 
     With --live, the providers and the workload of a configuration are asked, and the journal is read. Nothing is
-    changed or written: it may run beside a controller, and before the first one.
+    changed or written: it may run beside a controller, and before the first one. With --url as well, the last plan of
+    the controller there is shown.
 
     \b
     Examples:
@@ -56,9 +70,13 @@ def command(file: str | None, live: bool, config_file: str, as_json: bool, detai
       generate-scenario | windlass plan -
       windlass plan cluster.yaml --detailed-exitcode > /dev/null || echo changes
       windlass plan --live
+      windlass plan --live --url http://127.0.0.1:7878 --token wlv_...
     """
     if live == (file is not None):
         raise click.UsageError("give FILE (a scenario or a configuration), or --live to look at a running cluster")
+    if live and url is not None:
+        _remotely(url, token, as_json, detailed_exitcode)
+        return
     with uncollected():
         snapshot = _live(config_file) if file is None else _read(file)
 
@@ -72,13 +90,34 @@ def command(file: str | None, live: bool, config_file: str, as_json: bool, detai
 
 def _tell(answer: Plan, snapshot: Snapshot, source: str, as_json: bool) -> None:
     if as_json:
-        import json
-
-        write(json.dumps(answer.to_dict(), indent=2) + "\n")
+        _print_json(answer.to_dict())
     else:
         from windlass.cli.ui.plan_page import page
 
         write(page(answer, snapshot, source))
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    import json
+
+    write(json.dumps(document, indent=2) + "\n")
+
+
+def _remotely(url: str, token: str | None, as_json: bool, detailed_exitcode: bool) -> None:
+    """Print the last plan of a remote controller, as ``--live`` prints one of its own."""
+    from windlass.cli.connection.remote import remote_of
+    from windlass.cli.connection.remote_plan import plan_in, snapshot_in
+
+    remote = remote_of(url, token)
+    assert remote is not None
+    document = remote.get("/plan")
+    answer = plan_in(document)
+    if as_json:
+        _print_json(document)
+    else:
+        _tell(answer, snapshot_in(remote.get("/status")), "--live", as_json)
+    if detailed_exitcode and answer.changes:
+        sys.exit(2)
 
 
 def _source(file: str | None, config_file: str) -> str:

@@ -34,7 +34,7 @@ def create(config: Config, role: Literal["viewer", "operator"], name: str, as_js
     Example:
       windlass token create --role viewer --name grafana
     """
-    from windlass.server.tokens import TokenError, TokenFile
+    from windlass.server.access.tokens import TokenError, TokenFile
 
     try:
         made = TokenFile(config.server.token_file).create(role, name)
@@ -49,7 +49,7 @@ def create(config: Config, role: Literal["viewer", "operator"], name: str, as_js
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs: windlass.tokens/v1.")
 def list_tokens(config: Config, as_json: bool) -> None:
     """List the names and roles of all tokens; the tokens themselves are not shown."""
-    from windlass.server.tokens import TokenError, TokenFile
+    from windlass.server.access.tokens import TokenError, TokenFile
 
     try:
         found = TokenFile(config.server.token_file).tokens()
@@ -68,7 +68,7 @@ def list_tokens(config: Config, as_json: bool) -> None:
 @click.argument("name", metavar="NAME")
 def revoke(config: Config, name: str) -> None:
     """Revoke the token of NAME: its sessions end as well."""
-    from windlass.server.tokens import TokenError, TokenFile
+    from windlass.server.access.tokens import TokenError, TokenFile
 
     try:
         gone = TokenFile(config.server.token_file).revoke(name)

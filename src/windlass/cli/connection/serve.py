@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from windlass.config.server import BadListen, ServerConfig, parse_listen
 from windlass.control.settings import Settings
 from windlass.journal import Journal, open_journal
 
+from .job_progress import job_report
+from .kubernetes_names import kubernetes_names
 from .open_journal import stop
 
 if TYPE_CHECKING:
@@ -47,10 +50,10 @@ def served(
 ) -> Iterator[HttpServer]:
     """A server that is ready to start. ``journal``: one that cannot be opened a second time."""
     try:
-        from windlass.server.app import Server
+        from windlass.server.access.tokens import TokenError, TokenFile
+        from windlass.server.api.service import Server
         from windlass.server.listener import CannotListen, HttpServer
         from windlass.server.notify import Notifier
-        from windlass.server.tokens import TokenError, TokenFile
     except ModuleNotFoundError as error:
         stop(f"the server needs more packages ({error.name} is missing). Install them: pip install 'windlass[server]'")
     with ExitStack() as stack:
@@ -62,7 +65,15 @@ def served(
             if tokens.create_if_missing():
                 click.echo(f"tokens: {server.token_file} was made, with one operator and one viewer", err=True)
             made = Server(
-                journal, location, server, settings, tokens, doctor=_doctor(config, config_file), more=_jobs(config)
+                journal,
+                location,
+                server,
+                settings,
+                tokens,
+                doctor=_doctor(config, config_file),
+                more=_jobs(config),
+                job=partial(job_report, config),
+                names=partial(kubernetes_names, config),
             )
             http = HttpServer(made)
         except (TokenError, CannotListen, OSError) as error:

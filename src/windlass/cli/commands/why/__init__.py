@@ -32,7 +32,7 @@ from . import slice as slice_page
 
 
 def _remotely(remote: Remote, name: str, at: float | None, as_json: bool) -> None:
-    _show(remote.get("/why", name=name, at=at) | {"job": None}, at, as_json)
+    _show(remote.get("/why", name=name, at=at), at, as_json)
 
 
 @click.command("why", epilog="Exit status: 0 told, 1 there is no such name, or the journal does not reach back so far.")

@@ -8,8 +8,7 @@ from typing import Any, Final
 from windlass._version import __version__
 from windlass.control.report import schemas
 from windlass.control.report.schemas import NUMBER, TEXT, WHOLE, record
-
-from .problems import MEDIA_TYPE, TITLES
+from windlass.server.problems import MEDIA_TYPE, TITLES
 
 _DOCUMENTS: Final = (
     "status why event events list lanes series plan accounts order orders doctor settings replay what-if hello pass"

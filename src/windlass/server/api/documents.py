@@ -13,9 +13,8 @@ from windlass.control.report.events import EventLine, earlier_events, later_even
 from windlass.control.report.timeline import LANES
 from windlass.control.state.codec import to_plain
 from windlass.core.model.quantities import exact_quantity
-
-from .feed import Current, Feed
-from .problems import Problem
+from windlass.server.live.feed import Current, Feed
+from windlass.server.problems import Problem
 
 MOST: Final = 5000
 """Rows of one page at the most."""

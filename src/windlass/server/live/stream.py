@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
 
+from windlass.server.problems import Problem
+
 from .feed import Feed, PassMessage, resync
-from .problems import Problem
 
 PLACES: Final = 64
 """Messages that wait for one reader; a slower one must load the status anew."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .problems import Problem
+from windlass.server.problems import Problem
 
 KEPT: Final = 32
 """Replays that are kept."""

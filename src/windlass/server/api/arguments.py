@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import Request
 
-from .problems import Problem
+from windlass.server.problems import Problem
 
 
 def instant(name: str, value: str | None) -> float | None:

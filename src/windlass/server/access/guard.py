@@ -18,7 +18,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .problems import Problem
+from windlass.server.problems import Problem
+
 from .tokens import Token, TokenError, TokenFile
 
 COOKIE: Final = "windlass_session"

@@ -13,9 +13,8 @@ from windlass.control.state.fleet import EVERY_GROUP
 from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.reasons import nearest_names
 from windlass.journal import Entry, JournalError, Record
-
-from .feed import Current, Feed
-from .problems import Problem
+from windlass.server.live.feed import Current, Feed
+from windlass.server.problems import Problem
 
 WHAT: Final = ("drain", "undrain", "freeze", "resume")
 LONGEST: Final = 500

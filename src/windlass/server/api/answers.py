@@ -1,0 +1,38 @@
+"""Answers: documents as JSON, compressed where it pays."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import Request
+from starlette.responses import Response
+
+from windlass.server.access.tokens import Token
+from windlass.server.live.feed import encoded
+from windlass.server.problems import Problem
+
+SMALL: Final = 1000
+"""Bytes below which an answer is not compressed."""
+
+
+def answer(request: Request, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return sent(request, encoded(document), None, status, headers)
+
+
+def sent(
+    request: Request, body: bytes, gzipped: bytes | None, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    more = {"Vary": "Accept-Encoding", **(headers or {})}
+    if len(body) > SMALL and "gzip" in request.headers.get("accept-encoding", ""):
+        packed = gzip.compress(body, 5, mtime=0) if gzipped is None else gzipped
+        return Response(packed, status, {**more, "Content-Encoding": "gzip"}, "application/json")
+    return Response(body, status, more, "application/json")
+
+
+def token_of(request: Request) -> Token:
+    token: Token | None = request.state.token
+    if token is None:
+        raise Problem("unauthenticated", "Send a token as Authorization: Bearer TOKEN, or log in at /login.")
+    return token

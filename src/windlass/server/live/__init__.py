@@ -1,0 +1,1 @@
+"""What is known now. A thread follows the journal and makes each status and each patch once; streams send them."""
