@@ -4,6 +4,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
+# Tests start hundreds of short programs. Without compiled files each of them would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
@@ -28,7 +31,7 @@ endif
 comma := ,
 # install(what): into the environment, with uv or with pip.
 ifneq ($(UV),)
-install = $(UV) pip install --quiet --python $(BIN)/python --editable $(1)
+install = $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --editable $(1)
 else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
@@ -97,19 +100,15 @@ ray-environments: $(RAY_VENVS)/old/.made $(RAY_VENVS)/new/.made ## Install Ray o
 proto: ## Generate the messages of the Ray workload; needs grpcio-tools
 	cd src && python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. windlass/workloads/ray/wire.proto
 
-# Tests without processes, ports or clocks of this computer: they run in parallel. All others run one after the other.
-PURE := tests/core tests/scenario tests/config tests/sim tests/test_cases.py tests/test_builders.py
+PYTEST = RAY_OLD=$(RAY_OLD) RAY_NEW=$(RAY_NEW) $(BIN)/python -m pytest
 
-REAL = RAY_OLD=$(RAY_OLD) RAY_NEW=$(RAY_NEW) $(BIN)/python -m pytest tests
-
+# Tests run in parallel: tests/conftest.py says which share a worker. Those that measure time run alone, at the end.
 test: lint ray-environments ## Lint, types, layers and all tests
 ifdef PYTEST_ARGS
-	RAY_OLD=$(RAY_OLD) RAY_NEW=$(RAY_NEW) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 else
-	$(BIN)/python -m pytest -n auto $(PURE)
-	$(REAL) $(addprefix --ignore=,$(PURE)) || { \
-		echo "Tests with real processes depend on the load of the machine: those that failed run once more."; \
-		$(REAL) $(addprefix --ignore=,$(PURE)) --last-failed --last-failed-no-failures none; }
+	$(PYTEST) -n auto --dist loadgroup --no-loadscope-reorder -m "not alone" tests
+	$(PYTEST) -m alone tests
 endif
 
 lint: $(STAMPS)/dev ## Style, types and layers

@@ -19,6 +19,38 @@ settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS", "default"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the browser tests last: Playwright keeps an event loop running, beside which no other one can be started."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+# Tests that use the same servers, ports or network namespaces form a group: one worker runs them one after the other.
+# Groups start in this order, the longest first; then files with real processes; then tests that only compute.
+GROUPS = ("ray", "kubernetes", "hosts", "browser", "journal")
+MARKERS = {"ray": "ray", "kubernetes": "kubernetes", "ssh": "hosts", "aws": "hosts", "browser": "browser"}
+FOLDERS = {"tests/workloads/kubernetes/": "kubernetes", "tests/journal/": "journal"}
+COMPUTING = (
+    "tests/core/",
+    "tests/scenario/",
+    "tests/config/",
+    "tests/sim/",
+    "tests/test_cases.py",
+    "tests/test_builders.py",
+)
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Name the group of a test; tests that only compute have none and run on any worker."""
+    for marker, group in MARKERS.items():
+        if item.get_closest_marker(marker):
+            return group
+    for folder, group in FOLDERS.items():
+        if item.nodeid.startswith(folder):
+            return group
+    return None if item.nodeid.startswith(COMPUTING) else item.nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give every test its group, and sort the groups."""
+    groups = {item: group_of(item) for item in items}
+    ranks = {group: rank for rank, group in enumerate(GROUPS)}
+    items.sort(key=lambda item: (groups[item] is None, ranks.get(groups[item] or "", len(GROUPS))))
+    if config.pluginmanager.hasplugin("xdist"):
+        for item, group in groups.items():
+            if group is not None:
+                item.add_marker(pytest.mark.xdist_group(group))

@@ -17,6 +17,7 @@ def test_importing_windlass_loads_neither_numpy_nor_yaml_nor_the_command_line():
     assert not set(done.stdout.split()) & {"numpy", "yaml", "click", "rich", "asyncio", "dataclasses"}
 
 
+@pytest.mark.alone
 def test_importing_windlass_takes_well_under_a_fifth_of_a_second():
     assert cpu_seconds([sys.executable, "-c", "import windlass"]) < 0.1
 

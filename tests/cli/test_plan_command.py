@@ -160,6 +160,7 @@ def test_output_survives_a_terminal_that_knows_ascii_only():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=["for people", "for programs"])
 def test_a_small_plan_takes_less_than_a_third_of_a_second_of_cpu_time(flags):
     spent = cpu_seconds([*WINDLASS, "plan", EXAMPLES / "small-cluster.yaml", *flags])

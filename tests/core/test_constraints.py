@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -155,6 +156,7 @@ def test_bundles_have_conditions_of_their_own_and_placements_name_them() -> None
     assert all(entry["bundle"] in (0, 1) for entry in made.to_dict()["placements"])
 
 
+@pytest.mark.alone
 def test_a_million_tasks_with_classes_cost_as_much_as_a_few() -> None:
     """100 shapes, 20 classes, 3 zones."""
     zones = ("a", "b", "c")

@@ -293,6 +293,7 @@ def many_demands(count: int) -> str:
     )
 
 
+@pytest.mark.alone
 def test_a_hundred_thousand_separate_demands_are_read_and_planned_in_less_than_two_seconds():
     text = many_demands(100_000)
     spent = []

@@ -164,6 +164,7 @@ def test_a_message_comes_over_http_soon_after_its_pass(tmp_path):
         connection.close()
 
 
+@pytest.mark.alone
 def test_a_server_that_stops_ends_its_streams_at_once(tmp_path):
     cluster = Cluster(tmp_path, CONFIG)
     cluster.live(lambda world, controller: ticks(world, controller, 1))

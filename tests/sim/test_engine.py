@@ -28,6 +28,7 @@ from windlass.sim.workload.jobs import Job
 # -- virtual time --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_hours_pass_in_no_time_and_time_limits_fire():
     async def patient() -> float:
         begun = asyncio.get_running_loop().time()

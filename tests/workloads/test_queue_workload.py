@@ -513,6 +513,7 @@ def test_without_sockets_everything_works_but_nothing_is_told(tmp_path):
 # -- speed ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_a_job_of_100_000_tasks_is_submitted_and_looked_at_as_if_it_were_one(tmp_path):
     queue = Queue(tmp_path)
     began = time.perf_counter()

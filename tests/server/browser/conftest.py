@@ -136,8 +136,9 @@ def cluster(tmp_path_factory) -> Iterator[RealCluster]:
         made.end_machines()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
+    """A real Chromium. Playwright keeps an event loop running, so it ends with this package: others start their own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install playwright")
     if CHROMIUM is None:
         pytest.skip("Chromium is missing: apt install chromium, or set WINDLASS_CHROMIUM")

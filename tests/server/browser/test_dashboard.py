@@ -59,6 +59,7 @@ def test_every_page_is_there_without_an_error(operator, path, testid):
     assert operator.errors == []
 
 
+@pytest.mark.alone
 def test_a_machine_that_is_killed_is_on_the_page_within_two_seconds(operator):
     cluster = operator.cluster
     operator.see("/slices", "lanes")
