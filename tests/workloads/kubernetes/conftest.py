@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.error
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from windlass.kubernetes_api.api import Api, Transport
 from windlass.kubernetes_api.connection import HttpTransport
-from windlass.testing.kubernetes.control_plane import ControlPlane, missing
+from windlass.testing.kubernetes.control_plane import TRANSPORT_ERRORS, ControlPlane, missing
 from windlass.testing.kubernetes.fake_server import FakeApiServer
 from windlass.workloads.kubernetes.install.manifests import manifests, text
 
@@ -62,22 +64,50 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     clean(plane)
 
 
+LEFTOVERS = (
+    "/apis/batch/v1/namespaces/default/jobs",
+    "/apis/apps/v1/namespaces/default/daemonsets",
+    "/apis/apps/v1/namespaces/default/deployments",
+    "/apis/apps/v1/namespaces/default/replicasets",
+    "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+    "/api/v1/namespaces/default/pods",
+    "/apis/windlass.dev/v1alpha1/nodeclaims",
+    "/apis/windlass.dev/v1alpha1/nodeprovisioners",
+    "/api/v1/nodes",
+    "/api/v1/namespaces/default/events",
+)
+"""What tests make, owners before what they own."""
+
+
 def clean(plane: ControlPlane) -> None:
-    """Remove what a test has left."""
-    for path in (
-        "/api/v1/nodes",
-        "/apis/windlass.dev/v1alpha1/nodeclaims",
-        "/apis/windlass.dev/v1alpha1/nodeprovisioners",
-    ):
-        for item in plane.call("GET", path)["items"]:
-            name = item["metadata"]["name"]
-            if item["metadata"].get("finalizers"):
-                patch = {"metadata": {"finalizers": None}}
-                plane.call("PATCH", f"{path}/{name}", patch, content_type="application/merge-patch+json")
-            plane.kubectl("delete", "--raw", f"{path}/{name}") if not item["metadata"].get(
-                "deletionTimestamp"
-            ) else None
-    plane.kubectl("delete", "pods,jobs,daemonsets,deployments,events", "--all", "-n", "default", "--force")
+    """Remove what a test has left, whatever state the API server is in just now."""
+    deadline = time.monotonic() + 90
+    while True:
+        try:
+            left = [one for path in LEFTOVERS for one in _erase(plane, path)]
+            if not left:
+                return
+        except TRANSPORT_ERRORS as error:
+            left = [str(error)]
+        if time.monotonic() > deadline:
+            raise AssertionError(f"these are left on the control plane: {left[:5]}")
+        time.sleep(0.1)
+
+
+def _erase(plane: ControlPlane, path: str) -> list[str]:
+    """Delete all objects of a kind without grace and without their finalizers; what was there."""
+    items = plane.call("GET", path)["items"]
+    for item in items:
+        if item["metadata"].get("finalizers"):
+            patch = {"metadata": {"finalizers": None}}
+            with suppress(urllib.error.HTTPError):
+                plane.call(
+                    "PATCH", f"{path}/{item['metadata']['name']}", patch, content_type="application/merge-patch+json"
+                )
+    if items:
+        plane.call("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    # Events of a deletion may still come in: they disturb no test.
+    return [] if path.endswith("/events") else [f"{path}/{one['metadata']['name']}" for one in items]
 
 
 async def eventually(check: Callable[[], Any], what: str = "", limit: float = 30.0) -> Any:

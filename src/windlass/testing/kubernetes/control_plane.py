@@ -6,6 +6,7 @@ loopback, keeps its data in a temporary directory (in memory where there is one)
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import secrets
@@ -27,6 +28,9 @@ REQUIRED: Final = ("etcd", "kube-apiserver", "kubectl")
 SCHEDULING: Final = ("kube-scheduler", "kube-controller-manager")
 STARTING: Final = 90.0
 """Seconds that a component may take to come up on a loaded machine."""
+TRANSPORT_ERRORS: Final = (OSError, http.client.HTTPException, ValueError)
+"""What a call raises while the API server is away, starts, or is killed in the middle of an answer. urllib's own errors
+are OSErrors; an answer that was cut short is no JSON, which is a ValueError."""
 REMEDY: Final = f"run make kubernetes-assets, and set {ASSETS} to the directory that it names"
 
 
@@ -231,7 +235,7 @@ class ControlPlane:
             try:
                 if is_up():
                     return
-            except (OSError, urllib.error.URLError):
+            except TRANSPORT_ERRORS:
                 pass
             time.sleep(0.05)
         raise RuntimeError(f"{name} did not come up:\n{self.log(name)[-2000:]}")

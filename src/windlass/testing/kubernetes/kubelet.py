@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 import urllib.error
 from typing import Any
 
-from .control_plane import ControlPlane
+from .control_plane import TRANSPORT_ERRORS, ControlPlane
 
 
 class FakeKubelet:
@@ -32,8 +30,8 @@ class FakeKubelet:
             try:
                 for pod in self._plane.call("GET", "/api/v1/pods?fieldSelector=spec.nodeName!=")["items"]:
                     self._play(pod)
-            except (OSError, urllib.error.URLError, json.JSONDecodeError):
-                time.sleep(self._pause)  # the server is away
+            except TRANSPORT_ERRORS:
+                continue  # the server is away or overloaded: the next round tries again
 
     def _play(self, pod: dict[str, Any]) -> None:
         metadata, status = pod["metadata"], pod.get("status") or {}
