@@ -213,7 +213,7 @@ def test_a_node_with_another_python_is_refused_and_what_waits_is_told():
         (future,) = world.burst(1)
         (error,) = await world.over(future)
         assert "runs Python 3.9 and this program Python" in str(error)
-        assert "3 nodes in a row came to nothing" in str(error)
+        assert "3 nodes in a row failed to start" in str(error)
 
     pool((0, 2), journey, python="3.9.1")
 
@@ -226,6 +226,29 @@ def test_nodes_that_never_join_are_told_to_whoever_waits():
         assert "0 hosts joined after 60 s" in str(error)
 
     pool((0, 2), journey)
+
+
+def test_a_pool_that_has_had_nodes_does_not_give_up_after_a_few_that_die_while_they_boot():
+    async def journey(world: World) -> None:
+        await world.over(*world.burst(2))
+        world.machines.mute = True
+        for node in list(world.hub.task_book.nodes.values()):
+            world.machines.kill(node.slice_id)
+        (future,) = world.burst(1)
+        for _ in range(3):
+            bought = len(world.machines.bought)
+            await world.until(lambda bought=bought: len(world.machines.bought) > bought)
+            world.machines.kill(world.machines.bought[-1])
+        assert not future.done()
+        world.machines.mute = False
+        assert await world.over(future) == [0]
+        world.machines.mute = True
+        for node in list(world.hub.task_book.nodes.values()):
+            world.machines.kill(node.slice_id)
+        (error,) = await world.over(*world.burst(1))
+        assert "in a row failed to start" in str(error), "it does give up in the end"
+
+    pool((1, 2), journey, seconds=1.0)
 
 
 # -- gangs -------------------------------------------------------------------------------------------------------------

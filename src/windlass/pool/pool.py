@@ -197,7 +197,7 @@ class ComputePool:
         return dict(self._image.env)
 
     async def _started(self, environment: Mapping[str, str]) -> PoolRuntime:
-        engine = self._engine()
+        engine = self._engine(self._shape.settings.policy.unhealthy_timeout)
         hub = PoolRuntime(
             self._shape,
             engine,

@@ -42,7 +42,10 @@ RETENTION = 86400.0
 REFUSALS = frozenset({Code.STOCKOUT, Code.QUOTA, Code.UNKNOWN_INPUT})
 """Failures of a launch that the provider answered with no: it is tried again, and status says when."""
 GIVE_UP = 3
-"""Launches in a row that came to nothing, with no node at work, after which waiting tasks fail with that reason."""
+"""Launches in a row that failed, with no node at work, after which waiting tasks fail with that reason."""
+GIVE_UP_AFTER = 120.0
+"""Seconds for which launches must fail in a pool that has had a node: its image and its provider are right, so the
+cause may pass."""
 ON_RECORD = 15.0
 """Seconds for the controller to see every node gone when the pool is closed."""
 LEASE = 30.0
@@ -282,17 +285,19 @@ class PoolRuntime:
     def _hopeless(self) -> str:
         """Why no node will come, if that is so."""
         fleet = self.service.controller.controller_state.fleet
+        until = self.now() - (GIVE_UP_AFTER if self.task_book.ever_joined else 0.0)
         bad: list[ProviderHealth] = []
         for sold in self.shape.settings.groups:
             known = fleet.provider_health.get(sold.group.name, ProviderHealth())
             after = [one for one in known.failures if known.succeeded_at is None or one.at > known.succeeded_at]
-            if sum(one.code not in REFUSALS for one in after) < GIVE_UP:
+            failed = [one.at for one in after if one.code not in REFUSALS]
+            if len(failed) < GIVE_UP or min(failed) > until:
                 return ""
             bad.append(known)
         refusals = list(self.task_book.refused.values())
         last = refusals[-1] if refusals else bad[-1].last_error
         words = f". Its last words: {self._words}" if self._words and not refusals else ""
-        return f"{plural(GIVE_UP, 'node')} in a row came to nothing, and none is at work: {last}{words}"
+        return f"{plural(len(failed), 'node')} in a row failed to start, and none is at work: {last}{words}"
 
 
 TOLD = frozenset({"launch", "slice", "trouble", "refused"})

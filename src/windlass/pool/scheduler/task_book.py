@@ -79,6 +79,8 @@ class TaskBook:
         """Nodes that were sent away, and why."""
         self.done = 0
         """Runs that came to an end."""
+        self.ever_joined = False
+        """Whether a node has ever joined."""
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
@@ -249,6 +251,7 @@ class TaskBook:
                 self.refused[facts.node] = refusal
             self.engine.dismiss(facts.node)
         else:
+            self.ever_joined = True
             self.nodes[facts.node] = PoolNode(self._free_number(), slice_id, group, facts, self._now())
         self._move_on()
 

@@ -167,16 +167,35 @@ class DaskEngine:
                 if not self._scheduler:
                     raise EngineError(f"the Dask scheduler did not start: {self._last_words()}")
                 self._port = int(self._scheduler.rpartition(":")[2])
-                arguments = security_of(self._credentials).get_connection_args("client")
-                self._comm = await connect(self._scheduler, timeout=_STARTING, **arguments)
-                await self._comm.write({"op": "windlass_pool", "reply": False, "secret": self._secret})
-                first = await self._comm.read()
+                first = await self._connect(process)
         except OSError as error:  # TimeoutError is one
+            await _end_process(process)
             words = f"{type(error).__name__} {error} {self._last_words()}"
             raise EngineError(f"the Dask scheduler cannot be reached: {words}") from error
+        assert self._comm is not None
         self._writer = OrderedWriter(self._comm)
         self._do(self._hear_all(self._comm, first))
         self._do(self._watch_scheduler(process))
+
+    async def _connect(self, process: asyncio.subprocess.Process) -> list[Any]:
+        """Connect to a scheduler; the first messages that it sends. A scheduler that dies meanwhile is an OSError at
+        once: Dask would try to reach it for as long as the time limit."""
+        connecting, ended = asyncio.ensure_future(self._greet()), asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait([connecting, ended], return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise ConnectionError(f"its process ended with code {process.returncode}")
+            return await connecting
+        finally:
+            connecting.cancel()
+            ended.cancel()
+
+    async def _greet(self) -> list[Any]:
+        arguments = security_of(self._credentials).get_connection_args("client")
+        self._comm = await connect(self._scheduler, timeout=_STARTING, **arguments)
+        await self._comm.write({"op": "windlass_pool", "reply": False, "secret": self._secret})
+        messages: list[Any] = await self._comm.read()
+        return messages
 
     def _last_words(self) -> str:
         if self._errors is None or self._errors.closed:
@@ -212,8 +231,9 @@ class DaskEngine:
                 continue
             break
         self._told.engine_up()
+        current = self._process
         await asyncio.sleep(_REJOINING)
-        if self._process.returncode is None:
+        if self._process is current and current.returncode is None:  # else nodes have another start to wait for
             for name in [name for name, node in self._nodes.items() if not node.connected]:
                 self._lose(name, "it did not come back after the scheduler was started again")
 
@@ -241,14 +261,7 @@ class DaskEngine:
         if self._comm is not None:
             self._comm.abort()
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.terminate()
-            try:
-                async with asyncio.timeout(5):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
+            await _end_process(self._process)
         for task in list(self._tasks):
             task.cancel()
         if self._errors is not None:
@@ -468,6 +481,17 @@ class DaskEngine:
     def _end(self, call: str, outcome: CallOutcome) -> None:
         del self._places.pop(call).calls[call]
         self._told.ended(call, outcome)
+
+
+async def _end_process(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(5):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 def _new(carried: _Carried, seconds: float, results: bytes) -> tuple[list[bytes], float]:
