@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 
 import pytest
 
@@ -237,7 +238,7 @@ def test_a_pool_that_has_had_nodes_does_not_give_up_after_a_few_that_die_while_t
         (future,) = world.burst(1)
         for _ in range(3):
             bought = len(world.machines.bought)
-            await world.until(lambda bought=bought: len(world.machines.bought) > bought)
+            await world.until(partial(lambda before: len(world.machines.bought) > before, bought))
             world.machines.kill(world.machines.bought[-1])
         assert not future.done()
         world.machines.mute = False

@@ -84,9 +84,10 @@ def is_slot(pid: int) -> bool:
 class Chaos(threading.Thread):
     """Breaks something every second or so, and remembers what."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, traces: Path, seed: int) -> None:
         super().__init__(daemon=True)
-        self._directory, self._chance, self.over = directory, random.Random(seed), threading.Event()
+        self._directory, self._traces, self._chance = directory, traces, random.Random(seed)
+        self.over = threading.Event()
         self.did: Counter[str] = Counter()
         self.broken: set[str] = set()
         """Names of nodes, and ids of single slots."""
@@ -94,6 +95,8 @@ class Chaos(threading.Thread):
     def run(self) -> None:
         left = [what for what in ("kill", "stop", "scheduler") for _ in range(MOST)]
         self._chance.shuffle(left)
+        while not (any(self._traces.iterdir()) or self.over.wait(0.05)):
+            pass  # a pool whose first nodes all die gives up: it cannot know that the next one would live
         while left and not self.over.wait(self._chance.uniform(0.5, 1.5)):
             kind = "dask.scheduler" if left[-1] == "scheduler" else "dask.node"
             if found := of_pool(self._directory, kind):
@@ -116,7 +119,7 @@ def test_whatever_breaks_every_result_is_right_and_in_order(tmp_path):
         work(str(traces), number, chance.choice((0.0, 0.0, 0.001, 0.01, 0.05, 0.3)), chance.random() < 0.01)
         for number in range(TASKS)
     ]
-    chaos = Chaos(home, SEED)
+    chaos = Chaos(home, traces, SEED)
     with wl.ComputePool(
         wl.Local(), (2, 4), slots=2, console=False, directory=home, unhealthy_timeout=8, reconcile_tick_interval=2
     ) as pool:

@@ -57,6 +57,27 @@ def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
     run(test())
 
 
+def test_a_slot_whose_process_is_stopped_is_started_again_and_its_call_has_crashed():
+    async def test():
+        stage = ProcessStage(lambda: RayEngine(object_store=SMALL, unhealthy_timeout=2.0))
+        heard = Heard()
+        play = Play(stage, heard, PATIENCE)
+        try:
+            await stage.engine.start(heard)
+            node = await play.node()
+            pid = await play.value(node, os.getpid)
+            call = play.hold(node)
+            await play.until_began(call)
+            os.kill(pid, signal.SIGSTOP)
+            assert (await play.outcome(call)).ending == "crashed"
+            assert await play.value(node, os.getpid) != pid
+        finally:
+            await stage.engine.close()
+            await stage.break_off()
+
+    run(test())
+
+
 def test_an_engine_that_was_not_started_says_so():
     with pytest.raises(EngineError, match=r"start\(\)"):
         RayEngine().join("n", 1)

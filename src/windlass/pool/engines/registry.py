@@ -47,4 +47,4 @@ def _dask(unhealthy_timeout: float) -> Engine:
 def _ray(unhealthy_timeout: float) -> Engine:
     from windlass.pool.engines.ray.engine import RayEngine
 
-    return RayEngine()
+    return RayEngine(unhealthy_timeout=unhealthy_timeout)

@@ -38,6 +38,8 @@ class ProcessSession:
                 start_new_session=True,
             )
         self._guard = _guard(self._process.pid, directory)
+        self._stopped: dict[int, float] = {}
+        """Processes that were stopped when they were last looked at, and since when."""
 
     @property
     def ended(self) -> bool:
@@ -48,6 +50,17 @@ class ProcessSession:
         with suppress(OSError):
             return Path(self._directory, "output").read_text(errors="replace").strip()[-2000:]
         return ""
+
+    def end_stopped(self, seconds: float) -> list[int]:
+        """Kill processes of the session that have been stopped (SIGSTOP) for so long; those that were killed. To be
+        called regularly."""
+        now, stopped = time.monotonic(), _members(self._process.pid, "T")
+        self._stopped = {pid: self._stopped.get(pid, now) for pid in stopped}
+        late = [pid for pid, since in self._stopped.items() if now - since >= seconds]
+        for pid in late:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return late
 
     def end(self) -> None:
         """Kill all of it; come back when nothing is left."""
@@ -85,15 +98,15 @@ def _kill_session(session: int) -> None:
         time.sleep(_PAUSE)
 
 
-def _members(session: int) -> list[int]:
-    """The living processes of a session."""
+def _members(session: int, states: str = "") -> list[int]:
+    """The living processes of a session; with ``states`` only those in one of these states of the kernel."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(OSError):
                 text = (entry / "stat").read_text(encoding="ascii", errors="replace")
                 state, _, _, sid = text[text.rindex(")") + 2 :].split()[:4]
-                if int(sid) == session and state not in ("Z", "X"):
+                if int(sid) == session and (state in states if states else state not in "ZX"):
                     found.append(int(entry.name))
     return found
 

@@ -39,12 +39,19 @@ class RayEngine:
     """Carries calls by Ray."""
 
     def __init__(
-        self, *, host: str = "127.0.0.1", python: str = sys.executable, object_store: int | None = None
+        self,
+        *,
+        host: str = "127.0.0.1",
+        python: str = sys.executable,
+        object_store: int | None = None,
+        unhealthy_timeout: float = 30.0,
     ) -> None:
         """``host``: the address of this machine that nodes reach. ``python``: the interpreter on the nodes.
         ``object_store``: bytes that each node keeps for shared data and large results; None: what Ray thinks right,
-        which is a third of the memory."""
+        which is a third of the memory. ``unhealthy_timeout``: seconds after which a node ends a process of Ray that is
+        stopped."""
         self._host, self._python, self._object_store = host, python, object_store
+        self._unhealthy_timeout = unhealthy_timeout
         self._listener: Listener | None = None
         self._node_credentials: Credentials | None = None
         self._head = ""
@@ -132,6 +139,7 @@ class RayEngine:
             tuple(sys.path),
             self._object_store,
             self._node_credentials,
+            self._unhealthy_timeout,
         )
         return Join(program(self._python, "windlass.pool.engines.ray.node"), {NODE: order.text()})
 

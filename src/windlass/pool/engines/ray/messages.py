@@ -43,6 +43,8 @@ class RayNodeOrder:
     """Where the pool's program finds its modules; a node on the same machine finds them there too."""
     object_store: int | None
     credentials: Credentials
+    unhealthy_timeout: float = 30.0
+    """Seconds for which a process of Ray may be stopped."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))

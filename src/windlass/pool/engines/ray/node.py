@@ -2,6 +2,9 @@
 
     WINDLASS_RAY_NODE='{"node": ..., ...}' python -m windlass.pool.engines.ray.node
 
+A process of Ray that is stopped (SIGSTOP) for too long is killed: a slot's process starts again, and without its raylet
+the node ends.
+
 It leaves when it is ordered to (SIGTERM, or by the line), when the line breaks, and when Ray ends: with all of Ray's
 processes on this host. Killed, its guard sees to that.
 """
@@ -52,6 +55,7 @@ def stay(order: RayNodeOrder, line: ssl.SSLSocket, session: ProcessSession) -> N
                 line.recv(1)
                 return  # the only message from the pool is to leave; the end of the connection says the same
         line.setblocking(True)
+        session.end_stopped(order.unhealthy_timeout)
         line.sendall(b'{"beat": true}\n')
     line.sendall(json.dumps({"why": f"Ray has ended on it: {session.last_words()}"}).encode() + b"\n")
 
