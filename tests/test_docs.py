@@ -18,7 +18,7 @@ from windlass import plan, read_scenario
 from windlass.config import read_config
 from windlass.core.model.reasons import Code
 from windlass.scenario import schema
-from windlass.scenario.reader import Form
+from windlass.scenario.declarations import Form
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = ROOT / "docs" / "reference"

@@ -17,6 +17,7 @@ from textwrap import wrap
 import click
 import reference_commands as commands
 import reference_texts as texts
+from builder_stubs import stub
 from reference_api import api_page
 
 from windlass.cli import windlass as windlass_command
@@ -26,8 +27,10 @@ from windlass.core.model.lifecycle import TABLE, TRANSITIONS
 from windlass.scenario import parser as text
 from windlass.scenario import schema as scenario
 
-HOME = Path(__file__).resolve().parent.parent / "docs" / "reference"
-CONFIGURATION = HOME.parent.parent / "examples" / "config" / "windlass.yaml"
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / "docs" / "reference"
+STUB = ROOT / "src" / "windlass" / "builders.pyi"
+CONFIGURATION = ROOT / "examples" / "config" / "windlass.yaml"
 NOTE = "<!-- Written by tools/reference.py from the code; change it there, then run: make docs-write -->"
 
 
@@ -42,8 +45,13 @@ def main() -> int:
             path.write_text(page, encoding="utf-8")
         elif not path.is_file() or path.read_text(encoding="utf-8") != page:
             wrong.append(path)
+    text = "\n".join(stub()) + "\n"
+    if write:
+        STUB.write_text(text, encoding="utf-8")
+    elif STUB.read_text(encoding="utf-8") != text:
+        wrong.append(STUB)
     for path in wrong:
-        print(f"docs/reference/{path.name} is not what the code says; run: make docs-write")
+        print(f"{path.relative_to(ROOT)} is not what the code says; run: make docs-write")
     return 1 if wrong else 0
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from windlass.scenario.declarations import REQUIRED, Form, Key
 from windlass.scenario.durations import format_duration
-from windlass.scenario.reader import REQUIRED, Form, Key
 
 
 class BadSettings(Exception):

@@ -1,5 +1,4 @@
-"""Recorded settings as a configuration: what a journal keeps of a configuration, written as a file would be, so that a
-what-if changes it in the same words and is checked in the same way."""
+"""Writes recorded settings as a configuration, so that a what-if changes and checks them like those of a file."""
 
 from __future__ import annotations
 
@@ -13,15 +12,17 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.scenario.writer import write_scenario
 from windlass.setting_types import Section, SubSection
 
-from .schema import BACKOFF, POLICY
+from .schema import BACKOFF, LAUNCHES, POLICY, SOLD
 from .set_option import overridden
 
 
 def as_configured(settings: Settings) -> dict[str, Any]:
-    """A configuration with these settings. Which systems sell and run the work is not recorded, and made up."""
+    """A configuration with these settings. A journal records no providers and no workload: they are simulated ones."""
     written = write_scenario(Snapshot(groups=tuple(sold.group for sold in settings.groups), cluster=settings.cluster))
     for sold in settings.groups:
-        written["groups"][sold.group.name] |= {"provider": sold.provider, "settings": dict(sold.settings)}
+        written["groups"][sold.group.name] |= SOLD.write(sold)
+    if launches := LAUNCHES.write(settings):
+        written["cluster"] = written.get("cluster", {}) | launches
     return {
         **written,
         "providers": {sold.provider: {"type": "simulated"} for sold in settings.groups}
@@ -32,7 +33,7 @@ def as_configured(settings: Settings) -> dict[str, Any]:
 
 
 def _only_settings(values: dict[str, Any], section: Section) -> dict[str, Any]:
-    """Values that can be written into a file; some are fixed by a pool and have no key."""
+    """The values that have a key in a file; a pool sets some others."""
     found: dict[str, Any] = {}
     for one in section.settings:
         if one.name in values:

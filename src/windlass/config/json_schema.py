@@ -6,52 +6,21 @@ Editors use it to complete keys, to show what they mean and to mark mistakes. Ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
-
-from windlass.core.model.conditions import EFFECTS
-from windlass.scenario.reader import REQUIRED, Form, Key
-from windlass.scenario.schema import LOW_UTILIZATION, SCALE_DOWN, STRATEGIES, TAINT, UTILIZATION
+from windlass.scenario.declarations import REQUIRED, Key
+from windlass.scenario.value_types import DURATION, Schema, described, object_schema
 from windlass.setting_types import Data, Duration, Flag, Kind, Number, OneOf, Section, Setting, Share, Whole, Words
 
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 from .server import NOTIFY, SERVER
 
-Schema = dict[str, Any]
-
-DURATION: Final[Schema] = {
-    "anyOf": [
-        {"type": "number", "minimum": 0},
-        {"type": "string", "pattern": r"^\s*\d{1,12}(\.\d{1,6})?\s?[smhd]?\s*$"},
-    ]
-}
-MONEY: Final[Schema] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
-COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-TEXT: Final[Schema] = {"type": ["string", "number", "boolean"]}
-NAMES: Final[Schema] = {"type": "array", "items": {"type": ["string", "integer"]}}
-AMOUNTS: Final[Schema] = {"type": "object", "additionalProperties": {"type": ["number", "string"]}}
-LABELS: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
-YES_OR_NO: Final[Schema] = {"type": "boolean"}
-ANYTHING: Final[Schema] = {}
-
-BY_UNIT: Final[Mapping[str, Schema]] = {
-    "s": DURATION,
-    "$/h": MONEY,
-    "slices": COUNT,
-    "nodes": COUNT,
-    "rounds": {"type": "integer", "minimum": 1},
-    "%": {"type": "integer", "minimum": 1, "maximum": 100},
-}
-"""What a key of the cluster or of a group holds, by its unit."""
-
 
 def config_schema() -> Schema:
     """The whole schema."""
-    groups = {"type": "object", "additionalProperties": _object(CONFIGURED_GROUP, _group_keys())}
+    groups = {"type": "object", "additionalProperties": object_schema(CONFIGURED_GROUP)}
     providers = {"type": "object", "additionalProperties": _typed(PROVIDERS), "minProperties": 1}
     properties = {
-        "cluster": _object(CONFIGURED_CLUSTER, _cluster_keys()),
+        "cluster": object_schema(CONFIGURED_CLUSTER),
         "groups": groups,
         "providers": providers,
         "workload": _typed(WORKLOADS),
@@ -61,57 +30,13 @@ def config_schema() -> Schema:
         "server": _section(SERVER),
         "notify": {"type": "array", "items": _section(NOTIFY)},
     }
+    whole = object_schema(CONFIG)
+    for name, schema in properties.items():
+        whole["properties"][name] = {**schema, **whole["properties"][name]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Windlass configuration",
-        **_object(CONFIG, properties),
-    }
-
-
-def _object(form: Form, special: Mapping[str, Schema]) -> Schema:
-    """A mapping with the keys of a form; the type of a key is ``special``, or follows from its unit."""
-    properties = {}
-    for name, key in form.keys.items():
-        found = special[name] if name in special else BY_UNIT.get(key.unit, ANYTHING)
-        properties[name] = {**found, **_words(key)}
-    required = [name for name in form.required if name in properties]
-    return {
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": False,
-        **({"required": required} if required else {}),
-    }
-
-
-def _words(key: Key) -> Schema:
-    default = "" if key.default == REQUIRED else f" Default: {key.default}."
-    return {"description": f"{key.meaning}{default}".replace("`", "")}
-
-
-def _cluster_keys() -> dict[str, Schema]:
-    return {
-        "name": {"type": "string"},
-        "choose": {"enum": list(STRATEGIES)},
-        "own_machine_premium": {"type": "number", "minimum": 0},
-    }
-
-
-def _group_keys() -> dict[str, Schema]:
-    taint = _object(TAINT, {"key": {"type": "string"}, "value": TEXT, "effect": {"enum": list(EFFECTS)}})
-    low = _object(LOW_UTILIZATION, {"below": {"type": "number", "exclusiveMinimum": 0, "maximum": 1}})
-    use = _object(UTILIZATION, {"resource": {"type": "string"}})
-    rules = _object(SCALE_DOWN, {"low_utilization": low, "utilization": use, "consolidate": YES_OR_NO})
-    return {
-        "resources": AMOUNTS,
-        "labels": LABELS,
-        "taints": {"type": "array", "items": taint},
-        "rank": COUNT,
-        "preemptible": YES_OR_NO,
-        "scale_down": rules,
-        "protected": NAMES,
-        "provider": {"type": "string"},
-        "upscaling_speed": {"type": "number", "minimum": 0},
-        "settings": {"type": "object"},
+        **whole,
     }
 
 
@@ -147,6 +72,10 @@ def _section(section: Section) -> Schema:
     }
 
 
+def _words(key: Key) -> Schema:
+    return {"description": described(key.meaning, key.default)}
+
+
 def _kind(kind: Kind) -> Schema:
     match kind:
         case Duration():
@@ -157,7 +86,7 @@ def _kind(kind: Kind) -> Schema:
             most = "exclusiveMaximum" if kind.below_one else "maximum"
             return {"type": "number", "exclusiveMinimum": 0, most: 1}
         case Flag():
-            return YES_OR_NO
+            return {"type": "boolean"}
         case OneOf():
             return {"enum": list(kind.choices)}
         case Number():

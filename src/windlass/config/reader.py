@@ -17,10 +17,11 @@ from windlass._registry import BadRegistration
 from windlass.control.settings import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.reasons import nearest_name
 from windlass.core.model.snapshot import Group, Snapshot
+from windlass.scenario.declarations import WRONG, Form
 from windlass.scenario.durations import WANTED, format_duration, parse_duration
 from windlass.scenario.groups import GroupReader
 from windlass.scenario.parser import plain_data
-from windlass.scenario.reader import FileError, FileKind, Form, Path, is_name, shown
+from windlass.scenario.reader import FileError, FileKind, Path, is_name, shown
 from windlass.setting_types import (
     YEARS,
     Address,
@@ -43,7 +44,7 @@ from windlass.setting_types import (
 from windlass.workloads.registry import WORKLOAD_TYPES
 
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
+from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LAUNCHES, LEADER, POLICY, SOLD
 from .server import NOTIFY, SERVER, ServerConfig, Webhook, read_server, read_webhook
 
 T = TypeVar("T")
@@ -123,6 +124,7 @@ class _ConfigReader(GroupReader):
     def __init__(self, home: FilePath) -> None:
         super().__init__(CONFIG_FILE)
         self._home = home
+        self._provider_names: tuple[str, ...] = ()
 
     def config(self, data: object) -> Config:
         if isinstance(data, Mapping):
@@ -137,15 +139,15 @@ class _ConfigReader(GroupReader):
         groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)
         self._may_lack_providers = _defines_groups(fields.get("workload"))
         providers = self._providers(("providers",), fields.get("providers"))
+        self._provider_names = tuple(providers)
         config = Config(
             settings=Settings(
                 groups=tuple(
-                    self._sold(("groups", name), fields["groups"][name], group, providers)
-                    for name, group in groups.items()
+                    self._sold(("groups", name), fields["groups"][name], group) for name, group in groups.items()
                 ),
                 cluster=cluster,
                 policy=self._policy(("policy",), fields.get("policy")),
-                max_concurrent_launches=self._concurrent(("cluster",), fields.get("cluster")),
+                **self._launches(("cluster",), fields.get("cluster")),
             ),
             providers=providers,
             workload=WorkloadConfig(*self._typed(("workload",), fields.get("workload"), WORKLOADS)),
@@ -174,42 +176,39 @@ class _ConfigReader(GroupReader):
             value = {key: one for key, one in value.items() if key not in _NOT_CONFIGURED}
         return super().group(at, name, value, form)
 
-    def _sold(self, at: Path, value: object, group: Group, providers: Mapping[str, ProviderConfig]) -> SoldGroup:
-        fields = value if isinstance(value, Mapping) else {}
-        settings = fields.get("settings")
-        if settings is None:
-            settings = {}
-        self.mapping((*at, "settings"), settings, "a mapping of settings for the provider")
-        return SoldGroup(
-            group=group,
-            provider=self._seller((*at, "provider"), fields.get("provider"), providers),
-            settings=self._untouched((*at, "settings"), settings) if isinstance(settings, Mapping) else {},
-            upscaling_speed=self._speed((*at, "upscaling_speed"), fields.get("upscaling_speed")),
-        )
+    def _sold(self, at: Path, value: object, group: Group) -> SoldGroup:
+        found = self.values(at, value, SOLD) if isinstance(value, Mapping) else {}
+        if "provider" not in found:
+            found["provider"] = next(iter(self._provider_names), "")
+            if len(self._provider_names) > 1:
+                known = ", ".join(self._provider_names)
+                self.wrong((*at, "provider"), f"is required because there are several providers: {known}")
+        return SoldGroup(group=group, **found)
 
-    def _speed(self, at: Path, value: object) -> float | None:
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10**6:
-            self.wrong(at, f"must be a number from 0 on, such as 1.0, is {shown(value)}")
-            return None
-        return float(value)
+    def _launches(self, at: Path, value: object) -> dict[str, Any]:
+        return self.values(at, value, LAUNCHES) if isinstance(value, Mapping) else {}
 
-    def _concurrent(self, at: Path, value: object) -> int | None:
-        given = value.get("max_concurrent_launches") if isinstance(value, Mapping) else None
-        return self.integer((*at, "max_concurrent_launches"), given, None, low=1, high=10**6)
-
-    def _seller(self, at: Path, value: object, providers: Mapping[str, ProviderConfig]) -> str:
-        if value is None:
-            if len(providers) > 1:
-                self.wrong(at, f"is required because there are several providers: {', '.join(providers)}")
-            return next(iter(providers), "")
+    def provider_name(self, at: Path, value: object) -> str:
+        """The name of one of the providers of the file."""
         name = self.name(at, value)
-        if name and providers and name not in providers:
-            meant = nearest_name(name[:80], providers)
-            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(providers)}"
+        if name and self._provider_names and name not in self._provider_names:
+            meant = nearest_name(name[:80], self._provider_names)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(self._provider_names)}"
             self.wrong(at, f"must be the name of a provider, is {shown(name)}; {hint}")
         return name
+
+    def provider_settings(self, at: Path, value: object) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            self.mapping(at, value, "a mapping of settings for the provider")
+            return {}
+        found: Mapping[str, Any] = self._untouched(at, value)
+        return found
+
+    def speed(self, at: Path, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10**6:
+            self.wrong(at, f"must be a number from 0 on, such as 1.0, is {shown(value)}")
+            return WRONG
+        return float(value)
 
     def _untouched(self, at: Path, value: Any) -> Any:
         """The same data; only a key that stands twice is told, because one of the two would be lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from windlass.scenario.reader import REQUIRED, Form
+from windlass.scenario.declarations import REQUIRED, Form
 from windlass.scenario.schema import LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
 from windlass.setting_types import Section, SubSection
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from windlass.providers.registry import PROVIDER_TYPES
-from windlass.scenario.reader import REQUIRED, Form, Key
+from windlass.scenario.declarations import REQUIRED, Form, Key
 from windlass.setting_types import Section
 from windlass.workloads.registry import WORKLOAD_TYPES
 

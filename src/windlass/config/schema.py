@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from windlass.control.settings import Leadership, Policy
-from windlass.scenario.reader import REQUIRED, Form, Key
+from windlass.control.settings import Leadership, Policy, Settings, SoldGroup
+from windlass.scenario.declarations import REQUIRED, Declared, Form, Key, ValueType
 from windlass.scenario.schema import CLUSTER, GROUP
+from windlass.scenario.value_types import whole
 from windlass.setting_types import YEARS, Address, Duration, Flag, Name, Section, Setting, Share, SubSection, Whole
 
 # -- policy --------------------------------------------------------------------------------------------------------
@@ -197,23 +198,41 @@ LEADER: Final = Section(
         ),
     ),
 )
-CONFIGURED_GROUP: Final = GROUP.replace(
+SOLD: Final = Form.of(
     "a group",
-    without=("availability", "frozen"),
-    more={
-        "provider": Key("the only provider", "Who sells it: a name in `providers`."),
-        "upscaling_speed": Key(
-            "no pacing",
-            "At most this many times the slices that run (at least 1) come up at once, as Ray's own autoscaler has it. "
-            "Without it everything that is wanted is asked for at once.",
+    SoldGroup,
+    {
+        "provider": Declared(
+            ValueType(lambda reader, at, value: reader.provider_name(at, value), {"type": "string"}, "str"),
+            "The provider that sells it: a name in `providers`.",
+            default="the only provider",
         ),
-        "settings": Key("none", "What the provider must know besides, such as an instance type. Passed on untouched."),
+        "upscaling_speed": Declared(
+            ValueType(
+                lambda reader, at, value: reader.speed(at, value), {"type": "number", "minimum": 0}, "float", float
+            ),
+            "At most this many times the slices that run (at least 1) come up at once, as in Ray's own autoscaler. "
+            "Without it everything that is needed is launched at once.",
+            default="no pacing",
+        ),
+        "settings": Declared(
+            ValueType(lambda reader, at, value: reader.provider_settings(at, value), {"type": "object"}, "Any", dict),
+            "Further settings for the provider, such as an instance type. They are passed on unchanged.",
+        ),
     },
 )
-CONFIGURED_CLUSTER: Final = CLUSTER.replace(
-    CLUSTER.noun,
-    more={"max_concurrent_launches": Key("no limit", "Slices of all groups that may come up at once.", "slices")},
+"""What a configuration says about a group, and a scenario does not."""
+LAUNCHES: Final = Form.of(
+    "the cluster",
+    Settings,
+    {
+        "max_concurrent_launches": Declared(
+            whole(10**6, low=1), "Slices of all groups that may come up at once.", "slices", "no limit"
+        )
+    },
 )
+CONFIGURED_GROUP: Final = GROUP.replace("a group", without=("availability", "frozen"), more=SOLD.keys)
+CONFIGURED_CLUSTER: Final = CLUSTER.replace(CLUSTER.noun, more=LAUNCHES.keys)
 CONFIG: Final = Form(
     "a configuration",
     {

@@ -10,7 +10,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from windlass.core.model.reasons import nearest_name
-from windlass.scenario.reader import REQUIRED, Path, shown
+from windlass.scenario.declarations import REQUIRED
+from windlass.scenario.reader import Path, shown
 from windlass.setting_types import Duration, Flag, Name, OneOf, Place, Section, Setting, SubSection, Whole, Words
 
 ALARMS: Final = ("alarm", "ceiling", "unknown", "terminate_failed", "breach", "frozen")

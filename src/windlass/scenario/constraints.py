@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from windlass.core.model.conditions import Condition, parse_condition
 from windlass.core.model.constraints import Apart, Spread, Together
 from windlass.core.model.snapshot import Alternatives
 
+from .declarations import Form
 from .groups import GroupReader
 from .reader import Path, is_name, shown
 from .schema import APART, MOST_TASKS, SPREAD, TOGETHER
+
+T = TypeVar("T")
 
 
 class ConstraintReader(GroupReader):
@@ -67,33 +70,19 @@ class ConstraintReader(GroupReader):
         return tuple(sorted(found.items()))
 
     def apart(self, at: Path, value: object) -> tuple[Apart, ...]:
-        found = []
-        for index, one in enumerate(self.items(at, value, "constraints, such as [{from: web, by: node}]")):
-            here, fields = (*at, index), self.fields((*at, index), one, APART)
-            at_most = self.integer((*here, "at_most"), fields.get("at_most"), 1, high=MOST_TASKS)
-            if (names := self._names(here, fields, "from", "by")) is not None:
-                found.append(Apart(*names, at_most))
-        return tuple(found)
+        return tuple(self._constraints(at, value, "constraints, such as [{from: web, by: node}]", APART, Apart))
 
     def spread(self, at: Path, value: object) -> tuple[Spread, ...]:
-        found = []
-        for index, one in enumerate(self.items(at, value, "constraints, such as [{of: web, over: zone}]")):
-            here, fields = (*at, index), self.fields((*at, index), one, SPREAD)
-            skew = self.integer((*here, "max_skew"), fields.get("max_skew"), 1, low=1, high=MOST_TASKS)
-            domains = self.integer((*here, "min_domains"), fields.get("min_domains"), 1, low=1, high=MOST_TASKS)
-            if (names := self._names(here, fields, "of", "over")) is not None:
-                found.append(Spread(*names, skew, domains))
-        return tuple(found)
+        return tuple(self._constraints(at, value, "constraints, such as [{of: web, over: zone}]", SPREAD, Spread))
 
     def together(self, at: Path, value: object) -> tuple[Together, ...]:
-        found = []
-        for index, one in enumerate(self.items(at, value, "constraints, such as [{with: db, by: zone}]")):
-            here, fields = (*at, index), self.fields((*at, index), one, TOGETHER)
-            if (names := self._names(here, fields, "with", "by")) is not None:
-                found.append(Together(*names))
-        return tuple(found)
+        return tuple(self._constraints(at, value, "constraints, such as [{with: db, by: zone}]", TOGETHER, Together))
 
-    def _names(self, at: Path, fields: Mapping[str, Any], *keys: str) -> tuple[str, str] | None:
-        """Two names that are required; None if one is missing or wrong, which is recorded as a mistake."""
-        first, second = (self.name((*at, key), fields[key]) if fields.get(key) is not None else "" for key in keys)
-        return (first, second) if first and second else None
+    def _constraints(self, at: Path, value: object, noun: str, form: Form, constraint: Callable[..., T]) -> Iterator[T]:
+        """Each constraint of a list; one that lacks a required name is left out, after the mistake is recorded."""
+        required = {form.keys[name].field for name in form.required}
+        for index, one in enumerate(self.items(at, value, noun)):
+            here = (*at, index)
+            found = self.values(here, self.fields(here, one, form), form)
+            if all(found.get(name) for name in required):
+                yield constraint(**found)

@@ -8,12 +8,14 @@ value is null is the same as a key that is not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from fractions import Fraction
 from math import isfinite
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from windlass.core.model.reasons import nearest_name
 
+from .declarations import WRONG, Form
 from .durations import parse_duration
 
 T = TypeVar("T")
@@ -69,36 +71,6 @@ class Doubled(dict[str, Any]):
             seen.add(key)
         found.keys_twice = tuple(twice)
         return found
-
-
-REQUIRED: Final = "required"
-
-
-class Key(NamedTuple):
-    """What a key is when it is left out (``REQUIRED``: it must not be), and what it means."""
-
-    default: str
-    meaning: str
-    unit: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Form:
-    """What a mapping may hold, and what it must."""
-
-    noun: str
-    keys: Mapping[str, Key]
-    known: tuple[str, ...] = field(init=False)
-    required: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "known", tuple(self.keys))
-        object.__setattr__(self, "required", tuple(key for key, one in self.keys.items() if one.default == REQUIRED))
-
-    def replace(self, noun: str, *, without: Iterable[str] = (), more: Mapping[str, Key] | None = None) -> Form:
-        """The same with fewer or more keys."""
-        left = {key: one for key, one in self.keys.items() if key not in without}
-        return Form(noun, left | dict(more or {}))
 
 
 def plainly(text: str) -> str:
@@ -192,7 +164,10 @@ class DataReader:
         before = len(self.mistakes)
         entries = self.mapping(at, value)
         for key in entries:
-            if key not in form.known:
+            if key in form.old_names:
+                if form.old_names[key] in entries:
+                    self.wrong((*at, key), f"is the old name of {form.old_names[key]}; keep one of them")
+            elif key not in form.known:
                 meant = nearest_name(key[:80], form.known)
                 remedy = f"did you mean {meant}?" if meant else f"known here: {', '.join(form.known)}"
                 self.wrong((*at, key), f"unknown key; {remedy}")
@@ -202,6 +177,19 @@ class DataReader:
         if len(self.mistakes) == before and type(value) is dict and None not in value.values():
             self._good_keys.add((form, tuple(value)))
         return entries
+
+    def values(self, at: Path, fields: Mapping[str, Any], form: Form) -> dict[str, Any]:
+        """The given values, each read by the type of its key, by dataclass field. Wrong ones are left out."""
+        found = {}
+        for name, key in form.keys.items():
+            value = fields.get(name)
+            if value is None and key.old_name:
+                name, value = key.old_name, fields.get(key.old_name)
+            if value is not None and key.type is not None and key.field:
+                one = key.type.read(self, (*at, name), value)
+                if one is not WRONG:
+                    found[key.field] = one
+        return found
 
     def items(self, at: Path, value: object, noun: str) -> Sequence[Any]:
         """The entries of a list; none if the key is not there."""
@@ -302,6 +290,17 @@ class DataReader:
         else:
             return value
         return default
+
+    def share(self, at: Path, value: object, wanted: str, low: float, high: float, *, above: bool) -> object:
+        """A number between the bounds as a fraction; ``WRONG`` if it is none."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            good = False
+        else:
+            good = not above or value > low
+        if good:
+            return Fraction(str(value))
+        self.wrong(at, f"must be a share {wanted}, is {shown(value)}")
+        return WRONG
 
     def choice(self, at: Path, value: object, options: Sequence[str], default: T) -> str | T:
         """One of a few words."""

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar
 
 from windlass._gc_pause import uncollected
-from windlass.core.model.conditions import EFFECTS, Condition, Effect, Toleration
+from windlass.core.model.conditions import Condition, Toleration
 from windlass.core.model.lifecycle import RECALLABLE, State
 from windlass.core.model.quantities import ACCELERATORS, DEVICE, format_quantity
 from windlass.core.model.reasons import nearest_name, plural
 from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, Group, Node, Slice, Snapshot
 
 from .constraints import ConstraintReader
+from .declarations import Form
 from .parser import plain_data
-from .reader import Form, Path, is_name, path_text, shown
+from .reader import Path, is_name, path_text, shown
 from .schema import (
     BUNDLE,
     DEMAND,
     GANGS,
     MOST,
     MOST_GANG,
-    MOST_HOSTS,
     MOST_TASKS,
     NODE,
     REQUEST,
@@ -66,7 +66,7 @@ class _ScenarioReader(ConstraintReader):
 
     def scenario(self, data: object) -> Snapshot:
         fields = self.fields((), data, SCENARIO)
-        now = self.number(("now",), fields.get("now"), 0)
+        now = self.values((), fields, SCENARIO).get("now", 0)
         cluster = self.cluster(("cluster",), fields.get("cluster"))
         self._groups = self.groups(fields.get("groups"), cluster)
         ids: dict[str, Path] = {}  # of demands and requests together: both wait under their id
@@ -110,31 +110,22 @@ class _ScenarioReader(ConstraintReader):
 
     def slice_(self, at: Path, value: object, node_ids: dict[str, Path]) -> Slice:
         fields = self.fields(at, value, SLICE)
-        name = self._id(at, fields)
+        found = {"id": "", "group": "", **self.values(at, fields, SLICE)}
+        name, group = found["id"], found["group"]
         if name.startswith("new:"):
             self.wrong((*at, "id"), f"must not start with 'new:', which names slices of a plan, is {shown(name)}")
-        group = self.name((*at, "group"), fields["group"]) if fields.get("group") is not None else ""
         state = fields.get("state")
         if isinstance(state, str) and state.isupper():
             state = state.lower()  # the names as the table of states writes them
         state = State(self.choice((*at, "state"), state, STATES, "ready"))
         for key in ("hosts", "price"):
             if fields.get(key) is not None and group in self._groups:
-                self.wrong((*at, key), f"is told by its group {shown(group)}; leave it out here")
-        final = self.boolean((*at, "final"), fields.get("final"), False)
-        if final and state not in RECALLABLE and not (state is State.READY and fields.get("marked_until") is not None):
+                self.wrong((*at, key), f"is given by its group {shown(group)}; leave it out here")
+        marked = state is State.READY and fields.get("marked_until") is not None
+        if found.get("final") and state not in RECALLABLE and not marked:
             self.wrong((*at, "final"), f"is for a slice that is cordoned, draining or marked; this one is {state}")
-        return Slice(
-            final=final,
-            id=name,
-            group=group,
-            state=state,
-            since=self.number((*at, "since"), fields.get("since"), None),
-            marked_until=self.number((*at, "marked_until"), fields.get("marked_until"), None),
-            nodes=self.nodes((*at, "nodes"), fields.get("nodes"), name, group, state, node_ids),
-            hosts=self.integer((*at, "hosts"), fields.get("hosts"), 0, low=0, high=MOST_HOSTS),
-            price=self.money((*at, "price"), fields.get("price")) or 0,
-        )
+        nodes = self.nodes((*at, "nodes"), fields.get("nodes"), name, group, state, node_ids)
+        return Slice(**found, state=state, nodes=nodes)
 
     def nodes(
         self, at: Path, value: object, name: str, group_name: str, state: State, ids: dict[str, Path]
@@ -164,19 +155,13 @@ class _ScenarioReader(ConstraintReader):
         return tuple(found)
 
     def node(self, at: Path, value: object, default_id: str) -> Node:
-        fields = self.fields(at, value, NODE)
-        used: Amounts = ()
-        if (given := fields.get("used")) is not None:
-            used = self._remembered(self._plain_amounts, (*at, "used"), given, self.plain_amounts)
-        return Node(
-            id=self._id(at, fields) or default_id,
-            used=used,
-            tasks=self.integer((*at, "tasks"), fields.get("tasks"), 1 if used else 0, high=MOST_TASKS),
-            idle_since=self.number((*at, "idle_since"), fields.get("idle_since"), None),
-            labels=self.labels((*at, "labels"), fields.get("labels")),
-            healthy=self.boolean((*at, "healthy"), fields.get("healthy"), True),
-            classes=self.class_counts((*at, "classes"), fields.get("classes")),
-        )
+        found = self.values(at, self.fields(at, value, NODE), NODE)
+        found["id"] = found.get("id") or default_id
+        return Node(**{"tasks": 1 if found.get("used") else 0, **found})
+
+    def used(self, at: Path, value: object) -> Amounts:
+        """What the work on a node uses."""
+        return self._remembered(self._plain_amounts, at, value, self.plain_amounts)
 
     def _check_used(self, at: Path, node: Node, group: Group) -> None:
         if not node.used:
@@ -245,26 +230,13 @@ class _ScenarioReader(ConstraintReader):
         fields = self.fields(at, value, form)
         gang = self.choice((*at, "gang"), fields.get("gang"), GANGS, None)
         single = fields.get("gang") is None and fields.get("bundles") is None
-        deadline = self.number((*at, "deadline"), fields.get("deadline"), None)
-        if deadline is not None and single:
+        found = {"id": "", **self.values(at, fields, form)}
+        if found.get("deadline") is not None and single:
             self.wrong((*at, "deadline"), "is for a gang only; leave it out, or add gang and bundles")
         demand = Demand(
-            id=self._id(at, fields),
             bundles=self._single(at, fields, form) if single else self._members(at, fields, form),
             gang=None if single else Gang(gang or Gang.ANY),  # a request with bundles is met whole, wherever it goes
-            where=self._remembered(self._conditions, (*at, "where"), fields.get("where"), self.conditions),
-            prefer=self._remembered(self._conditions, (*at, "prefer"), fields.get("prefer"), self.conditions),
-            tolerates=self._remembered(
-                self._tolerations, (*at, "tolerates"), fields.get("tolerates"), self.tolerations
-            ),
-            priority=self.integer((*at, "priority"), fields.get("priority"), 0, low=-MOST * 10, high=MOST * 10),
-            since=self.number((*at, "since"), fields.get("since"), None),
-            deadline=deadline,
-            any_of=self.alternatives((*at, "any_of"), fields.get("any_of")),
-            classes=self.classes((*at, "classes"), fields.get("classes")),
-            apart=self.apart((*at, "apart"), fields.get("apart")),
-            spread=self.spread((*at, "spread"), fields.get("spread")),
-            together=self.together((*at, "together"), fields.get("together")),
+            **found,
         )
         if single and demand.bundles and type(value) is dict and len(self.mistakes) == before:
             rest = {key: one for key, one in value.items() if key not in ("id", "count", "since")}
@@ -280,7 +252,7 @@ class _ScenarioReader(ConstraintReader):
             if fields:
                 self.wrong((*at, "needs"), f"is required in {form.noun} without bundles, and is missing")
             return ()
-        needs = self._remembered(self._needs, (*at, "needs"), given, self.needs)
+        needs = self.needs((*at, "needs"), given)
         found = self._bundles.get((needs, count))
         if found is None:
             found = self._bundles[needs, count] = (Bundle(needs, count),) if count else ()
@@ -298,31 +270,24 @@ class _ScenarioReader(ConstraintReader):
         found = []
         for index, entry in enumerate(self.items((*at, "bundles"), given, "bundles")):
             here = (*at, "bundles", index)
-            bundle = self.fields(here, entry, BUNDLE)
-            count = self.integer((*here, "count"), bundle.get("count"), 1, high=MOST_TASKS)
-            if bundle.get("needs") is not None:
-                needs = self._remembered(self._needs, (*here, "needs"), bundle["needs"], self.needs)
-                if count:
-                    found.append(
-                        Bundle(
-                            needs,
-                            count,
-                            self.conditions((*here, "where"), bundle.get("where")),
-                            self.conditions((*here, "prefer"), bundle.get("prefer")),
-                            self.tolerations((*here, "tolerates"), bundle.get("tolerates")),
-                            self.alternatives((*here, "any_of"), bundle.get("any_of")),
-                            self.classes((*here, "classes"), bundle.get("classes")),
-                            self.apart((*here, "apart"), bundle.get("apart")),
-                            self.spread((*here, "spread"), bundle.get("spread")),
-                            self.together((*here, "together"), bundle.get("together")),
-                        )
-                    )
+            bundle = self.values(here, self.fields(here, entry, BUNDLE), BUNDLE)
+            if bundle.get("needs") is not None and bundle.get("count", 1):
+                found.append(Bundle(**bundle))
         size = sum(bundle.count for bundle in found)
         if size > MOST_GANG:
             self.wrong((*at, "bundles"), f"must be at most {MOST_GANG:,} tasks that start together, are {size:,}")
         return tuple(found)
 
     def needs(self, at: Path, value: object) -> Amounts:
+        return self._remembered(self._needs, at, value, self._read_needs)
+
+    def remembered_conditions(self, at: Path, value: object) -> tuple[Condition, ...]:
+        return self._remembered(self._conditions, at, value, self.conditions)
+
+    def tolerations(self, at: Path, value: object) -> tuple[Toleration, ...]:
+        return self._remembered(self._tolerations, at, value, self._read_tolerations)
+
+    def _read_needs(self, at: Path, value: object) -> Amounts:
         found = self.plain_amounts(at, value)
         for name, amount in found:
             if name in ACCELERATORS and amount > DEVICE and amount % DEVICE:
@@ -330,33 +295,23 @@ class _ScenarioReader(ConstraintReader):
                 self.wrong((*at, name), f"must be below 1 (a share of one device) or a whole number, is {devices}")
         return found
 
-    def tolerations(self, at: Path, value: object) -> tuple[Toleration, ...]:
+    def _read_tolerations(self, at: Path, value: object) -> tuple[Toleration, ...]:
         return tuple(
-            self.toleration((*at, index), one) for index, one in enumerate(self.items(at, value, "tolerations"))
+            self._toleration((*at, index), one) for index, one in enumerate(self.items(at, value, "tolerations"))
         )
 
-    def toleration(self, at: Path, value: object) -> Toleration:
+    def _toleration(self, at: Path, value: object) -> Toleration:
         fields = self.fields(at, value, TOLERATION)
-        operator = self.choice((*at, "operator"), fields.get("operator"), ("Equal", "Exists"), "Equal")
-        key = self.text((*at, "key"), fields.get("key"))
-        if not key and operator == "Equal" and isinstance(value, Mapping):
+        if fields.get("effect") == "":
+            fields = {name: one for name, one in fields.items() if name != "effect"}
+        found = Toleration(**self.values(at, fields, TOLERATION))
+        if not found.key and found.operator == "Equal" and isinstance(value, Mapping):
             self.wrong((*at, "key"), "is required unless operator is Exists, which without a key tolerates every taint")
-        if operator == "Exists" and fields.get("value") not in (None, ""):
+        if found.operator == "Exists" and fields.get("value") not in (None, ""):
             self.wrong((*at, "value"), "has no effect with operator Exists; leave it out, or use operator: Equal")
-        effect = fields.get("effect")
-        return Toleration(
-            key=key,
-            operator=cast('Literal["Equal", "Exists"]', operator),
-            value=self.text((*at, "value"), fields.get("value")),
-            effect="" if effect in (None, "") else cast("Effect", self.choice((*at, "effect"), effect, EFFECTS, "")),
-        )
+        return found
 
     # -- shared by the parts -----------------------------------------------------------------------------------------
-
-    def _id(self, at: Path, fields: Mapping[str, Any]) -> str:
-        """The id, or empty when there is none to speak of (which ``fields`` has told if it is required)."""
-        value = fields.get("id")
-        return "" if value is None else self.name((*at, "id"), value)
 
     def _place(self, section: str | Path, index: int, entry: object) -> Path:
         """Where an entry of a list is, by its id if it has one."""

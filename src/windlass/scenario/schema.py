@@ -1,14 +1,55 @@
-"""What each part of a scenario may hold, what each key means, and how large its numbers may be."""
+"""The keys of a scenario: each is declared here once, with its type, its unit and its meaning.
+
+The default of a key is that of its field in ``windlass.core.model``. Everything else follows from these tables: the
+reader, the writer, the reference pages, the JSON Schema and the keywords of the builders.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+from windlass.core.model.conditions import EFFECTS, Taint, Toleration
+from windlass.core.model.constraints import Apart, Spread, Together
 from windlass.core.model.lifecycle import State
-from windlass.core.model.snapshot import Gang
+from windlass.core.model.snapshot import (
+    Availability,
+    Bundle,
+    Cluster,
+    Demand,
+    Gang,
+    Group,
+    LowUtilization,
+    Node,
+    ScaleDown,
+    Slice,
+    Snapshot,
+    UtilizationTarget,
+)
 
-from .reader import REQUIRED, Form, Key
+from .declarations import REQUIRED, Declared, Form, ValueType
+from .value_types import (
+    ALTERNATIVES,
+    CLASS_COUNTS,
+    CLASSES,
+    CONDITIONS,
+    FLAG,
+    INSTANT,
+    LABELS,
+    MONEY,
+    NAME,
+    NEEDS,
+    RESOURCES,
+    SLICE_IDS,
+    SPAN,
+    TEXT_VALUE,
+    USED,
+    list_of,
+    one_of,
+    section,
+    share,
+    whole,
+)
 
 # Larger numbers are typing errors, and would only cost time and memory before they fail.
 MOST_HOSTS: Final = 4096
@@ -18,262 +59,386 @@ MOST_TASKS: Final = 10_000_000
 MOST_GANG: Final = 100_000
 MOST_EFFORT: Final = 1000
 MOST_APART: Final = 10
-"""Times: beyond that it is no longer a matter of price."""
+"""Ten times the price: with more, the price no longer matters."""
 MOST: Final = 10**9
 """For numbers that are only compared: ranks, priorities, nodes of the cluster."""
-
-SCENARIO: Final = Form(
-    "a scenario",
-    {
-        "now": Key("0", "The time of the snapshot, in seconds. All other times are compared with it."),
-        "cluster": Key("no limits", "What holds over all groups."),
-        "groups": Key(REQUIRED, "The kinds of machine that can be bought, by name. May be empty: `{}`."),
-        "slices": Key("none", "What exists or is on its way."),
-        "demands": Key("none", "Work that has no place yet."),
-        "requests": Key("none", "Standing requests: room that must exist, busy or not. The keys of a demand."),
-    },
-)
-CLUSTER_NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
-"""What every provider takes in a tag or label."""
-CLUSTER: Final = Form(
-    "the cluster",
-    {
-        "name": Key(
-            "`windlass`",
-            "What machines are marked with at their provider, beside the id of the journal: lower-case letters, digits "
-            "and dashes. Two clusters on one account need two names.",
-        ),
-        "max_nodes": Key("no limit", "Nodes over all groups, from queued until confirmed gone.", "nodes"),
-        "max_hourly_cost": Key(
-            "no limit", "Dollars per hour: running, in flight and planned. Groups without a price count as 0.", "$/h"
-        ),
-        "max_launching": Key("no limit", "Slices of all groups that may be in flight at once.", "slices"),
-        "choose": Key(
-            "`cheapest` if every group has a price, else `best-fit`",
-            (
-                "How the group of a new slice is chosen: `best-fit`, `rank` or `cheapest`. `cheapest` needs a price "
-                "for every group."
-            ),
-        ),
-        "effort": Key(
-            "1", "`cheapest` only: rounds of work for a cheaper mix. Never seconds: same input, same plan.", "rounds"
-        ),
-        "own_machine_premium": Key(
-            "tasks share slices for the least gain",
-            (
-                "`cheapest` only: single tasks get slices of their own, which can be given back one by one, as long as "
-                "these cost at most this share more per hour than the one that they would share. 0: at equal cost. "
-                "Its old name `apart` is read, too."
-            ),
-        ),
-    },
-)
-GROUP: Final = Form(
-    "a group",
-    {
-        "resources": Key(REQUIRED, "What one node has. Any names; `gpu` and `tpu` are whole devices."),
-        "labels": Key("none", "What its nodes carry, as text."),
-        "taints": Key("none", "What keeps work off its nodes unless the work tolerates it."),
-        "hosts": Key("1", "Nodes per slice.", "nodes"),
-        "min": Key("0", "Slices that are held at the least, busy or not.", "slices"),
-        "max": Key(REQUIRED, "Slices at the most, from queued until confirmed gone. At least `min`.", "slices"),
-        "spare": Key("0", "Free slices (no task, nothing placed) that are held ready beyond demand.", "slices"),
-        "rank": Key("100", "The lower, the earlier under `rank`; breaks ties elsewhere. 0 comes before 1."),
-        "price": Key("none", "Dollars per hour for one slice, as a number or as text such as `$1.25`.", "$/h"),
-        "preemptible": Key(
-            "false", "Whether the provider may take it back. Its nodes carry it as the label `preemptible`."
-        ),
-        "max_launching": Key("no limit", "Slices of this group that may be in flight at once.", "slices"),
-        "scale_down": Key("never shrinks by itself", "The rules that may release its slices."),
-        "availability": Key("available", "What is believed about the provider's stock."),
-        "protected": Key("none", "Ids of slices that are never released."),
-        "boot_seconds": Key("300", "What a new slice takes before it is of use; consolidation counts it as cost.", "s"),
-        "frozen": Key("false", "By an operator's order nothing is launched in it and nothing of it is released."),
-    },
-)
-SCALE_DOWN: Final = Form(
-    "scale_down",
-    {
-        "idle_timeout": Key(
-            "off", "Seconds without a task after which a ready slice is drained; the longest idle first.", "s"
-        ),
-        "low_utilization": Key("off", "Drain when little of the group is used and no demand waits that it could hold."),
-        "utilization": Key("off", "Mark surplus empty slices, and drain them when their delay is over."),
-        "consolidate": Key(
-            "false",
-            ("Drain a slice whose work fits elsewhere for less money; one move per plan and group. Needs prices."),
-        ),
-    },
-)
-LOW_UTILIZATION: Final = Form(
-    "low_utilization",
-    {
-        "below": Key(
-            REQUIRED,
-            (
-                "A share above 0 and up to 1. The rule acts when less of the group is used, counted in its "
-                "accelerator, else cpu, else its first resource by name."
-            ),
-        ),
-        "keep": Key("0", "Slices to keep beyond what the work needs.", "slices"),
-    },
-)
-UTILIZATION: Final = Form(
-    "utilization",
-    {
-        "percent": Key(REQUIRED, "1 to 100: how many of the ready slices should be in use.", "%"),
-        "delay": Key(REQUIRED, "Seconds between mark and drain.", "s"),
-        "spare_nodes": Key("0", "Slices to keep beyond those in use, whatever the percentage says.", "slices"),
-        "resource": Key("any work", "What counts as use: a resource of the group."),
-    },
-)
-AVAILABILITY: Final = Form(
-    "availability",
-    {
-        "state": Key(REQUIRED, "`available`, `backoff` or `quota_exceeded`."),
-        "until": Key(
-            "open",
-            (
-                "When it ends. `backoff`: no launch before it, and from then on (or without it) one slice in flight "
-                "at a time. `quota_exceeded`: no launch before it, available from then on; without it, no launch at "
-                "all."
-            ),
-        ),
-        "why": Key("empty", "A note that is repeated in the reasons."),
-    },
-)
-TAINT: Final = Form(
-    "a taint",
-    {
-        "key": Key(REQUIRED, "Its name."),
-        "value": Key("empty", "Its value, as text."),
-        "effect": Key(
-            "`NoSchedule`",
-            ("`NoSchedule` and `NoExecute` must be tolerated; `PreferNoSchedule` counts like an unmet preference."),
-        ),
-    },
-)
-TOLERATION: Final = Form(
-    "a toleration",
-    {
-        "key": Key("every key", "The taint's name. May be left out with `operator: Exists` only."),
-        "operator": Key("`Equal`", "`Equal` compares the value, `Exists` does not."),
-        "value": Key("empty", "With `Equal`: the taint's value."),
-        "effect": Key("every effect", "The taint's effect."),
-    },
-)
-SLICE: Final = Form(
-    "a slice",
-    {
-        "id": Key(REQUIRED, "Its name, once over all slices. Must not start with `new:`."),
-        "group": Key(
-            REQUIRED, "The name of its group. One that is not in the file is no mistake: the slice is drained."
-        ),
-        "state": Key(REQUIRED, "A state of [the life of a slice](lifecycle.md), in small or in capital letters."),
-        "since": Key("unknown", "When it entered the state."),
-        "marked_until": Key("not marked", "It is scheduled for release at that time (`utilization`)."),
-        "final": Key(
-            "false",
-            (
-                "With `cordoned`, `draining` or `marked_until`: its workload cannot take that back. It offers nothing "
-                "and counts for the limits until it is gone."
-            ),
-        ),
-        "nodes": Key(
-            "`hosts` nodes with nothing used",
-            (
-                "Its nodes. A ready, cordoned or draining slice lists as many as its group has hosts; one that is "
-                "missing is listed with `healthy: false`."
-            ),
-        ),
-        "hosts": Key("as many as it has `nodes`", "Of a slice whose group is not in the file: its hosts.", "nodes"),
-        "price": Key("0", "Of a slice whose group is not in the file: dollars per hour.", "$/h"),
-    },
-)
-NODE: Final = Form(
-    "a node",
-    {
-        "id": Key("`SLICE/INDEX`", "Its name, once over all nodes."),
-        "used": Key("nothing", "What runs there uses. At most what a node of the group has."),
-        "tasks": Key("1 if something is used, else 0", "How many tasks run there."),
-        "idle_since": Key("`since` of the slice, else `now`", "Since when nothing runs there."),
-        "labels": Key("none", "Labels of its own, over those of its group."),
-        "healthy": Key("true", "An unhealthy node offers nothing, and its slice does not count as spare."),
-        "classes": Key("none", "How many tasks of each class run there, such as `{web: 2}`."),
-    },
-)
-DEMAND: Final = Form(
-    "a demand",
-    {
-        "id": Key(REQUIRED, "Its name, once over all demands and requests."),
-        "needs": Key("required without `bundles`", "What one task needs."),
-        "count": Key("1", "How many equal tasks. 0 is the same as no demand."),
-        "where": Key("anywhere", "Conditions that must hold."),
-        "prefer": Key("none", "Conditions that are nice to have."),
-        "tolerates": Key("none", "Taints that it puts up with."),
-        "any_of": Key(
-            "no alternatives",
-            (
-                "Lists of conditions, of which one must hold beside `where`. An earlier list is preferred to a later "
-                "one before every other preference. An empty list matches all."
-            ),
-        ),
-        "classes": Key("none", "Names that its tasks count as, for the constraints between tasks."),
-        "apart": Key("none", "At most so many tasks of a class in one node, slice or label value."),
-        "spread": Key("none", "Tasks of a class in nearly equal numbers over nodes, slices or label values."),
-        "together": Key("none", "Only where a task of a class is already, in one node, slice or label value."),
-        "priority": Key("0", "Higher is served first."),
-        "since": Key("unknown", "Since when it waits; told in the reasons, without effect on the plan."),
-        "gang": Key(
-            "single tasks",
-            (
-                "All start or none. `any`: anywhere. `same-node`: all on one node. `same-slice`: on whole slices, one "
-                "task per host. `spread`: each on a node of its own. A request with `bundles` may leave it out."
-            ),
-        ),
-        "deadline": Key("none", "Gangs only: from that time on it is not served any more."),
-        "bundles": Key("required with `gang`", "The tasks of a gang, instead of `needs` and `count`."),
-    },
-)
-REQUEST: Final = DEMAND.replace("a request", without=("deadline",))
-BUNDLE: Final = Form(
-    "a bundle",
-    {
-        "needs": Key(REQUIRED, "What one task needs."),
-        "count": Key("1", "How many equal tasks."),
-        **{
-            name: Key(key.default, f"{key.meaning} For this bundle, beside those of the gang.")
-            for name, key in DEMAND.keys.items()
-            if name in ("where", "prefer", "tolerates", "any_of", "classes", "apart", "spread", "together")
-        },
-    },
-)
-_BY: Final = "`node`, `slice`, or a label key: what is one domain. A node without the label is in none."
-APART: Final = Form(
-    "an apart constraint",
-    {
-        "from": Key(REQUIRED, "The class that is counted."),
-        "by": Key(REQUIRED, _BY),
-        "at_most": Key("1", "Tasks of the class that a domain may hold, the task itself included if it has the class."),
-    },
-)
-SPREAD: Final = Form(
-    "a spread constraint",
-    {
-        "of": Key(REQUIRED, "The class that is counted."),
-        "over": Key(REQUIRED, _BY),
-        "max_skew": Key("1", "How many more tasks of the class a domain may hold than the one that holds the fewest."),
-        "min_domains": Key("1", "With fewer eligible domains than this, the smallest number is taken as 0."),
-    },
-)
-TOGETHER: Final = Form(
-    "a together constraint",
-    {
-        "with": Key(REQUIRED, "The class that must be there. The first task of the class itself may go anywhere."),
-        "by": Key(REQUIRED, _BY),
-    },
-)
 
 STATES: Final = tuple(State)
 STRATEGIES: Final = ("best-fit", "rank", "cheapest")
 GANGS: Final = tuple(Gang)
+STOCK: Final = ("available", "backoff", "quota_exceeded")
+CLUSTER_NAME: Final = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+"""What every provider accepts in a tag or label."""
+
+# -- the cluster and its groups ------------------------------------------------------------------------------------
+
+CLUSTER: Final = Form.of(
+    "the cluster",
+    Cluster,
+    {
+        "name": Declared(
+            ValueType(
+                lambda reader, at, value: reader.cluster_name(at, value),
+                {"type": "string", "pattern": f"^{CLUSTER_NAME.pattern}$"},
+                "str",
+            ),
+            "The mark of its machines at their provider, beside the id of the journal: lower-case letters, digits and "
+            "dashes. Two clusters on one account need two names.",
+        ),
+        "max_nodes": Declared(
+            whole(MOST), "Nodes over all groups, from queued until confirmed gone.", "nodes", "no limit"
+        ),
+        "max_hourly_cost": Declared(
+            MONEY,
+            "Dollars per hour: running, in flight and planned. Groups without a price count as 0.",
+            "$/h",
+            "no limit",
+        ),
+        "max_launching": Declared(
+            whole(MOST), "Slices of all groups that may be in flight at once.", "slices", "no limit"
+        ),
+        "choose": Declared(
+            one_of(STRATEGIES),
+            "How the group of a new slice is chosen: `best-fit`, `rank` or `cheapest`. `cheapest` needs a price for "
+            "every group.",
+            default="`cheapest` if every group has a price, else `best-fit`",
+        ),
+        "effort": Declared(
+            whole(MOST_EFFORT, low=1),
+            "`cheapest` only: rounds of search for a cheaper mix. Rounds, not seconds, so that the same input gives "
+            "the same plan.",
+            "rounds",
+        ),
+        "own_machine_premium": Declared(
+            share(0, MOST_APART),
+            "`cheapest` only: single tasks get slices of their own, which can be given back one by one, as long as "
+            "these cost at most this share more per hour than the one that they would share. 0: at equal cost. Its "
+            "old name `apart` is read, too.",
+            default="tasks share slices for the least gain",
+            field="apart",
+            old_name="apart",
+        ),
+    },
+)
+LOW_UTILIZATION: Final = Form.of(
+    "low_utilization",
+    LowUtilization,
+    {
+        "below": Declared(
+            share(0, 1, above=True),
+            "A share above 0 and up to 1. The rule acts when less of the group is used, counted in its accelerator, "
+            "else cpu, else its first resource by name.",
+        ),
+        "keep": Declared(whole(MOST_SLICES), "Slices to keep beyond what the work needs.", "slices"),
+    },
+)
+UTILIZATION: Final = Form.of(
+    "utilization",
+    UtilizationTarget,
+    {
+        "percent": Declared(whole(100, low=1), "1 to 100: how many of the ready slices should be in use.", "%"),
+        "delay": Declared(SPAN, "Seconds between mark and drain.", "s"),
+        "spare_nodes": Declared(
+            whole(MOST_SLICES), "Slices to keep beyond those in use, whatever the percentage says.", "slices"
+        ),
+        "resource": Declared(NAME, "What counts as use: a resource of the group.", default="any work"),
+    },
+)
+SCALE_DOWN: Final = Form.of(
+    "scale_down",
+    ScaleDown,
+    {
+        "idle_timeout": Declared(
+            SPAN,
+            "Seconds without a task after which a ready slice is drained; the longest idle first.",
+            "s",
+            "off",
+        ),
+        "low_utilization": Declared(
+            section("low_utilization", LOW_UTILIZATION),
+            "Drain when little of the group is used and no waiting demand would fit on it.",
+            default="off",
+        ),
+        "utilization": Declared(
+            section("utilization", UTILIZATION),
+            "Mark surplus empty slices, and drain them when their delay is over.",
+            default="off",
+        ),
+        "consolidate": Declared(
+            FLAG, "Drain a slice whose work fits elsewhere for less money; one move per plan and group. Needs prices."
+        ),
+    },
+)
+AVAILABILITY: Final = Form.of(
+    "availability",
+    Availability,
+    {
+        "state": Declared(one_of(STOCK), "`available`, `backoff` or `quota_exceeded`.", default=REQUIRED),
+        "until": Declared(
+            INSTANT,
+            "When it ends. `backoff`: no launch before it, and from then on (or without it) one slice in flight at a "
+            "time. `quota_exceeded`: no launch before it, available from then on; without it, no launch at all.",
+            default="open",
+        ),
+        "why": Declared(TEXT_VALUE, "A note that is repeated in the reasons."),
+    },
+)
+TAINT: Final = Form.of(
+    "a taint",
+    Taint,
+    {
+        "key": Declared(NAME, "Its name."),
+        "value": Declared(TEXT_VALUE, "Its value, as text."),
+        "effect": Declared(
+            one_of(EFFECTS),
+            "`NoSchedule` and `NoExecute` must be tolerated; `PreferNoSchedule` counts like an unmet preference.",
+        ),
+    },
+)
+GROUP: Final = Form.of(
+    "a group",
+    Group,
+    {
+        "resources": Declared(RESOURCES, "What one node has. Any names; `gpu` and `tpu` are whole devices."),
+        "labels": Declared(LABELS, "Labels of its nodes, as text."),
+        "taints": Declared(list_of("taints", TAINT), "Taints of its nodes: only work that tolerates them runs there."),
+        "hosts": Declared(whole(MOST_HOSTS, low=1), "Nodes per slice.", "nodes"),
+        "min": Declared(whole(MOST_SLICES), "Slices that are kept at least, busy or not.", "slices"),
+        "max": Declared(
+            whole(MOST_SLICES), "Slices at most, from queued until confirmed gone. At least `min`.", "slices"
+        ),
+        "spare": Declared(
+            whole(MOST_SLICES), "Free slices (no task, nothing placed) that are kept ready beyond demand.", "slices"
+        ),
+        "rank": Declared(
+            whole(MOST), "Under `rank` the group with the lowest number is taken first; elsewhere it breaks ties."
+        ),
+        "price": Declared(MONEY, "Dollars per hour for one slice, as a number or as text such as `$1.25`.", "$/h"),
+        "preemptible": Declared(
+            FLAG, "Whether the provider may take it back. Its nodes have it as the label `preemptible`."
+        ),
+        "max_launching": Declared(
+            whole(MOST), "Slices of this group that may be in flight at once.", "slices", "no limit"
+        ),
+        "scale_down": Declared(
+            section("scale_down", SCALE_DOWN), "The rules that may release its slices.", default="never shrinks"
+        ),
+        "availability": Declared(
+            section("availability", AVAILABILITY), "The known state of the provider's stock.", default="available"
+        ),
+        "protected": Declared(SLICE_IDS, "Ids of slices that are never released."),
+        "boot_seconds": Declared(SPAN, "Time until a new slice can take work; consolidation counts it as cost.", "s"),
+        "frozen": Declared(FLAG, "An operator has frozen it: nothing is launched in it and nothing of it is released."),
+    },
+)
+
+# -- slices --------------------------------------------------------------------------------------------------------
+
+NODE: Final = Form.of(
+    "a node",
+    Node,
+    {
+        "id": Declared(NAME, "Its name, unique among all nodes.", default="`SLICE/INDEX`"),
+        "used": Declared(USED, "What the work there uses. At most what a node of the group has.", default="nothing"),
+        "tasks": Declared(whole(MOST_TASKS), "How many tasks run there.", default="1 if something is used, else 0"),
+        "idle_since": Declared(
+            INSTANT, "The time since which nothing runs there.", default="`since` of the slice, else `now`"
+        ),
+        "labels": Declared(LABELS, "Labels of its own; they replace those of its group with the same key."),
+        "healthy": Declared(FLAG, "An unhealthy node takes no work, and its slice does not count as spare."),
+        "classes": Declared(CLASS_COUNTS, "How many tasks of each class run there, such as `{web: 2}`."),
+    },
+)
+SLICE: Final = Form.of(
+    "a slice",
+    Slice,
+    {
+        "id": Declared(NAME, "Its name, unique among all slices. Must not start with `new:`."),
+        "group": Declared(
+            NAME, "The name of its group. If the file has no such group, the slice is drained; that is no mistake."
+        ),
+        "state": Declared(
+            one_of(STATES),
+            "A state of [the life of a slice](lifecycle.md), in lower or upper case.",
+            field=None,
+            default=REQUIRED,
+        ),
+        "since": Declared(INSTANT, "When it entered the state.", default="unknown"),
+        "marked_until": Declared(
+            INSTANT, "It is scheduled for release at that time (`utilization`).", default="not marked"
+        ),
+        "final": Declared(
+            FLAG,
+            "With `cordoned`, `draining` or `marked_until`: its workload cannot take that back. It takes no work and "
+            "counts for the limits until it is gone.",
+        ),
+        "nodes": Declared(
+            list_of("nodes", NODE),
+            "Its nodes. A ready, cordoned or draining slice lists as many as its group has hosts; one that is missing "
+            "is listed with `healthy: false`.",
+            default="`hosts` nodes with nothing used",
+            field=None,
+        ),
+        "hosts": Declared(
+            whole(MOST_HOSTS),
+            "Its hosts. Only for a slice whose group is not in the file.",
+            "nodes",
+            "as many as it has `nodes`",
+        ),
+        "price": Declared(MONEY, "Dollars per hour. Only for a slice whose group is not in the file.", "$/h"),
+    },
+)
+
+# -- demand --------------------------------------------------------------------------------------------------------
+
+TOLERATION: Final = Form.of(
+    "a toleration",
+    Toleration,
+    {
+        "key": Declared(
+            TEXT_VALUE, "The taint's name. May be left out with `operator: Exists` only.", default="every key"
+        ),
+        "operator": Declared(one_of(("Equal", "Exists")), "`Equal` compares the value, `Exists` does not."),
+        "value": Declared(TEXT_VALUE, "With `Equal`: the taint's value."),
+        "effect": Declared(one_of(EFFECTS), "The taint's effect.", default="every effect"),
+    },
+)
+_BY: Final = "`node`, `slice`, or a label key: what is one domain. A node without the label is in none."
+APART: Final = Form.of(
+    "an apart constraint",
+    Apart,
+    {
+        "from": Declared(NAME, "The class that is counted.", field="class_"),
+        "by": Declared(NAME, _BY),
+        "at_most": Declared(
+            whole(MOST_TASKS), "Tasks of the class in one domain at most, this task included if it has the class."
+        ),
+    },
+)
+SPREAD: Final = Form.of(
+    "a spread constraint",
+    Spread,
+    {
+        "of": Declared(NAME, "The class that is counted."),
+        "over": Declared(NAME, _BY),
+        "max_skew": Declared(
+            whole(MOST_TASKS, low=1),
+            "How many more tasks of the class a domain may hold than the one that holds the fewest.",
+        ),
+        "min_domains": Declared(
+            whole(MOST_TASKS, low=1), "With fewer eligible domains than this, the smallest number is taken as 0."
+        ),
+    },
+)
+TOGETHER: Final = Form.of(
+    "a together constraint",
+    Together,
+    {
+        "with": Declared(
+            NAME, "The class that must be there. The first task of the class itself may go anywhere.", field="class_"
+        ),
+        "by": Declared(NAME, _BY),
+    },
+)
+_PLACING: Final = {
+    "where": Declared(CONDITIONS, "Conditions that must hold.", default="anywhere"),
+    "prefer": Declared(CONDITIONS, "Conditions that are preferred."),
+    "tolerates": Declared(list_of("tolerations", TOLERATION), "Taints that it tolerates."),
+    "any_of": Declared(
+        ALTERNATIVES,
+        "Lists of conditions, of which one must hold in addition to `where`. An earlier list is preferred to a later "
+        "one before every other preference. An empty list matches all.",
+        default="no alternatives",
+    ),
+    "classes": Declared(CLASSES, "Names that its tasks count as, for the constraints between tasks."),
+    "apart": Declared(list_of("apart", APART), "At most so many tasks of a class in one node, slice or label value."),
+    "spread": Declared(
+        list_of("spread", SPREAD), "Tasks of a class in nearly equal numbers over nodes, slices or label values."
+    ),
+    "together": Declared(
+        list_of("together", TOGETHER),
+        "Only where a task of a class runs already, in one node, slice or label value.",
+    ),
+}
+"""Where tasks may go, and how they lie to other tasks: keys of a demand and of each of its bundles."""
+BUNDLE: Final = Form.of(
+    "a bundle",
+    Bundle,
+    {
+        "needs": Declared(NEEDS, "What one task needs."),
+        "count": Declared(whole(MOST_TASKS), "How many equal tasks."),
+        **{
+            name: one._replace(meaning=f"{one.meaning} For this bundle, in addition to those of the gang.")
+            for name, one in _PLACING.items()
+        },
+    },
+)
+DEMAND: Final = Form.of(
+    "a demand",
+    Demand,
+    {
+        "id": Declared(NAME, "Its name, unique among all demands and requests."),
+        "needs": Declared(NEEDS, "What one task needs.", default="required without `bundles`", field=None),
+        "count": Declared(
+            whole(MOST_TASKS), "How many equal tasks. 0 is the same as no demand.", default="1", field=None
+        ),
+        **_PLACING,
+        "priority": Declared(
+            ValueType(
+                lambda reader, at, value: reader.integer(at, value, 0, low=-MOST * 10, high=MOST * 10),
+                {"type": "integer", "minimum": -MOST * 10, "maximum": MOST * 10},
+                "int",
+            ),
+            "Demand with a higher number is served first.",
+        ),
+        "since": Declared(
+            INSTANT,
+            "The time since which it waits. It is shown in reasons and has no effect on the plan.",
+            default="unknown",
+        ),
+        "gang": Declared(
+            one_of(GANGS),
+            "All tasks start or none. `any`: anywhere. `same-node`: all on one node. `same-slice`: on whole slices, "
+            "one task per host. `spread`: each on a node of its own. A request with `bundles` may leave it out.",
+            default="single tasks",
+            field=None,
+        ),
+        "deadline": Declared(INSTANT, "Gangs only: from that time on it is not served any more.", default="none"),
+        "bundles": Declared(
+            list_of("bundles", BUNDLE),
+            "The tasks of a gang, instead of `needs` and `count`.",
+            default="required with `gang`",
+            field=None,
+        ),
+    },
+)
+REQUEST: Final = DEMAND.replace("a request", without=("deadline",))
+
+# -- the whole file ------------------------------------------------------------------------------------------------
+
+SCENARIO: Final = Form.of(
+    "a scenario",
+    Snapshot,
+    {
+        "now": Declared(INSTANT, "The time of the snapshot, in seconds. All other times are compared with it."),
+        "cluster": Declared(
+            section("cluster", CLUSTER), "Limits and rules for all groups together.", default="no limits", field=None
+        ),
+        "groups": Declared(
+            section("groups", GROUP),
+            "The kinds of machine that can be bought, by name. May be empty: `{}`.",
+            default=REQUIRED,
+            field=None,
+        ),
+        "slices": Declared(
+            list_of("slices", SLICE), "The machines that exist or are in flight.", field=None, default="none"
+        ),
+        "demands": Declared(list_of("demands", DEMAND), "Work that has no place yet.", field=None, default="none"),
+        "requests": Declared(
+            list_of("demands", REQUEST),
+            "Standing requests: capacity that must exist, busy or not. The keys of a demand.",
+            field=None,
+            default="none",
+        ),
+    },
+)

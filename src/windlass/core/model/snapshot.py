@@ -79,7 +79,7 @@ class LowUtilization:
     """Shrink when less than ``below`` of the group is used; keep ``keep`` slices beyond what the work needs."""
 
     below: Fraction
-    keep: int
+    keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
-from windlass.scenario.reader import REQUIRED
+from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import Name, Place, Section, Setting
 
 

@@ -9,7 +9,7 @@ from windlass.core.model.quantities import BadQuantity, parse_quantity
 from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import InvalidRequest, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
-from windlass.scenario.reader import REQUIRED
+from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import BadSettings, Data, Duration, Name, OneOf, Place, Section, Setting
 
 IMAGE: Final = Setting(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from windlass.core.model.snapshot import Group
-from windlass.scenario.reader import REQUIRED
+from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import Duration, Endpoint, Place, Section, Setting, SubSection
 from windlass.workloads.protocol import Workload
 from windlass.workloads.registry import WorkloadContext, WorkloadType

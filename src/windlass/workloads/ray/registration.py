@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from windlass.core.model.snapshot import Group
-from windlass.scenario.reader import REQUIRED
+from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import BadSettings, Duration, HostPort, Name, Place, Section, Setting, SubSection, Words
 from windlass.workloads.dask_cluster.registration import TLS
 from windlass.workloads.protocol import Workload
