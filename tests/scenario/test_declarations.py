@@ -91,9 +91,9 @@ def test_every_key_is_a_keyword_of_its_builder(builder, form, without):
 
 def test_an_unknown_keyword_is_refused():
     with pytest.raises(TypeError, match="cout"):
-        wl.demand("train", {"cpu": 1}, cout=3)
+        wl.demand("train", {"cpu": 1}, cout=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="max"):
-        wl.group("g", cpu=1)
+        wl.group("g", cpu=1)  # type: ignore[call-arg]
 
 
 def test_a_recorded_configuration_keeps_every_key_of_a_group_and_of_the_cluster():
