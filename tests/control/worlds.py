@@ -325,7 +325,7 @@ class World:
     async def tick(self, controller: Controller, seconds: float = 1.0) -> Pass:
         """Time goes on, work goes on, the loop makes one pass and its calls come back."""
         self.time += seconds
-        self.work.step()
+        self.step()
         try:
             tick = await controller.tick()
         finally:
@@ -338,6 +338,10 @@ class World:
         if died:
             raise Crash("in an outside call")
         return tick
+
+    def step(self) -> None:
+        """Work goes on."""
+        self.work.step()
 
     async def ticks(self, controller: Controller, times: int, seconds: float = 1.0) -> None:
         for _ in range(times):

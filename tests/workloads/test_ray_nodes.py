@@ -107,6 +107,29 @@ def test_what_leaves_the_head_may_wait_at_another_raylet_until_the_gcs_says_that
     assert waits(spread, 6, 0, started, 1003.0).counts == {"CPU=1": 6}
 
 
+def test_a_controller_that_has_just_started_counts_what_waits_at_the_head_once():
+    first = waits(PendingWork(), 2, None, RayNodes(), 1000.0)  # the address of the head's raylet is not known yet
+    assert first.counts == {"CPU=1": 2}
+    second = waits(first, 2, 2, RayNodes(), 1000.2)
+    assert second.counts == {"CPU=1": 2}
+    assert waits(second, 2, 5, RayNodes(), 1000.4).counts == {"CPU=1": 5}, "three were submitted since"
+
+
+def test_tasks_that_come_back_to_the_head_because_their_node_died_are_counted_once():
+    idle = fold(node(1), now=1000.0)
+    both = waits(waits(PendingWork(), 2, 2, idle, 1000.0), 2, 2, idle, 1001.5)
+    started = fold(node(1, status=wire.NODE_RUNNING, free=0), before=idle, now=1002.0)
+    running = waits(both, 2, 0, started, 1002.0)
+    assert running.counts == {}
+    assert waits(running, 2, 2, RayNodes(), 1002.5).counts == {"CPU=1": 2}
+
+
+def test_a_raylet_of_the_head_that_gives_no_answer_changes_nothing():
+    first = waits(PendingWork(), 0, 8, RayNodes(), 1000.0)
+    assert waits(first, 0, None, RayNodes(), 1000.2).counts == {"CPU=1": 8}
+    assert waits(waits(first, 8, None, RayNodes(), 1000.8), 8, 8, RayNodes(), 1001.0).counts == {"CPU=1": 8}
+
+
 def test_what_waits_elsewhere_is_added_to_what_waits_at_the_head():
     first = waits(PendingWork(), 5, 0, RayNodes(), 1000.0)
     both = waits(first, 5, 3, RayNodes(), 1000.2)

@@ -127,7 +127,7 @@ class Gcs:
     async def load(self, raylet: str) -> wire.ResourceLoad:
         """What waits at one raylet, ``HOST:PORT``: a second fresher than what the GCS shows."""
         path = "ray.rpc.NodeManagerService/GetResourceLoad"
-        reply = await self._call(raylet, path, wire.Empty(), wire.GetResourceLoadReply())
+        reply = await self.call(raylet, path, wire.Empty(), wire.GetResourceLoadReply())
         return reply.resources.resource_load_by_shape
 
     async def get(self, namespace: bytes, key: bytes) -> bytes:
@@ -178,16 +178,18 @@ class Gcs:
     async def _ask(self, path: str, request: _Message, reply: R) -> R:
         if not self._cluster_id:
             await self._learn_cluster()
-        return await self._call(self.address, path, request, reply, guarded=True)
+        return await self.call(self.address, path, request, reply, guarded=True)
 
     async def _learn_cluster(self) -> None:
         async with self._learning:
             if not self._cluster_id:
                 path = "ray.rpc.NodeInfoGcsService/GetClusterId"
-                answer = await self._call(self.address, path, wire.Empty(), wire.GetClusterIdReply())
+                answer = await self.call(self.address, path, wire.Empty(), wire.GetClusterIdReply())
                 self._cluster_id = answer.cluster_id
 
-    async def _call(self, target: str, path: str, request: _Message, reply: R, *, guarded: bool = False) -> R:
+    async def call(self, target: str, path: str, request: _Message, reply: R, *, guarded: bool = False) -> R:
+        """Call the method at ``path`` of ``target``. ``guarded``: only if it is still the same cluster. A cluster in
+        memory overrides this one method."""
         call = self._channel(target).unary_unary(f"/{path}", request_serializer=None, response_deserializer=None)
         metadata = [("authorization", f"Bearer {self._token}")] if self._token else []
         if guarded:

@@ -6,7 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from windlass.core.model.snapshot import Group
@@ -33,10 +34,12 @@ class RayJoining:
     """Further words for ``ray start``."""
     directory: str = "/tmp"  # Ray's own default; the directory below it has a name of its own
     """Where the temporary directories of workers are."""
-    environment: Mapping[str, str] = field(default_factory=dict)
 
-    def join(self, group: Group, slice_id: str, host: int, *, local: bool) -> Join:
-        """What one host runs. ``local``: on the machine of the head, whose address it shares."""
+    def join(
+        self, group: Group, slice_id: str, host: int, *, local: bool, environment: Mapping[str, str] | None = None
+    ) -> Join:
+        """Return what one host runs. ``local``: on the machine of the head, whose address it shares. ``environment``:
+        what lets it in."""
         if wrong := unfit(group):
             raise WorkloadError(f"host {host} of slice {slice_id} cannot join: {wrong}")
         directory = self.temp_dir(slice_id, host)
@@ -49,12 +52,16 @@ class RayJoining:
         if local:
             words.append(f"--node-ip-address={self.address.rpartition(':')[0]}")
         words += [*_options(group), f"--temp-dir={directory}", "--disable-usage-stats", *self.start]
-        return Join(tuple(words), {**self.environment, **_named(group, slice_id, host)})
+        return Join(tuple(words), {**(environment or {}), **_named(group, slice_id, host)})
 
     def temp_dir(self, slice_id: str, host: int) -> str:
         """Short, and different for every host: two workers in one directory take each other's sockets."""
         name = hashlib.sha256(f"{self.address} {slice_id}/{host}".encode()).hexdigest()[:10]
         return f"{self.directory.rstrip('/')}/wr-{name}"
+
+    def token_file(self, slice_id: str, host: int) -> Path:
+        """Return where the token for one host on this machine is written."""
+        return Path(f"{self.temp_dir(slice_id, host)}.token")
 
 
 def unfit(group: Group) -> str:

@@ -15,7 +15,8 @@ from windlass.workloads.registry import WorkloadContext, WorkloadType
 
 
 def _build(settings: Mapping[str, Any], context: WorkloadContext) -> Workload:
-    from .workload import RayWorkload, read_token
+    from .credentials import read_token
+    from .workload import RayWorkload
 
     try:
         token, token_file = read_token(settings["token_file"], os.environ)

@@ -25,9 +25,11 @@ class _Seen:
     """One shape, as the two sources last showed it."""
 
     gcs: int
-    head: int
+    head: int | None
+    """None: the head's raylet has not answered yet."""
     basis: int
-    """How many of the head's are in the count of the GCS; never more than the head has."""
+    """How many of the head's the GCS had when it last pulled. It stays when they leave the head: tasks that come back
+    to it, because their node has died, are the same ones."""
     head_changed: float
     gcs_changed: float
 
@@ -65,9 +67,9 @@ def fold_waiting(
     seen, counts, stale = dict[str, _Seen](), dict[str, int](), dict[str, float]()
     for name in sorted({*gcs, *(head or {}), *before._seen}):
         told = gcs[name].count if name in gcs else 0
-        at_head = head[name].count if head and name in head else 0
+        at_head = None if head is None else head[name].count if name in head else 0
         one = _compared(before._seen.get(name), told, at_head, now)
-        counts[name] = one.gcs + one.head - one.basis
+        counts[name] = one.gcs + (one.head or 0) - min(one.basis, one.head or 0)
         if one.gcs or one.head:
             seen[name] = one
         if one.gcs != one.head:
@@ -86,12 +88,18 @@ def fold_waiting(
     return PendingWork(counts, stuck, since, shapes, seen, room)
 
 
-def _compared(before: _Seen | None, gcs: int, head: int, now: float) -> _Seen:
-    """One shape by both sources. What is new at the head counts at once, until the GCS has had the time to pull it.
-    What is no longer there may have started, or wait at another raylet now: the GCS will tell."""
-    if before is None:
-        return _Seen(gcs, head, head if gcs else 0, now, now - PULL)
-    basis, changed = min(before.basis, head), before.head_changed if head == before.head else now
+def _compared(before: _Seen | None, gcs: int, head: int | None, now: float) -> _Seen:
+    """Return one shape by both sources. What is new at the head counts at once, until the GCS has had the time to pull
+    it. What is no longer there may have started, or wait at another raylet now: the GCS will show it.
+
+    When the head's raylet answers for the first time, the GCS has what waits there already, as far as its count goes:
+    a controller that has just started must not count the same tasks twice.
+    """
+    if head is None and before is not None:
+        head = before.head
+    if before is None or before.head is None or head is None:
+        return _Seen(gcs, head, min(gcs, head or 0), now, now - PULL if before is None else before.gcs_changed)
+    basis, changed = before.basis, before.head_changed if head == before.head else now
     pulled = before.gcs_changed if gcs == before.gcs else now
     if pulled == now or now - changed > PULL:
         basis = head

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from windlass.core.model.plan import Plan
@@ -25,6 +24,7 @@ from windlass.core.model.snapshot import Group
 from windlass.workloads.protocol import DecisionReport, Diagnosis, Join, WorkloadError, WorkloadView, WorkNode
 
 from . import wire_pb2 as wire
+from .credentials import RayCredentials
 from .demand import load_of, shapes_of
 from .fences import RayFences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
@@ -66,17 +66,18 @@ class RayWorkload:
         names: Callable[[], Mapping[str, str]] = dict,
         look_only: bool = False,
         now: Callable[[], float] = time.time,
+        gcs: Gcs | None = None,
     ) -> None:
         """``token_file``: where ``token`` was read. ``here``: groups whose machines are the head's own;
         None: all are. ``names``: ``SLICE/HOST`` by the instance id of nodes that start Ray by themselves.
-        ``look_only``: nothing is written to the GCS."""
-        self._gcs = Gcs(address, token=token, tls=tls)
+        ``look_only``: nothing is written to the GCS. ``gcs``: the client; a new one unless it is given."""
+        self._gcs = gcs or Gcs(address, token=token, tls=tls)
         self._look_only, self._now, self._poll, self._silent = look_only, now, poll, silent
         self._names = names
         self._here = None if here is None else frozenset(here)
         self._has_token = bool(token)
-        environment = _environment(token, token_file, tls)
-        self._joining = RayJoining(address, ray, tuple(start), tempfile.gettempdir(), environment)
+        self._credentials = RayCredentials(token, token_file, tls)
+        self._joining = RayJoining(address, ray, tuple(start), tempfile.gettempdir())
         self._groups: dict[str, Group] = {}
         self._nodes, self._waiting, self._fences = RayNodes(), PendingWork(), RayFences()
         self._shown = RayView()
@@ -152,7 +153,9 @@ class RayWorkload:
                 f"host {host} of slice {slice_id} cannot join: there is no group {group}; "
                 f"there are {', '.join(sorted(self._groups)) or 'none'}"
             )
-        return self._joining.join(known, slice_id, host, local=self._here is None or group in self._here)
+        local = self._here is None or group in self._here
+        credentials = self._credentials.environment(self._joining.token_file(slice_id, host) if local else None)
+        return self._joining.join(known, slice_id, host, local=local, environment=credentials)
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
         if not self._fences.raise_to(slice_id, epoch):
@@ -251,6 +254,9 @@ class RayWorkload:
         now = self._now()
         self._rename(state, infos)
         self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now, self._refused)
+        if head is None and self._nodes.head is not None:
+            # The first look: what the GCS has not pulled yet waits all the same, and launches for it are under way.
+            load = await self._load(self._nodes.head.raylet)
         self._own_directories = any(info.temp_dir for info in infos)
         at_head = None if load is None else load_of(load)
         self._waiting = fold_waiting(self._waiting, shapes_of(state), at_head, self._nodes, now)
@@ -368,9 +374,11 @@ class RayWorkload:
         return [one for one in await self._gcs.nodes() if one.state == ALIVE and self._slice_of(one) == slice_id]
 
     def _remove_files(self, slice_id: str) -> None:
-        """The temporary directories of workers on this machine."""
+        """Remove the temporary directories of workers on this machine, and the files with their token."""
         for host in range(max([group.hosts for group in self._groups.values()], default=1)):
             shutil.rmtree(self._joining.temp_dir(slice_id, host), ignore_errors=True)
+            with suppress(OSError):
+                self._joining.token_file(slice_id, host).unlink()
 
 
 def _program(ray: str, version: str) -> Diagnosis:
@@ -393,18 +401,6 @@ def _what_runs(node: RayNode) -> str:
     return f"{NO_LONGER_IDLE}: {node.holds}" if node.holds else NO_LONGER_IDLE
 
 
-def _environment(token: str, token_file: str | None, tls: Mapping[str, str | None] | None) -> dict[str, str]:
-    """What every worker needs to be let in."""
-    found: dict[str, str] = {"RAY_AUTH_MODE": "token" if token else "disabled"}
-    if token and token_file:
-        found["RAY_AUTH_TOKEN_PATH"] = str(Path(token_file).resolve())
-    elif token:
-        found["RAY_AUTH_TOKEN"] = token
-    files = {"ca_file": "RAY_TLS_CA_CERT", "cert": "RAY_TLS_SERVER_CERT", "key": "RAY_TLS_SERVER_KEY"}
-    given = {files[key]: path for key, path in (tls or {}).items() if path and key in files}
-    return found | ({"RAY_USE_TLS": "1", **given} if given else {})
-
-
 def _fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | None) -> object:
     """What must have changed for a new look to show anything else. Clocks are not in it."""
     return (
@@ -423,13 +419,3 @@ def _waits(plan: Plan | None) -> object:
 
 def _bytes(one: Any) -> bytes:
     return bytes(one.SerializeToString(deterministic=True))
-
-
-def read_token(file: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """The token and the file that it was read from, by the configuration or the environment; empty: none is wanted."""
-    if file is None and environment.get("RAY_AUTH_TOKEN"):
-        return environment["RAY_AUTH_TOKEN"].strip(), None
-    path = file or environment.get("RAY_AUTH_TOKEN_PATH")
-    if not path:
-        return "", None
-    return Path(path).read_text(encoding="utf-8").strip(), path
