@@ -153,7 +153,7 @@ def test_waiting_gives_the_exit_status_of_the_job_and_the_last_lines_of_what_fai
         queue.report(place, queue.claim(place)[0].number, 42)
         queue.close()
 
-    monkeypatch.setattr("windlass.cli.commands.submit.time.sleep", fail)
+    monkeypatch.setattr("windlass.cli.commands.jobs.submit.time.sleep", fail)
     done = run("submit", "--name", "a", "--wait", "--", "train")
     assert done.exit_code == 42
     assert "task 0 ended with exit status 42; its last lines:\n  starting\n  out of memory\n" in done.stdout

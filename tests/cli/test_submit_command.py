@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from windlass.cli.commands import jobs, submit
+from windlass.cli.commands.jobs import jobs, submit
 from windlass.core.model.snapshot import amounts
 from windlass.workloads.queue.store import Queue
 

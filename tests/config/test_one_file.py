@@ -12,7 +12,7 @@ from tests.shown import ROOT
 from windlass import group as a_group
 from windlass import plan, read_scenario, snapshot, write_scenario
 from windlass.cli import windlass
-from windlass.cli.commands.init import FIRST_FILE
+from windlass.cli.commands.start.init import FIRST_FILE
 from windlass.config import read_config
 from windlass.config.json_schema import config_schema
 from windlass.config.reference import pages

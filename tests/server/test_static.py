@@ -58,7 +58,7 @@ def test_the_static_files_are_in_the_package():
 def test_a_plain_import_and_a_quick_command_load_no_web_server():
     code = (
         "import sys, windlass, windlass.cli\n"
-        "from windlass.cli.commands import status\n"
+        "from windlass.cli.commands.look import status\n"
         "print([name for name in ('fastapi', 'starlette', 'uvicorn', 'prometheus_client') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.sim.small import broken, job, script
-from windlass.cli.commands.simulate import command
+from windlass.cli.commands.whatif.simulate import command
 from windlass.control.reconcile import cycle
 from windlass.core.planner import plan
 from windlass.sim.faults.presets import JOURNAL, STORMS
@@ -51,7 +51,7 @@ def _never_releasing(snapshot):
 
 
 def test_a_swarm_that_is_interrupted_prints_what_it_has_found_so_far(monkeypatch):
-    from windlass.cli.commands import simulate
+    from windlass.cli.commands.whatif import simulate
 
     def interrupted(tasks, _processes):
         yield outcome_of(next(iter(tasks)))

@@ -1,6 +1,7 @@
 """The command line: ``windlass``.
 
-Each command lives in its own module, which is loaded only when the command is called: a quick command starts quickly.
+Each command has a module in a folder of ``commands``. A module is imported only when its command is called, so that a
+quick command starts quickly.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ import click
 from windlass import __version__
 
 SECTIONS = {
-    "Start": {
+    ("Start", "start"): {
         "demo": "See it work on this computer, in about 15 seconds.",
         "init": "Write a first configuration file.",
         "run": "Run the controller of a cluster.",
         "down": "Drain and end every machine of a cluster.",
     },
-    "Jobs": {
+    ("Jobs", "jobs"): {
         "submit": "Put a command into the queue; with --wait, wait for it.",
         "jobs": "List the jobs in the queue and how far they are.",
         "logs": "Show what a job has written.",
         "cancel": "Start no task of a job any more, and end those that run.",
     },
-    "Look": {
+    ("Look", "look"): {
         "status": "What the cluster is doing now.",
         "why": "Why a job, a machine or a group is as it is, now or earlier.",
         "events": "What happened, and why.",
@@ -37,7 +38,7 @@ SECTIONS = {
         "serve": "Serve the dashboard and the API from the journal alone.",
         "open": "Open the dashboard in a browser.",
     },
-    "Operate": {
+    ("Operate", "operate"): {
         "freeze": "Buy and release nothing, in a group or at all.",
         "resume": "Go on after a freeze.",
         "drain": "Empty a machine and give it back.",
@@ -46,7 +47,7 @@ SECTIONS = {
         "bootstrap": "Print how machines elsewhere are prepared.",
         "kubernetes": "Print what a Kubernetes cluster needs for Windlass.",
     },
-    "Ask before it acts": {
+    ("Ask before it acts", "whatif"): {
         "plan": "What would be done about a file or a live cluster, and why.",
         "offers": "List machines that clouds sell, with prices, and the one that fits.",
         "replay": "Decide again what was recorded, with the same or other settings.",
@@ -55,8 +56,8 @@ SECTIONS = {
         "shadow": "What a shadow controller would have done.",
     },
 }
-"""The commands, in the order and under the headings of ``windlass --help``."""
-COMMANDS = {name: text for commands in SECTIONS.values() for name, text in commands.items()}
+"""The commands by heading and folder, in the order of ``windlass --help``."""
+COMMANDS = {name: folder for (_, folder), commands in SECTIONS.items() for name in commands}
 
 
 class _LazyGroup(click.Group):
@@ -68,7 +69,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"{__name__}.commands.{cmd_name}").command
+        command = import_module(f"{__name__}.commands.{COMMANDS[cmd_name]}.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -87,7 +88,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, COMMANDS))
-        for title, commands in SECTIONS.items():
+        for (title, _), commands in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 

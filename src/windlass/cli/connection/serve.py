@@ -99,7 +99,7 @@ def _jobs(config: Config) -> Callable[[], dict[str, Any]]:
 
 def _doctor(config: Config, config_file: str) -> Callable[[], dict[str, Any]]:
     def document() -> dict[str, Any]:
-        from windlass.cli.commands.doctor import checked
+        from windlass.cli.commands.look.doctor import checked
 
         return checked(config, config_file)
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from windlass import __version__
-from windlass.cli.commands.simulate.trace import progress
+from windlass.cli.commands.whatif.simulate.trace import progress
 from windlass.cli.connection.open_journal import stop
 from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import content, write

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.commands.simulate.trace import SPOT, mistakes_told, progress
+from windlass.cli.commands.whatif.simulate.trace import SPOT, mistakes_told, progress
 from windlass.cli.ui.output import content, write
 from windlass.config import ConfigError
 from windlass.config.set_option import overridden

@@ -115,6 +115,6 @@ def _following(journal: Journal, seq: int, subject: str | None) -> Iterator[Even
 def _shown(line: EventLine, as_json: bool) -> str:
     if as_json:
         return json.dumps(line.document()) + "\n"
-    from .run import shown
+    from windlass.cli.commands.start.run import shown
 
     return shown(line) + "\n"

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.commands.run import shown, steady
+from windlass.cli.commands.start.run import shown, steady
 from windlass.cli.ui.pages import program_name
 from windlass.config import Config, read_config
 from windlass.config.build import Components, build_components

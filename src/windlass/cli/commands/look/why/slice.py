@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from windlass.cli.commands.status import state_text
+from windlass.cli.commands.look.status import state_text
 from windlass.cli.ui.pages import clock, code, grid, money, section, span
 from windlass.core.model.lifecycle import ENDED, OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import Code, plural

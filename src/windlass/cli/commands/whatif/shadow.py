@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.commands.run.shadow import journal_of_shadow
+from windlass.cli.commands.start.run.shadow import journal_of_shadow
 from windlass.cli.connection.config_option import DEFAULT, load
 from windlass.cli.ui.output import write
 from windlass.control.shadow import ShadowReport, shadow_report

@@ -1,0 +1,1 @@
+"""Commands that show what a cluster does, did and costs."""
