@@ -96,8 +96,8 @@ class Run:
             retention=retention,
             now=lambda: world.time,
             steady=clocks.now,
-            passed=lambda _: self.passes.append(clocks.now()),
-            told=self.said.append,
+            on_pass=lambda _: self.passes.append(clocks.now()),
+            on_message=self.said.append,
         )
         self.task = asyncio.create_task(self.service.run())
 

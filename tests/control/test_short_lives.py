@@ -61,7 +61,7 @@ def test_passes_go_on_while_old_records_are_deleted() -> None:
             retention=60,
             now=lambda: world.time,
             steady=time.monotonic,
-            passed=passes.append,
+            on_pass=passes.append,
             offload=JournalThread(),
         )
         running = asyncio.create_task(service.run())

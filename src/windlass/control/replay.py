@@ -221,6 +221,8 @@ def _first_difference(number: int, one: RecordedPass, again: Sequence[Entry]) ->
     """The first entry that is not the same, byte for byte."""
     for record, entry in zip_longest(one.records, again):
         was, now = _line(record) if record is not None else "", _line(entry) if entry is not None else ""
+        if record is not None and entry is not None and record.kind == entry.kind and was != now:
+            now = _line(_as_recorded(entry, record))
         if was != now:
             return ReplayMismatch(number, one.at, one.records[-1].seq if record is None else record.seq, was, now)
     return None
@@ -246,6 +248,18 @@ def _deeds(entries: Iterable[Entry | Record], before: ControllerState) -> dict[t
             if old is None or old.state != record.state:
                 found[entry.subject, record.state] = f"{entry.subject} {record.state}: {record.reason.why}"
     return found
+
+
+_ADDED: Final = {LAUNCH: ("demands",), REFUSED: ("group",)}
+"""Keys that older versions did not write."""
+
+
+def _as_recorded(entry: Entry, record: Record) -> Entry:
+    """An entry without the keys that the version that recorded it did not know."""
+    unknown = {key for key in _ADDED.get(entry.kind, ()) if key not in record.data}
+    return (
+        replace(entry, data={key: one for key, one in entry.data.items() if key not in unknown}) if unknown else entry
+    )
 
 
 def _line(entry: Entry | Record) -> str:

@@ -51,15 +51,16 @@ class Service:
         retention: float,
         now: Callable[[], float],
         steady: Callable[[], float],
-        passed: Callable[[Pass], None] = lambda _: None,
-        told: Callable[[str], None] = lambda _: None,
+        on_pass: Callable[[Pass], None] = lambda _: None,
+        on_message: Callable[[str], None] = lambda _: None,
+        on_lead: Callable[[str], None] | None = None,
         steer: Steer = as_told,
         offload: Offload = inline,
     ) -> None:
-        """``passed`` is given every pass, ``told`` what else there is to say; ``steer`` and ``offload`` as for a
-        controller."""
+        """``on_pass`` gets every pass, ``on_message`` every other sentence for people, ``on_lead`` the one that says
+        that it leads (without it, that is a message too). ``steer`` and ``offload`` as for a controller."""
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
-        self._passed, self._told = passed, told
+        self._on_pass, self._on_message, self._on_lead = on_pass, on_message, on_lead or on_message
         self._retention, self._journal = retention, journal
         self._said = ""
         self._happened = True
@@ -121,14 +122,15 @@ class Service:
 
     async def _lead(self) -> None:
         self.leading = True
-        self._say(f"leading as {self.controller.leadership.holder}, epoch {self.controller.leading.epoch}")
+        self._on_lead(f"leading as {self.controller.leadership.holder}")
+        self._said = ""
         watching = asyncio.create_task(self._watch_orders())
         try:
             while not self._stop.is_set():
                 begun = self.controller.steady()
                 self._wake.clear()
                 try:
-                    self._passed(await self._or_stopped(self.controller.tick()))
+                    self._on_pass(await self._or_stopped(self.controller.tick()))
                     self._say("")
                 except _Stopped:
                     return
@@ -243,5 +245,5 @@ class Service:
     def _say(self, text: str) -> None:
         """Once, however long it lasts."""
         if text and text != self._said:
-            self._told(text)
+            self._on_message(text)
         self._said = text

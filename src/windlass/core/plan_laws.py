@@ -73,6 +73,7 @@ def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         _nothing_lands_on_what_goes(seen, plan),
         _placed_tasks_fit(snapshot, seen, plan),
         constraints_hold(snapshot, plan),
+        _launches_name_what_they_serve(snapshot, plan),
         _limits_hold(snapshot, seen, plan),
         _floors_hold(snapshot, seen, plan),
         _launch_or_release(seen, plan),
@@ -189,12 +190,12 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
     flying = Counter(item.group for item in counted if item.state in IN_FLIGHT and item.id not in cancelled)
     gangs = {demand.id for demand in snapshot.demands if demand.gang}
     gang_placed = {placement.on for placement in plan.placements if placement.demand in gangs}
+    with_gang = {launch.group for launch in plan.launches if not gang_placed.isdisjoint(launch.names())}
     for name, count in plan.launch.items():
         group = groups[name]
         if have[name] + count > group.max:
             yield f"{count} {name} launched beside {have[name]}, max {group.max}"
-        by_gang = any(target.startswith(f"new:{name}:") for target in gang_placed)
-        by_gang = by_gang and group.max_launching != 0
+        by_gang = name in with_gang and group.max_launching != 0
         if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
             yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
     nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)
@@ -258,6 +259,27 @@ def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
             yield f"{group} is frozen, and {change.slice} is changed ({change.reason.code})"
 
 
+def _launches_name_what_they_serve(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """A launch carries the tasks that are placed on its slices, by demand; or, if none are yet, for whom it is."""
+    if not plan.launches:
+        return
+    launch_of = {name: launch for launch in plan.launches for name in launch.names()}
+    placed: dict[tuple[str, int], Counter[str]] = {(one.group, one.first): Counter() for one in plan.launches}
+    for placement in plan.placements:
+        if (launch := launch_of.get(placement.on)) is not None:
+            placed[launch.group, launch.first][placement.demand] += placement.count
+    known = {demand.id for demand in (*snapshot.demands, *snapshot.requests)}
+    for launch in plan.launches:
+        serves = {name: count for name, count in launch.demands.items() if count}
+        gets = dict(placed[launch.group, launch.first])
+        if serves != gets:
+            yield f"{launch.group} is launched for {serves}, and gets {gets}"
+        for name in sorted(launch.demands.keys() - known):
+            yield f"{launch.group} is launched for {name}, which is not there"
+        if launch.reason.code in (Code.DEMAND, Code.REQUEST) and not launch.demands:
+            yield f"{launch.group} is launched for nothing: {launch.reason}"
+
+
 def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """A slice is held for the members of a gang that may still start whole; at its deadline they are let go."""
     for_a_gang = Code.GANG_HELD
@@ -270,7 +292,7 @@ def _held_for_a_gang_that_forms(snapshot: Snapshot, plan: Plan) -> Iterator[str]
         if demand.gang and (demand.deadline is None or plan.now < demand.deadline)
     }
     for change in held:
-        if not any(f"gang {name}," in change.reason.why for name in forming):
+        if change.gang not in forming:
             yield f"{change.slice} is held for a gang that forms no more: {change.reason.why}"
 
 

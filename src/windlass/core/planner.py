@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from windlass.core.explain.kept import busy, kept
-from windlass.core.explain.launches import launch_reason, passed_over
+from windlass.core.explain.launches import demands_of, launch_reason, passed_over, tasks_on_new
 from windlass.core.explain.unblock import TrialOutcome, Unblocker
 from windlass.core.explain.waiting import Explainer, waiting_counts, waiting_items
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State
@@ -139,16 +139,17 @@ def _launches(draft: PlanDraft) -> Iterator[Launch]:
                 run = []
             run.append(purchase)
         runs.append((group, code, run))
-    explain = Explainer(draft)
+    explain, placed = Explainer(draft), tasks_on_new(draft)
     for group, _, run in sorted(runs, key=lambda item: (draft.groups[item[0]].name, item[2][0].first)):
-        slices = sum(purchase.slices for purchase in run)
+        slices, demands = sum(purchase.slices for purchase in run), demands_of(run, placed)
         yield Launch(
             group=draft.groups[group].name,
             first=run[0].first,
             count=slices,
-            reason=launch_reason(draft, run),
+            reason=launch_reason(draft, run, demands),
             hourly_cost=(draft.groups[group].price or 0) * slices,
             passed_over=passed_over(draft, explain, run[0]),
+            demands=demands,
         )
 
 

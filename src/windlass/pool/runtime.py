@@ -115,8 +115,9 @@ class PoolRuntime:
             retention=RETENTION,
             now=now,
             steady=steady,
-            passed=self._watch,
-            told=lambda text: None if text.startswith("leading as") else told(text),  # it always does
+            on_pass=self._watch,
+            on_message=told,
+            on_lead=lambda _: None,  # it always does
             steer=self.steering,
         )
         self._running: asyncio.Task[None] | None = None

@@ -23,7 +23,7 @@ from windlass.control.record.costs import Account
 from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, REFUSED
 from windlass.control.report.events import ALARMS, passes
 from windlass.control.report.headline import COMING, LIMITS, MARKET, NEVER
-from windlass.control.report.history import group_in
+from windlass.control.report.history import refused_group
 from windlass.core.model.lifecycle import ENDED, State
 from windlass.core.model.reasons import Code
 from windlass.journal import Journal, JournalError, Record
@@ -75,7 +75,7 @@ class JournalTally:
             case kind if kind == LAUNCH:
                 self.launches[record.subject, data["code"]] += data["count"]
             case kind if kind == REFUSED:
-                self.refusals[group_in(record.subject), data["code"]] += 1
+                self.refusals[refused_group(record), data["code"]] += 1
                 self.alarms["refused"] += 1
             case kind if kind == ORDER:
                 self.orders[str(data.get("what"))] += 1

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import cast
 
 from windlass.config import Config
 from windlass.config.build import build_components
@@ -28,9 +28,6 @@ from windlass.providers.protocol import AuthFailed, ClusterIdentity, Instance, P
 from windlass.workloads.protocol import Workload
 
 from .open_journal import is_missing, why_closed
-
-NOT_YET: Final = "has not answered yet"
-"""The trouble of a source whose first look is still under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ async def whole_look(
     observer = Observer(cast(Mapping[str, Provider], providers), workload, lambda: limit, steady, answered.set)
     try:
         look, deadline = await observer.look(), steady() + limit
-        while NOT_YET in look.troubles.values() and (left := deadline - steady()) > 0:
+        while look.awaited and (left := deadline - steady()) > 0:
             answered.clear()
             try:
                 await asyncio.wait_for(answered.wait(), left + 0.1)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from windlass.core.model.plan import Change, Launch, Plan, Waiting
 from windlass.core.model.quantities import format_money
-from windlass.core.model.reasons import plural
+from windlass.core.model.reasons import plural, seconds
 from windlass.core.model.snapshot import Snapshot
 
 from .pages import grid, plain, printed, section
@@ -212,10 +212,9 @@ def _waits(plan: Plan) -> Lines:
 
 def _beyond_groups(waiting: Waiting) -> str:
     """Its sentence without what the line of a group says right below it."""
-    why = waiting.reason.why
-    if not any(reason.why in why for reason in waiting.groups.values()):
-        return why
-    return why.partition(":")[0] if why.startswith("waits ") else ""
+    if not any(reason.why in waiting.reason.why for reason in waiting.groups.values()):
+        return waiting.why
+    return "" if waiting.waited is None else f"waits {seconds(waiting.waited)}"
 
 
 def _hindrances(waiting: Waiting, plan: Plan) -> Lines:

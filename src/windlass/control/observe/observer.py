@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from windlass.core.model.reasons import seconds
 from windlass.providers.protocol import Instance, Provider
@@ -24,6 +24,9 @@ T = TypeVar("T")
 PATIENCE = 0.5
 """Seconds that the loop waits for a look that it has just begun. Most take milliseconds; one that hangs is not waited
 for a second time."""
+
+
+_NO_ANSWER: Final = "has not answered yet"
 
 
 @dataclass
@@ -109,6 +112,8 @@ class Observation:
     work: ValidView | None
     troubles: Mapping[str, str] = field(default_factory=dict)
     """Sources that are in trouble, by name, and what it is."""
+    awaited: frozenset[str] = frozenset()
+    """Sources whose first answer is still awaited, by name."""
 
     @property
     def mistakes(self) -> tuple[str, ...]:
@@ -158,15 +163,19 @@ class Observer:
                 self._waited_for = False
         work = self._workload.known()
         instances = {name: source.known() for name, source in self._providers.items()}
-        troubles = {}
+        troubles, awaited = {}, set()
         for name, source in self._providers.items():
             if source.trouble or instances[name] is None:
-                troubles[f"provider {name}"] = source.trouble or "has not answered yet"
+                troubles[f"provider {name}"] = source.trouble or _NO_ANSWER
+                if not source.trouble:
+                    awaited.add(f"provider {name}")
         if work is not None:
             troubles |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
         if (self._workload.trouble or work is None) and not self._workload.brief:
-            troubles["workload"] = self._workload.trouble or "has not answered yet"
-        return Observation(instances, work, troubles)
+            troubles["workload"] = self._workload.trouble or _NO_ANSWER
+            if not self._workload.trouble:
+                awaited.add("workload")
+        return Observation(instances, work, troubles, frozenset(awaited))
 
     async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
         """Until looks that have just begun have answered, as long as that is worth it."""

@@ -110,7 +110,7 @@ def reconcile(
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
     )
-    once = (*passed_through(moves, fleet), *told(bought, given.refused, given.mistakes, now))
+    once = (*passed_through(moves, fleet), *told(bought, given.refused, given.mistakes, fleet, now))
     after, changes = _kept(before, after, now, given.step, news=bool(once))
     if not changes and not once:
         return ReconcileResult(folded, snapshot, planned, before, ())

@@ -195,13 +195,16 @@ def passed_through(moves: Iterable[Moved], fleet: Fleet) -> Iterator[Entry]:
         last[move.slice_id] = move
 
 
-def told(bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], at: float) -> Iterator[Entry]:
-    """What happened once, as entries."""
+def told(
+    bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], fleet: Fleet, at: float
+) -> Iterator[Entry]:
+    """Return what happened once, as entries. ``fleet``: with the slices that were refused."""
     for mistake in mistakes:
         yield Entry(MISTAKE, "workload", at, {"why": mistake})
     for one in refused:
         more: dict[str, Any] = {} if one.certain else {"certain": False}
         more |= {"retry_after": one.retry_after} if one.retry_after else {}
+        more |= {"group": fleet.slices[one.slice_id].group} if one.slice_id in fleet.slices else {}
         yield Entry(REFUSED, one.slice_id, at, {"code": str(one.code), "why": one.why, **more})
     for purchase in bought:
         yield Entry(LAUNCH, purchase.launch.group, at, {**purchase.launch.to_dict(), "slices": list(purchase.ids)})

@@ -121,7 +121,7 @@ class Picture:
         """What becomes of the tasks of a demand: those that find no place first."""
         found: list[SlicePart] = []
         if (waiting := self._waiting.get(demand.id)) is not None:
-            found.append(SlicePart(waiting.count, waiting.reason.code, waiting.reason.why, waiting=waiting))
+            found.append(SlicePart(waiting.count, waiting.reason.code, waiting.why, waiting=waiting))
         new: dict[str, int] = {}
         ready: dict[str, int] = {}
         coming: dict[str, int] = {}
@@ -130,7 +130,9 @@ class Picture:
             into = new if record is None else coming if record.state in IN_FLIGHT else ready
             into[name] = count
         if new:
-            groups = sorted({name.split(":")[1] for name in new})
+            groups = sorted(
+                {launch.group for launch in self.plan.launches if not new.keys().isdisjoint(launch.names())}
+            )
             times = [boot_time(self.provider_health(group)) for group in groups]
             why = f"the next pass launches {plural(len(new), 'slice')} of {', '.join(groups)} for them"
             found.append(SlicePart(sum(new.values()), Code.LAUNCHING, why, (), _latest(times)))

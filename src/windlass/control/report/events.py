@@ -14,10 +14,10 @@ from typing import Any, Final
 from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED
 from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import NANO, format_money
-from windlass.core.model.reasons import plural
+from windlass.core.model.reasons import plural, seconds
 from windlass.journal import Entry, Journal, Record
 
-from .history import group_in
+from .history import refused_group
 
 TOLD: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, "slice", "waiting")
 """The kinds of entries that have a line."""
@@ -152,11 +152,11 @@ def _concerned(record: Record) -> Iterable[str]:
     data: Any = record.data
     match record.kind:
         case "launch":
-            return tuple(data.get("slices", ()))
+            return (*data.get("slices", ()), *data.get("demands", ()))
         case "slice" if IS in data:
             return (data[IS]["group"],)
         case "refused":
-            return (group_in(record.subject),)
+            return (refused_group(record),)
         case "trouble":
             return (record.subject.partition(" ")[2],)
         case _:
@@ -237,5 +237,6 @@ def _waits(one: Entry | Record, data: Mapping[str, Any] | None) -> EventLine:
         return EventLine(one.at, "waiting", "", f"{one.subject} waits no more", (one.subject,))
     tasks = f" ({plural(data['count'], 'task')})" if data["count"] > 1 else ""
     reason = data["reason"]
-    why = reason["why"] if reason["why"].startswith("waits") else f"waits: {reason['why']}"
-    return EventLine(one.at, "waiting", reason["code"], f"{one.subject}{tasks} {why}", (one.subject,))
+    waited = f" {seconds(data['waited'])}" if "waited" in data else ""
+    text = f"{one.subject}{tasks} waits{waited}: {reason['why']}"
+    return EventLine(one.at, "waiting", reason["code"], text, (one.subject,))

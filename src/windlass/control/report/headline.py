@@ -80,11 +80,13 @@ def _code(demand: Mapping[str, Any]) -> str | None:
 
 
 def _plain(demand: Mapping[str, Any]) -> str:
-    """The reason of a demand without how long it waits: that number moves."""
-    why: str = demand["parts"][0]["why"]
-    if why.startswith("waits ") and ": " in why:
-        why = why.split(": ", 1)[1]
-    return why.split("; ", 1)[0]
+    """The reason of a demand in the first group that has it, without how long it waits: that number moves."""
+    code = _code(demand)
+    codes = {code, Code.TOO_SMALL} if code == Code.NO_SHAPE_FITS else {code}
+    for _, reason in sorted(demand["groups"].items()):
+        if reason["code"] in codes:
+            return str(reason["why"])
+    return str(demand["parts"][0]["why"])
 
 
 def _share(some: list[Any], of: list[Any]) -> str:

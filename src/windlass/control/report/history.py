@@ -127,23 +127,23 @@ def _after(wait: Wait | None, record: Record) -> Wait | None:
 
 
 def launches_for(journal: Journal, demand: str, wait: Wait) -> tuple[Record, ...]:
-    """Launches whose reason names a demand, while it waited."""
+    """Launches for a demand while it waited. Versions that did not record for whom they launched give none."""
     until = None if wait.until is None else wait.until + 1
     found = journal.read(kinds=(LAUNCH,), since=wait.since - 1, until=until)
-    return tuple(record for record in found if demand in str(record.data.get("why", "")).replace(",", " ").split())
+    return tuple(record for record in found if demand in record.data.get("demands", ()))
 
 
 def refusals_of(journal: Journal, group: str, limit: int, until: float | None = None) -> tuple[Record, ...]:
     """The last launches of a group that its provider refused, the newest first."""
     found: list[Record] = []
     for record in journal.read(kinds=(REFUSED,), until=until, newest_first=True, limit=100 * limit):
-        if group_in(record.subject) == group:
+        if refused_group(record) == group:
             found.append(record)
         if len(found) == limit:
             break
     return tuple(found)
 
 
-def group_in(slice_id: str) -> str:
-    """The group that stands in the id of a slice that a controller launched: ``GROUP-STAMP-NUMBER``."""
-    return slice_id.rsplit("-", 2)[0]
+def refused_group(record: Record) -> str:
+    """The group of a launch that was refused. Older versions recorded it only in the id: ``GROUP-STAMP-NUMBER``."""
+    return str(record.data.get("group") or record.subject.rsplit("-", 2)[0])

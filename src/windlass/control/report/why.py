@@ -206,7 +206,7 @@ def demand_dict(asked: Question) -> dict[str, Any]:
             for one in asked.launches
         ],
         "reasons": [
-            {"at": at, "code": None if one is None else one.reason.code, "why": None if one is None else one.reason.why}
+            {"at": at, "code": None if one is None else one.reason.code, "why": None if one is None else one.why}
             for at, one in wait.reasons
         ],
     }

@@ -34,7 +34,9 @@ def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
         if item.state in _GOING:
             yield Change(item.id, _GOING[item.state])
         elif not _is_at_work(release, position):
-            yield Change(item.id, _reason_to_stay(release, position))
+            reason = _reason_to_stay(release, position)
+            gang = release.held[position] if reason.code is Code.GANG_HELD else ""
+            yield Change(item.id, reason, gang=gang)
 
 
 def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:

@@ -6,14 +6,18 @@ that was no candidate at all is told its first hindrance, as for demand that wai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from windlass.core.capacity.limits import probing
 from windlass.core.capacity.room import Need
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.core.model.snapshot import selector_of
-from windlass.core.plan_draft import PlanDraft, Purchase
+from windlass.core.placement.gang_attempt import tasks_of
+from windlass.core.plan_draft import PlacedRun, PlanDraft, Purchase
 
 from .waiting import Explainer
 
@@ -21,7 +25,66 @@ SHOWN_DEMANDS = 2
 """A reason to launch names so many demands."""
 
 
-def launch_reason(draft: PlanDraft, run: Sequence[Purchase]) -> Reason:
+def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
+    """The tasks placed on each purchase, by demand; a purchase is named by the position of its first slice.
+
+    Members of a shape are dealt out in order, as in ``placements``, but only what lands on new slices is looked at.
+    """
+    found: dict[int, dict[str, int]] = {}
+    if not draft.purchases:
+        return found
+    firsts = sorted(purchase.position for purchase in draft.purchases)
+
+    def deal(members: Iterable[tuple[str, int]], runs: Iterable[PlacedRun]) -> None:
+        pieces = list(_pieces(draft, firsts, runs))
+        if not pieces:
+            return
+        named = list(members)
+        ends = np.cumsum(np.fromiter((count for _, count in named), np.int64, len(named)))
+        for first, begin, end in pieces:
+            mine = found.setdefault(first, {})
+            index = int(np.searchsorted(ends, begin, "right"))
+            while begin < end:
+                upto = min(int(ends[index]), end)
+                name = named[index][0]
+                mine[name] = mine.get(name, 0) + upto - begin
+                begin, index = upto, index + 1
+
+    for gang, served in draft.served_gangs:
+        for index, tasks in enumerate(tasks_of(draft, gang)):
+            deal([(gang.id, tasks.count)], [run for run in served.runs if run.tasks == index])
+    for shape, served in draft.served_shapes:
+        deal(shape.members, served.runs)
+    return found
+
+
+def _pieces(draft: PlanDraft, firsts: list[int], runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
+    """What lands on new slices: (purchase, first task, task after the last), counted over all runs."""
+    before = 0
+    for run in runs:
+        ends = before + np.cumsum(run.counts)
+        for index in np.flatnonzero(run.positions >= len(draft.slices)).tolist():
+            first = firsts[bisect_right(firsts, int(run.positions[index])) - 1]
+            yield first, int(ends[index] - run.counts[index]), int(ends[index])
+        before += int(run.counts.sum())
+
+
+def demands_of(run: Sequence[Purchase], placed: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
+    """What the slices of a run of purchases are for: tasks by demand. A request or a gang that a slice is bought for
+    ahead has no task on it yet, and counts as 0."""
+    total: dict[str, int] = {}
+    for purchase in run:
+        if purchase.code in (Code.REQUEST, Code.PROBE, Code.DEMAND) and purchase.owner:
+            total.setdefault(purchase.owner, 0)
+        for name, count in placed.get(purchase.position, {}).items():
+            total[name] = total.get(name, 0) + count
+    if any(total.values()):  # an owner under whose name equal demands were bought for may have no task on them
+        ahead = {purchase.owner for purchase in run if purchase.code in (Code.REQUEST, Code.PROBE)}
+        return {name: count for name, count in total.items() if count or name in ahead}
+    return total
+
+
+def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[str, int]) -> Reason:
     """Why slices are bought, for a run of purchases with one code."""
     first, kind = run[0], draft.groups[run[0].group]
     if probing(kind.availability, draft.now):
@@ -37,17 +100,13 @@ def launch_reason(draft: PlanDraft, run: Sequence[Purchase]) -> Reason:
         case Code.CONSOLIDATE:
             why = f"the work of {first.owner} costs less here"
         case _:
-            why = f"no room was left for {_tasks_on(run)}"
+            why = f"no room was left for {_tasks_of(demands)}"
     return Reason(first.code, why)
 
 
-def _tasks_on(run: Sequence[Purchase]) -> str:
+def _tasks_of(demands: Mapping[str, int]) -> str:
     """``3 tasks of train and 12 tasks of 4 more demands``: what the bought slices are for, the most tasks first."""
-    totals: dict[str, int] = {}
-    for purchase in run:
-        for name, count in purchase.tasks:
-            totals[name] = totals.get(name, 0) + count * purchase.slices
-    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+    ordered = sorted(demands.items(), key=lambda item: (-item[1], item[0]))
     told = [f"{plural(count, 'task')} of {name}" for name, count in ordered[:SHOWN_DEMANDS]]
     rest = sum(count for _, count in ordered[SHOWN_DEMANDS:])
     if rest:

@@ -40,7 +40,7 @@ def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
         reasons = explain.single(shape.needs, shape.need, shape.selector, shape.rules)
         reason = explain.summary(reasons)
         items += [
-            Waiting(name, left, _waiting_since(reason, since[name], draft.now), reasons)
+            Waiting(name, left, reason, reasons, _waited(since[name], draft.now))
             for name, left in _last_members(shape, count)
         ]
     items += [explain.gang(gang, draft.offers) for gang in (*draft.waiting_gangs, *draft.late_gangs)]
@@ -56,11 +56,9 @@ def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
     return tuple(sorted(items, key=lambda item: item.demand))
 
 
-def _waiting_since(reason: Reason, since: Seconds | None, now: Seconds) -> Reason:
-    """The reason with how long the demand has waited, where that is known."""
-    return (
-        reason if since is None or since >= now else Reason(reason.code, f"waits {seconds(now - since)}: {reason.why}")
-    )
+def _waited(since: Seconds | None, now: Seconds) -> Seconds | None:
+    """How long a demand has waited, where that is known."""
+    return None if since is None or since >= now else now - since
 
 
 def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
@@ -136,8 +134,8 @@ class Explainer:
             late = seconds(draft.now - demand.deadline)
             reason = Reason(Code.GANG_FORMING, f"its deadline passed {late} ago: it is not served any more")
             return Waiting(demand.id, demand.count, reason, reasons)
-        reason = _waiting_since(self.summary(reasons), demand.since, draft.now)
-        return Waiting(demand.id, demand.count, reason, reasons)
+        waited = _waited(demand.since, draft.now)
+        return Waiting(demand.id, demand.count, self.summary(reasons), reasons, waited)
 
     def _gang_in(self, index: int, demand: Demand, tasks: Tasks, table: Offers) -> Reason:
         draft, group = self.draft, self.draft.groups[index]

@@ -14,7 +14,7 @@ from typing import Any
 
 from .cached import cached_attribute
 from .quantities import dollars
-from .reasons import Reason
+from .reasons import Reason, seconds
 from .snapshot import Choose, Seconds
 
 SCHEMA = "windlass.plan/v1"
@@ -28,6 +28,8 @@ class Change:
     reason: Reason
     until: Seconds | None = None
     """For a mark: when the slice is due for release."""
+    gang: str = ""
+    """The gang that the slice is held for, if it is."""
 
     def to_dict(self) -> dict[str, Any]:
         until = {} if self.until is None else {"until": self.until}
@@ -46,6 +48,8 @@ class Launch:
     """Nanodollars per hour for all of them."""
     passed_over: Mapping[str, Reason] = field(default_factory=dict)
     """Why each other group was not taken."""
+    demands: Mapping[str, int] = field(default_factory=dict)
+    """Tasks that these slices are bought for, by demand or standing request."""
 
     def names(self) -> list[str]:
         return [f"new:{self.group}:{index}" for index in range(self.first, self.first + self.count)]
@@ -59,6 +63,7 @@ class Launch:
             "why": self.reason.why,
             "hourly_cost": dollars(self.hourly_cost),
             "passed_over": _reasons(self.passed_over),
+            "demands": dict(sorted(self.demands.items())),
         }
 
 
@@ -105,6 +110,13 @@ class Waiting:
     count: int
     reason: Reason
     groups: Mapping[str, Reason]
+    waited: Seconds | None = None
+    """For how long it has waited, where that is known."""
+
+    @property
+    def why(self) -> str:
+        """The sentence for people: how long it has waited, and the reason."""
+        return self.reason.why if self.waited is None else f"waits {seconds(self.waited)}: {self.reason.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +205,7 @@ class Plan:
                     "demand": item.demand,
                     "count": item.count,
                     "code": str(item.reason.code),
-                    "why": item.reason.why,
+                    "why": item.why,
                     "groups": _reasons(item.groups),
                     "unblocks": [unblock.to_dict() for unblock in self.unblocks.get(item.demand, ())],
                 }

@@ -104,7 +104,7 @@ class _Demo:
                 retention=self.config.journal.retention,
                 now=time.time,
                 steady=steady,
-                passed=self._passed,
+                on_pass=self._passed,
             )
             playing = asyncio.create_task(self._play(service))
             for number in (signal.SIGINT, signal.SIGTERM):

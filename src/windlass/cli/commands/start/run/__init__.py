@@ -98,8 +98,8 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             now=time.time,
             steady=steady,
             offload=JournalThread(),
-            passed=log.passed,
-            told=log.told,
+            on_pass=log.passed,
+            on_message=log.told,
         )
         running = _Running(Path(file), service, components, log)
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
