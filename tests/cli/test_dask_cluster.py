@@ -54,7 +54,7 @@ def cluster(tmp_path: Path, scheduler: str) -> Iterator[Running]:
 
 
 def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, scheduler: str, tmp_path: Path) -> None:
-    starts = tmp_path / "starts"
+    starts, go_on = tmp_path / "starts", tmp_path / "go on"
 
     def work(number: int) -> int:
         import time
@@ -62,7 +62,8 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
 
         with Path(starts).open("a", encoding="utf-8") as marks:
             marks.write(f"{number}\n")
-        time.sleep(0.25)
+        while not Path(go_on).exists():
+            time.sleep(0.02)
         return number * number
 
     assert "all is well" in cluster.told("doctor")
@@ -75,9 +76,9 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         assert "max of small" in cluster.told("plan", "--live")
 
         [busy] = [one["id"] for one in status["slices"] if one["tasks"]][:1]
-        # Between two tasks there is a moment without any: asked again then.
-        eventually(lambda: cluster.told("why", busy), lambda text: "it is never ended under them" in text)
+        assert "it is never ended under them" in cluster.told("why", busy)
         assert cluster.data("drain", busy)["heard"] is True
+        go_on.touch()
         assert client.gather(futures) == [number * number for number in range(TASKS)]
         cluster.until(lambda seen: busy not in [one["id"] for one in seen["slices"]])
 

@@ -35,7 +35,7 @@ class Running:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*WINDLASS, *words], cwd=self.directory, capture_output=True, text=True, check=False, timeout=30
+            [*WINDLASS, *words], cwd=self.directory, capture_output=True, text=True, check=False, timeout=60
         )
 
     def told(self, *words: str) -> str:
@@ -51,7 +51,7 @@ class Running:
         return eventually(lambda: self.data("status"), wanted)
 
 
-def eventually(look: Callable[[], Any], wanted: Callable[[Any], object] = bool, within: float = 20.0) -> Any:
+def eventually(look: Callable[[], Any], wanted: Callable[[Any], object] = bool, within: float = 60.0) -> Any:
     deadline = time.monotonic() + within
     while not wanted(found := look()):
         assert time.monotonic() < deadline, f"not within {within:g} s; last seen: {found}"

@@ -93,7 +93,7 @@ class RealCluster:
     def ended(self) -> list[str]:
         return sorted(path.name for path in (self.machines / ".ended").glob("*/*"))
 
-    def eventually(self, wanted: Callable[[], object], within: float = 20) -> float:
+    def eventually(self, wanted: Callable[[], object], within: float = 60) -> float:
         """The seconds until what is wanted can be seen."""
         begun = time.monotonic()
         while not wanted():

@@ -40,7 +40,7 @@ def controller_of(home: Path, machines: Path, name: str) -> Controller:
     return made
 
 
-async def until(controllers: list[Controller], wanted, within: float = 30.0) -> None:
+async def until(controllers: list[Controller], wanted, within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not wanted():
         assert time.monotonic() < deadline, [one.controller_state for one in controllers]

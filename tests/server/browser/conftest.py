@@ -44,7 +44,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def eventually(look: Callable[[], Any], seconds: float = 20.0, what: str = "") -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
     """What a look gives as soon as it gives something; a failure after the deadline."""
     deadline = time.monotonic() + seconds
     while not (found := look()):

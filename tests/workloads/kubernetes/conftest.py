@@ -110,7 +110,7 @@ def _erase(plane: ControlPlane, path: str) -> list[str]:
     return [] if path.endswith("/events") else [f"{path}/{one['metadata']['name']}" for one in items]
 
 
-async def eventually(check: Callable[[], Any], what: str = "", limit: float = 30.0) -> Any:
+async def eventually(check: Callable[[], Any], what: str = "", limit: float = 60.0) -> Any:
     """What a check gives as soon as it gives something; it fails when it has not within the limit."""
     deadline = time.monotonic() + limit
     while True:
