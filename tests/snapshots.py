@@ -17,6 +17,7 @@ from windlass.core.model.snapshot import (
     Bundle,
     Cluster,
     Demand,
+    Family,
     Gang,
     Group,
     LowUtilization,
@@ -236,3 +237,16 @@ def constrained_snapshots(draw: st.DrawFn, *, gangs: bool = True, limited: bool 
             for item in snapshot.slices
         ),
     )
+
+
+@st.composite
+def snapshots_with_families(draw: st.DrawFn, **options: Any) -> Snapshot:
+    """Snapshots whose groups belong to one or two families with limits of their own."""
+    snapshot = draw(snapshots(**options))
+    names = draw(st.lists(st.sampled_from(("fast", "slow")), min_size=1, max_size=2, unique=True))
+    families = []
+    for name in names:
+        most = draw(st.integers(0, 5))
+        families.append(Family(name, most, draw(st.integers(0, min(most, 2))), draw(st.sampled_from((0, 0, 1, 2)))))
+    kinds = tuple(replace(one, family=draw(st.sampled_from(("", *names)))) for one in snapshot.groups)
+    return replace(snapshot, groups=kinds, cluster=replace(snapshot.cluster, families=tuple(families)))

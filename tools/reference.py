@@ -242,6 +242,7 @@ def _scenario() -> Iterator[str]:
     forms = (
         ("top level", scenario.SCENARIO),
         ("`cluster`", scenario.CLUSTER),
+        ("`families.NAME`", scenario.FAMILY),
         ("`groups.NAME`", scenario.GROUP),
         ("`groups.NAME.taints[]`", scenario.TAINT),
         ("`groups.NAME.scale_down`", scenario.SCALE_DOWN),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from windlass.scenario.writer import write_scenario
 
     from ._gang import gang
-    from .builders import demand, group, node, slice_, snapshot
+    from .builders import demand, family, group, node, slice_, snapshot
 
 from ._extras import install_command
 from ._version import __version__
@@ -49,6 +49,7 @@ __all__ = [
     "__version__",
     "compute",
     "demand",
+    "family",
     "gang",
     "gather",
     "group",
@@ -73,6 +74,7 @@ _HOMES = {
     "Snapshot": "core.model.snapshot",
     "compute": "pool.client.api",
     "demand": "builders",
+    "family": "builders",
     "gang": "_gang",
     "gather": "pool.client.api",
     "group": "builders",

@@ -24,7 +24,7 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.scenario.declarations import REQUIRED, Form
 from windlass.scenario.reader import Doubled
 from windlass.scenario.scenario import read_plain
-from windlass.scenario.schema import CLUSTER, DEMAND, GROUP, NODE, SLICE
+from windlass.scenario.schema import CLUSTER, DEMAND, FAMILY, GROUP, NODE, SLICE
 
 Quantity = int | float | str
 Needs = Mapping[str, Quantity]
@@ -93,6 +93,12 @@ def group(name: str, *, resources: Needs | None = None, **more_resources: Any) -
     return name, _given({"resources": {**(resources or {}), **more_resources}, **keys})
 
 
+@_with_keys_of(FAMILY)
+def family(name: str, **keys: Any) -> NamedGroup:
+    """Limits over all groups with ``family=name`` together, for ``snapshot(families=[...])``."""
+    return name, _given(keys)
+
+
 @_with_keys_of(NODE)
 def node(id: str | None = None, **keys: Any) -> dict[str, Any]:
     """One host of a slice, for ``slice_(nodes=[...])``."""
@@ -145,6 +151,7 @@ def snapshot(
     *,
     now: float = 0,
     apart: float | None = None,
+    families: Iterable[NamedGroup] = (),
     **keys: Any,
 ) -> Snapshot:
     """A snapshot from its parts, checked as a scenario file is; ``ScenarioError`` names every mistake."""
@@ -152,6 +159,7 @@ def snapshot(
         {
             "now": now,
             "cluster": _given({**keys, "apart": apart}),
+            "families": Doubled.of(list(families)),
             "groups": Doubled.of(list(groups)),
             "slices": list(slices),
             "demands": list(demands),

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.applying import everything_done, launches_on_their_way
-from tests.snapshots import needs, slices, snapshots
+from tests.snapshots import needs, slices, snapshots, snapshots_with_families
 from windlass.core.model.conditions import Condition, Toleration
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
@@ -31,6 +31,8 @@ from windlass.core.model.snapshot import (
 )
 from windlass.core.plan_laws import broken_laws
 from windlass.core.planner import plan
+from windlass.scenario.scenario import read_plain
+from windlass.scenario.writer import write_scenario
 
 STRATEGIES = ("best-fit", "rank", "cheapest")
 
@@ -294,3 +296,49 @@ def test_which_gang_a_slice_was_held_for_does_not_depend_on_the_order_of_the_inp
     }
     assert len(plans) == 1
     assert "held for gang b" in plans.pop()
+
+
+@given(snapshots_with_families())
+@settings(max_examples=150)
+def test_plans_with_families_obey_the_laws(snapshot: Snapshot) -> None:
+    assert list(broken_laws(snapshot, plan(snapshot))) == []
+
+
+@given(snapshots_with_families(most_slices=2))
+@settings(max_examples=40)
+def test_a_way_out_of_the_max_of_a_family_is_true(snapshot: Snapshot) -> None:
+    for waiting in plan(snapshot).to_dict()["waiting"]:
+        for way in waiting["unblocks"]:
+            raised = [one for one in way["set"] if one["path"][0] == "families"]
+            if len(way["set"]) > 1 or not raised:
+                continue
+            written = write_scenario(snapshot)
+            written["families"][raised[0]["path"][1]]["max"] = raised[0]["value"]
+            for group, kind in zip(written["groups"].values(), snapshot.groups, strict=True):
+                family = next((one for one in snapshot.cluster.families if one.name == kind.family), None)
+                if family is not None and kind.max >= family.max:
+                    group["max"] = max(kind.max, raised[0]["value"])
+            later = {item["demand"] for item in plan(read_plain(written)).to_dict()["waiting"]}
+            assert waiting["demand"] not in later
+
+
+@given(snapshots_with_families())
+def test_families_are_written_and_read_again(snapshot: Snapshot) -> None:
+    again = read_plain(write_scenario(replace(snapshot, slices=(), demands=(), requests=())))
+    assert again.cluster == snapshot.cluster
+    assert [(one.family, one.max, one.rank) for one in again.groups] == [
+        (one.family, one.max, one.rank) for one in snapshot.groups
+    ]
+
+
+@given(snapshots_with_families(limited=False, gangs=False, most_slices=0))
+@settings(max_examples=60)
+def test_the_min_and_the_spare_of_a_family_are_bought_as_far_as_its_max_allows(snapshot: Snapshot) -> None:
+    made = plan(snapshot)
+    used = {placement.on for placement in made.placements}
+    for family in snapshot.cluster.families:
+        mine = [group.name for group in snapshot.groups if group.family == family.name]
+        launched = [name for one in made.launches if one.group in mine for name in one.names()]
+        if mine:
+            assert len(launched) >= family.min
+            assert sum(name not in used for name in launched) >= min(family.spare, family.max - len(launched))

@@ -7,6 +7,7 @@ Editors use it to complete keys, to show what they mean and to mark mistakes. Ru
 from __future__ import annotations
 
 from windlass.scenario.declarations import REQUIRED, Key
+from windlass.scenario.schema import FAMILY
 from windlass.scenario.value_types import DURATION, Schema, described, object_schema
 from windlass.setting_types import Data, Duration, Flag, Kind, Number, OneOf, Section, Setting, Share, Whole, Words
 
@@ -21,6 +22,7 @@ def config_schema() -> Schema:
     providers = {"type": "object", "additionalProperties": _typed(PROVIDERS), "minProperties": 1}
     properties = {
         "cluster": object_schema(CONFIGURED_CLUSTER),
+        "families": {"type": "object", "additionalProperties": object_schema(FAMILY)},
         "groups": groups,
         "providers": providers,
         "workload": _typed(WORKLOADS),

@@ -136,6 +136,7 @@ class _ConfigReader(GroupReader):
             data = {**data, "groups": {}}
         fields = self.fields((), data, CONFIG)
         cluster = self.cluster(("cluster",), fields.get("cluster"), CONFIGURED_CLUSTER)
+        cluster = replace(cluster, families=self.families(fields.get("families")))
         groups = self.groups(fields.get("groups"), cluster, CONFIGURED_GROUP)
         self._may_lack_providers = _defines_groups(fields.get("workload"))
         providers = self._providers(("providers",), fields.get("providers"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from windlass.scenario.declarations import REQUIRED, Form
-from windlass.scenario.schema import LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
+from windlass.scenario.schema import FAMILY, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
 from windlass.setting_types import Section, SubSection
 
 from .registry import PROVIDERS, WORKLOADS, Types
@@ -26,6 +26,7 @@ def pages() -> Iterator[Page]:
     """The mappings of a configuration, the whole of it first."""
     yield Page("", "", CONFIG)
     yield Page("cluster", "", CONFIGURED_CLUSTER)
+    yield Page("families.NAME", "", FAMILY)
     yield Page("groups.NAME", "", CONFIGURED_GROUP)
     yield Page("groups.NAME.taints[]", "", TAINT)
     yield Page("groups.NAME.scale_down", "", SCALE_DOWN)

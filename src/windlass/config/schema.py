@@ -237,6 +237,7 @@ CONFIG: Final = Form(
     "a configuration",
     {
         "cluster": Key("no limits", "What holds over all groups."),
+        "families": Key("none", "Limits over several groups together, by name; a group joins with `family`."),
         "groups": Key(REQUIRED, "The kinds of machine that can be bought, by name."),
         "providers": Key(REQUIRED, "The systems that sell them, by name."),
         "workload": Key(REQUIRED, "The system that runs the work."),

@@ -67,8 +67,10 @@ def _changed(data: dict[str, Any], change: str) -> dict[str, Any]:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise ConfigError([f"--set {change}: {text!r} is no value"]) from None
-    groups = data.get("groups")
-    if isinstance(groups, dict) and (keys[0] in groups or keys[0] == EVERY_GROUP):
+    groups, families = data.get("groups"), data.get("families")
+    if isinstance(families, dict) and keys[0] in families and keys[0] not in (groups or {}):
+        keys = ["families", *keys]
+    elif isinstance(groups, dict) and (keys[0] in groups or keys[0] == EVERY_GROUP):
         keys = ["groups", *keys]
     elif isinstance(groups, dict) and keys[0] not in CONFIG.keys:
         raise ConfigError([f"--set {change}: there is no group {keys[0]}; there are {', '.join(groups)}"])

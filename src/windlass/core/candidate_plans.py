@@ -89,17 +89,21 @@ def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
 def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
     """Queued slices that no demand, floor or request needs."""
     placed, found = draft.placed(), set[int]()
+    scopes = draft.layout.scopes
+    live = [sum(draft.live_count(group) for group in scope.groups) for scope in scopes]
+    free = [sum(free_slices(draft, g, placed) for g in scope.groups) if scope.spare else 0 for scope in scopes]
     for group, kind in enumerate(draft.groups):
         if kind.frozen or draft.ledger.new[group]:
             continue
-        live, free = draft.live_count(group), free_slices(draft, group, placed) if kind.spare else 0
+        mine = draft.layout.scopes_of[group]
         for position in reversed(draft.layout.of(group, State.QUEUED)):
             kept = position in draft.released or position in draft.requested or placed[position]
             if kept or draft.slices[position].id in kind.protected:
                 continue
-            if live > kind.min and (not kind.spare or free > kind.spare):
+            if all(live[at] > scopes[at].min and (not scopes[at].spare or free[at] > scopes[at].spare) for at in mine):
                 found.add(position)
-                live, free = live - 1, free - 1
+                for at in mine:
+                    live[at], free[at] = live[at] - 1, free[at] - 1
     return frozenset(found)
 
 

@@ -190,7 +190,8 @@ class PlanDraft:
             return
         nodes, money = self.snapshot.cluster.max_nodes, self.snapshot.cluster.max_hourly_cost
         live = [self.live_count(group) for group in range(len(self.groups))]
-        room = [group.max - count for group, count in zip(self.groups, live, strict=True)]
+        scopes, scopes_of = self.layout.scopes, self.layout.scopes_of
+        room = [scope.max - sum(live[group] for group in scope.groups) for scope in scopes]
         if nodes is not None:
             nodes -= sum(group.hosts * count for group, count in zip(self.groups, live, strict=True))
         if money is not None:
@@ -203,13 +204,14 @@ class PlanDraft:
                 continue
             kind = self.groups[group]
             if (
-                room[group] < 1
+                any(room[scope] < 1 for scope in scopes_of[group])
                 or (nodes is not None and nodes < kind.hosts)
                 or (money is not None and money < (kind.price or 0))
             ):
                 yield position
                 continue
-            room[group] -= 1
+            for scope in scopes_of[group]:
+                room[scope] -= 1
             nodes = None if nodes is None else nodes - kind.hosts
             money = None if money is None else money - (kind.price or 0)
 
@@ -228,6 +230,16 @@ class PlanDraft:
         """How many they are."""
         back = sum(self.group_of(p) == group for p in self.recalled) if self.recalled else 0
         return self.layout.live[group] + back - self._released_of[group]
+
+    def buying_order(self, groups: Iterable[int]) -> list[int]:
+        """Groups of a family in the order in which slices for its ``min`` and ``spare`` are bought."""
+
+        def key(group: int) -> tuple[object, ...]:
+            kind = self.groups[group]
+            price = (kind.price is None, kind.price or 0)
+            return (*price, kind.rank, group) if self.strategy == "cheapest" else (kind.rank, *price, group)
+
+        return sorted(groups, key=key)
 
     def release(self, position: int, reason: Reason) -> None:
         """Let a slice go that is QUEUED..READY."""
@@ -309,6 +321,8 @@ class PlanDraft:
             nodes_left=ledger.nodes_left(),
             money_left=ledger.money_left(),
             launches_left=ledger.under_cluster_rate(gang),
+            family=self.layout.family_index,
+            family_left=np.array(ledger.families_left(), np.int64),
         )
 
     def choose(self, market: Market) -> list[Choice]:

@@ -198,6 +198,12 @@ def _limits_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
         by_gang = name in with_gang and group.max_launching != 0
         if group.max_launching is not None and flying[name] + count > group.max_launching and not by_gang:
             yield f"{count} {name} launched beside {flying[name]} in flight, max_launching {group.max_launching}"
+    for family in snapshot.cluster.families:
+        mine = [group.name for group in snapshot.groups if group.family == family.name]
+        launched = sum(plan.launch.get(name, 0) for name in mine)
+        there = sum(have[name] for name in mine)
+        if launched and there + launched > family.max:
+            yield f"{launched} of family {family.name} launched beside {there}, max {family.max}"
     nodes = sum(groups[name].hosts * count for name, count in have.items() if name in groups)
     nodes += sum(item.taken_nodes for item in counted if item.group not in groups)
     nodes += sum(groups[name].hosts * count for name, count in plan.launch.items())
@@ -228,6 +234,16 @@ def _floors_hold(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:
         if released and before - len(released) < group.min:
             yield f"{group.name}: {released} go, {before - len(released)} stay, min {group.min}"
         yield from (f"{name} is protected and goes" for name in released if name in group.protected)
+    above = {change.slice for change in (*plan.cancel, *plan.drain) if change.reason.code == Code.OVER_MAX}
+    for family in snapshot.cluster.families:
+        names = {group.name for group in snapshot.groups if group.family == family.name}
+        # What is above the max of its own group goes whatever the family needs.
+        released = [item.id for item in leaving if item.group in names and not item.final and item.id not in above]
+        here = [item for item in seen.others if item.group in names and item.id not in above]
+        before = sum(busy_count[name] for name in names)
+        before += sum(item.id in back or (item.state in OFFERING and not item.final) for item in here)
+        if released and before - len(released) < family.min:
+            yield f"family {family.name}: {released} go, {before - len(released)} stay, min {family.min}"
 
 
 def _launch_or_release(seen: _Seen, plan: Plan) -> Iterator[str]:

@@ -18,6 +18,7 @@ from windlass.core.model.snapshot import (
     Amounts,
     Availability,
     Cluster,
+    Family,
     Group,
     LowUtilization,
     ScaleDown,
@@ -31,8 +32,10 @@ from .schema import (
     AVAILABILITY,
     CLUSTER,
     CLUSTER_NAME,
+    FAMILY,
     GROUP,
     LOW_UTILIZATION,
+    MOST,
     MOST_DEVICES,
     MOST_SLICES,
     SCALE_DOWN,
@@ -50,6 +53,9 @@ class GroupReader(DataReader):
         super().__init__(kind)
         self.doubtful: set[str] = set()
         """Groups with mistakes of their own: what refers to them is not measured against them."""
+        self.known_families: dict[str, Family] = {}
+        self._ranks: dict[str, int] = {}
+        """The rank that the groups of each family have by default."""
 
     def seconds(self, at: Path, value: object, default: T) -> int | float | T:
         """A span of time."""
@@ -70,6 +76,31 @@ class GroupReader(DataReader):
         )
         return Cluster().name
 
+    def families(self, named: object) -> tuple[Family, ...]:
+        """The families; the groups that are read after them may belong to one."""
+        if named is None:
+            return ()
+        for name, value in self.mapping(("families",), named, "a mapping from names to families").items():
+            at = ("families", name)
+            if not is_name(name):
+                self.wrong(("families",), f"has a family named {shown(name)}; a name must be visible text in one line")
+            fields = self.fields(at, value, FAMILY)
+            family = Family(**{"name": name, "max": MOST_SLICES, **self.values(at, fields, FAMILY)})
+            if family.max < family.min:
+                self.wrong((*at, "max"), f"must be at least min ({family.min}), is {family.max}")
+            self.known_families[name] = family
+            self._ranks[name] = self.integer((*at, "rank"), fields.get("rank"), 100, high=MOST)
+        return tuple(self.known_families.values())
+
+    def family_name(self, at: Path, value: object) -> str:
+        """The family of a group, which must be one of the file."""
+        name = self.name(at, value)
+        if name and name not in self.known_families:
+            known = f"there are {', '.join(self.known_families)}" if self.known_families else "there are none"
+            self.wrong(at, f"must be a name under families, is {shown(name)}; {known}")
+            return ""
+        return name
+
     def groups(self, named: object, cluster: Cluster, form: Form = GROUP) -> dict[str, Group]:
         """The groups by name; those with mistakes of their own are remembered as ``doubtful``."""
         found: dict[str, Group] = {}
@@ -87,7 +118,12 @@ class GroupReader(DataReader):
         return found
 
     def group(self, at: Path, name: str, value: object, form: Form = GROUP) -> Group:
-        found = self.values(at, self.fields(at, value, form), GROUP)
+        fields = self.fields(at, value, form)
+        found = self.values(at, fields, GROUP)
+        if family := self.known_families.get(found.get("family", "")):
+            found = {"max": family.max, "rank": self._ranks.get(family.name, 100), **found}
+        elif isinstance(value, Mapping) and fields.get("max") is None and fields.get("family") is None:
+            self.wrong((*at, "max"), f"is required in {form.noun}, and is missing")
         group = Group(**{"name": name, "resources": (), "max": MOST_SLICES, **found})
         if group.max < group.min:
             self.wrong((*at, "max"), f"must be at least min ({group.min}), is {group.max}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from windlass._gc_pause import uncollected
@@ -68,6 +69,7 @@ class _ScenarioReader(ConstraintReader):
         fields = self.fields((), data, SCENARIO)
         now = self.values((), fields, SCENARIO).get("now", 0)
         cluster = self.cluster(("cluster",), fields.get("cluster"))
+        cluster = replace(cluster, families=self.families(fields.get("families")))
         self._groups = self.groups(fields.get("groups"), cluster)
         ids: dict[str, Path] = {}  # of demands and requests together: both wait under their id
         snapshot = Snapshot(

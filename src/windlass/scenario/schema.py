@@ -17,6 +17,7 @@ from windlass.core.model.snapshot import (
     Bundle,
     Cluster,
     Demand,
+    Family,
     Gang,
     Group,
     LowUtilization,
@@ -195,6 +196,25 @@ TAINT: Final = Form.of(
         ),
     },
 )
+FAMILY: Final = Form.of(
+    "a family",
+    Family,
+    {
+        "max": Declared(whole(MOST_SLICES), "Slices of all its groups together at most. At least `min`.", "slices"),
+        "min": Declared(
+            whole(MOST_SLICES),
+            "Slices of all its groups together at least, busy or not. Missing ones are bought in the group that is "
+            "available and has the lowest price (under `rank` and `best-fit`: the lowest rank, then price).",
+            "slices",
+        ),
+        "spare": Declared(
+            whole(MOST_SLICES), "Free slices of all its groups together that are kept ready beyond demand.", "slices"
+        ),
+        "rank": Declared(
+            whole(MOST), "The rank of each of its groups that has none of its own.", default="100", field=None
+        ),
+    },
+)
 GROUP: Final = Form.of(
     "a group",
     Group,
@@ -205,13 +225,23 @@ GROUP: Final = Form.of(
         "hosts": Declared(whole(MOST_HOSTS, low=1), "Nodes per slice.", "nodes"),
         "min": Declared(whole(MOST_SLICES), "Slices that are kept at least, busy or not.", "slices"),
         "max": Declared(
-            whole(MOST_SLICES), "Slices at most, from queued until confirmed gone. At least `min`.", "slices"
+            whole(MOST_SLICES),
+            "Slices at most, from queued until confirmed gone. At least `min`. In a family the default is its `max`.",
+            "slices",
+            "required without `family`",
         ),
         "spare": Declared(
             whole(MOST_SLICES), "Free slices (no task, nothing placed) that are kept ready beyond demand.", "slices"
         ),
+        "family": Declared(
+            ValueType(lambda reader, at, value: reader.family_name(at, value), {"type": "string"}, "str"),
+            "The family whose `min`, `max` and `spare` hold over all its groups together.",
+            default="none",
+        ),
         "rank": Declared(
-            whole(MOST), "Under `rank` the group with the lowest number is taken first; elsewhere it breaks ties."
+            whole(MOST),
+            "Under `rank` the group with the lowest number is taken first; elsewhere it breaks ties.",
+            default="100, or that of its family",
         ),
         "price": Declared(MONEY, "Dollars per hour for one slice, as a number or as text such as `$1.25`.", "$/h"),
         "preemptible": Declared(
@@ -423,6 +453,12 @@ SCENARIO: Final = Form.of(
         "now": Declared(INSTANT, "The time of the snapshot, in seconds. All other times are compared with it."),
         "cluster": Declared(
             section("cluster", CLUSTER), "Limits and rules for all groups together.", default="no limits", field=None
+        ),
+        "families": Declared(
+            section("families", FAMILY),
+            "Limits over several groups together, by name; a group joins with `family`.",
+            default="none",
+            field=None,
         ),
         "groups": Declared(
             section("groups", GROUP),

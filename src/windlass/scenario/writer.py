@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.core.model.snapshot import Bundle, Demand, Node, Slice, Snapshot, rules_of, selector_of
 
-from .schema import BUNDLE, CLUSTER, DEMAND, GROUP, NODE, SCENARIO, SLICE
+from .schema import BUNDLE, CLUSTER, DEMAND, FAMILY, GROUP, NODE, SCENARIO, SLICE
 
 
 def write_scenario(snapshot: Snapshot) -> dict[str, Any]:
@@ -18,6 +18,7 @@ def write_scenario(snapshot: Snapshot) -> dict[str, Any]:
     written = {
         **SCENARIO.write(snapshot),
         "cluster": CLUSTER.write(snapshot.cluster),
+        "families": {family.name: FAMILY.write(family) for family in snapshot.cluster.families},
         "groups": {group.name: GROUP.write(group) for group in snapshot.groups},
         "slices": [_slice(one) for one in snapshot.slices],
         "demands": [_demand(one) for one in snapshot.demands],

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from windlass.core.capacity.room import Bools, Ints, Kinds, Need, Room
+from windlass.core.capacity.room import UNBOUNDED, Bools, Floats, Ints, Kinds, Need, Room
 from windlass.core.model.quantities import DEVICE
 
 
@@ -51,6 +52,10 @@ class Market:
     """Columns that are resources; those behind them stand for constraints between tasks. None: all are resources."""
     single: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     """[shape]: whether its tasks end one by one; given with ``apart``."""
+    family: Ints | None = None
+    """[group]: the place of its family in ``family_left``, -1 for a group without one. None: there are no families."""
+    family_left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Slices that may still be bought in all groups of each family together."""
 
     def after(self, batches: Iterable[Batch]) -> Market:
         """What can still be bought, and for what, once these batches are."""
@@ -65,7 +70,24 @@ class Market:
             nodes_left=self.nodes_left - int((bought * self.hosts).sum()),
             money_left=self.money_left - int((bought * self.price).sum()),
             launches_left=self.launches_left - int(bought.sum()),
+            family_left=self.family_left - self.by_family(bought),
         )
+
+    def by_family(self, bought: Ints) -> Ints:
+        """Slices in each family, given how many there are of each group."""
+        if self.family is None:
+            return np.zeros_like(self.family_left)
+        inside = self.family >= 0
+        return np.bincount(self.family[inside], bought[inside], len(self.family_left)).astype(np.int64)
+
+    def headroom_now(self, groups: Ints | None = None) -> Headroom:
+        """A counter of the slices of the given groups (default: all) that may still be bought."""
+        own = self.headroom if groups is None else self.headroom[groups]
+        if self.family is None:
+            return Headroom(own.copy(), None, self.family_left)
+        family = self.family if groups is None else self.family[groups]
+        family = np.where(family < 0, len(self.family_left), family)
+        return Headroom(own.copy(), family, np.append(self.family_left, UNBOUNDED))
 
     def amounts(self) -> Ints:
         """[shape, kind]: what one task of each shape needs."""
@@ -84,6 +106,57 @@ class Market:
         """One empty slice of each group, a row for each of its hosts."""
         total = self.total if groups is None else self.total[groups]
         return Room.fresh(self.kinds, total[self.host_rows(groups)])
+
+
+class Headroom:
+    """How many slices of each group may still be bought, under its own limits and those of its family."""
+
+    __slots__ = ("_family", "_left", "_own")
+
+    def __init__(self, own: Any, family: Ints | None, left: Any) -> None:
+        """``family``: the place of each group in ``left``, whose last one is without limit."""
+        self._own, self._family, self._left = own, family, left
+
+    def copy(self, *, fractions: bool = False) -> Headroom:
+        kind = np.float64 if fractions else np.int64
+        return Headroom(self._own.astype(kind), self._family, self._left.astype(kind))
+
+    def of(self, group: int) -> int:
+        own = int(self._own[group])
+        return own if self._family is None else min(own, int(self._left[self._family[group]]))
+
+    def holds(self, group: int, slices: float) -> bool:
+        """Whether so many slices of one group may still be bought, fractions included."""
+        fits = slices <= self._own[group]
+        return bool(fits if self._family is None else fits and slices <= self._left[self._family[group]])
+
+    def all(self) -> Ints:
+        """For each group how many slices of it alone may still be bought."""
+        return np.asarray(self._own if self._family is None else np.minimum(self._own, self._left[self._family]))
+
+    def allows(self, bought: Ints) -> bool:
+        """Whether so many slices of each group may be bought at once."""
+        if not (bought <= self._own).all():
+            return False
+        return self._family is None or bool((np.bincount(self._family, bought, len(self._left)) <= self._left).all())
+
+    def binding(self, wanted: Ints) -> tuple[Bools, Floats]:
+        """The limits that could be reached if so many slices of each group were wanted, of groups, then of families:
+        [limit, group] which groups each of them counts, and how much it allows."""
+        short = np.flatnonzero(self._own < wanted)
+        counts = np.arange(len(self._own)) == short[:, None]
+        limits = self._own[short].astype(np.float64)
+        if self._family is not None:
+            full = np.flatnonzero(np.bincount(self._family, wanted, len(self._left))[:-1] > self._left[:-1])
+            counts = np.concatenate((counts, self._family == full[:, None]))
+            limits = np.concatenate((limits, self._left[full].astype(np.float64)))
+        return counts, limits
+
+    def take(self, group: int, slices: float) -> None:
+        """Count slices as bought; a negative number gives them back."""
+        self._own[group] -= slices
+        if self._family is not None:
+            self._left[self._family[group]] -= slices
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.core.capacity.room import Bools, Floats, Ints, Room
+from windlass.core.capacity.room import UNBOUNDED, Bools, Floats, Ints, Room
 from windlass.core.model.snapshot import Choose
 
 from .market import Batch, Market, fill_slices
@@ -97,6 +97,9 @@ def allowance(market: Market, bought: Ints) -> Ints:
     priced = np.maximum(market.price, 1)
     by_money = np.where(market.price > 0, money // priced, launches)
     own = np.minimum(market.headroom - bought, nodes // market.hosts)
+    if market.family is not None:
+        left = np.append(market.family_left - market.by_family(bought), UNBOUNDED)
+        own = np.minimum(own, left[market.family])
     return np.asarray(np.maximum(np.minimum(own, np.minimum(by_money, launches)), 0))
 
 

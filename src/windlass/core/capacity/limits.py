@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from windlass.core.model.lifecycle import COUNTED, ENDING, IN_FLIGHT, State
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, plural, seconds
-from windlass.core.model.snapshot import Availability, Cluster, Group, Seconds, Slice
+from windlass.core.model.snapshot import Availability, Cluster, Family, Group, Seconds, Slice
 
 from .room import UNBOUNDED
 
@@ -32,6 +33,37 @@ def blocked(availability: Availability, now: Seconds) -> bool:
     if availability.until is None:
         return availability.state == "quota_exceeded"
     return now < availability.until
+
+
+@dataclass(frozen=True, slots=True)
+class LimitScope:
+    """The groups over which one ``min``, ``max`` and ``spare`` hold: a group alone, or the groups of a family."""
+
+    name: str
+    groups: tuple[int, ...]
+    min: int
+    max: int
+    spare: int
+    family: bool
+
+    def __str__(self) -> str:
+        return f"family {self.name}" if self.family else self.name
+
+
+def limit_scopes(groups: Sequence[Group], families: Sequence[Family]) -> tuple[LimitScope, ...]:
+    """A scope for each group, in their order, then one for each family that has groups, by name."""
+    alone = [LimitScope(one.name, (at,), one.min, one.max, one.spare, False) for at, one in enumerate(groups)]
+    for family in sorted(families, key=lambda one: one.name):
+        members = tuple(at for at, one in enumerate(groups) if one.family == family.name)
+        if members:
+            alone.append(LimitScope(family.name, members, family.min, family.max, family.spare, True))
+    return tuple(alone)
+
+
+def family_index(groups: Sequence[Group], scopes: Sequence[LimitScope]) -> list[int]:
+    """For each group the place of its family's scope; -1: it has none."""
+    places = {scope.name: at for at, scope in enumerate(scopes) if scope.family}
+    return [places.get(group.family, -1) if group.family else -1 for group in groups]
 
 
 class LimitCounter:
@@ -59,6 +91,10 @@ class LimitCounter:
         self.ending = [0] * len(groups)
         """Of those that are counted, the ones that end anyway, and need only be confirmed gone."""
         self.new = [0] * len(groups)
+        self.scopes = limit_scopes(groups, cluster.families)
+        self.family_of = family_index(groups, self.scopes)
+        self._of_family: dict[int, int] = {}
+        """Slices that count for the max of each family, by the place of its scope."""
         self.nodes = self.cost = self.flying = self.bought = 0
         for (group, state), there in counts.items():
             gone = released.get((group, state), 0) if state in IN_FLIGHT else 0
@@ -79,6 +115,12 @@ class LimitCounter:
             if item.state in COUNTED and item.state != State.QUEUED:
                 self.nodes += item.taken_nodes
                 self.cost += item.price
+        self._count_families()
+
+    def _count_families(self) -> None:
+        for at in range(len(self.groups), len(self.scopes)):
+            members = self.scopes[at].groups
+            self._of_family[at] = sum([self.counted[group] + self.new[group] for group in members])
 
     def copy_state(self) -> tuple[list[int], int, int, int]:
         return self.new.copy(), self.nodes, self.cost, self.bought
@@ -86,10 +128,13 @@ class LimitCounter:
     def restore(self, state: tuple[list[int], int, int, int]) -> None:
         new, self.nodes, self.cost, self.bought = state
         self.new = new.copy()
+        self._count_families()
 
     def add(self, group: int, slices: int) -> None:
         """Count slices that this plan launches."""
         self.new[group] += slices
+        if (scope := self.family_of[group]) >= 0:
+            self._of_family[scope] += slices
         self.nodes += self.groups[group].hosts * slices
         self.cost += (self.groups[group].price or 0) * slices
         self.bought += slices
@@ -121,6 +166,7 @@ class LimitCounter:
             self.counted[group] -= many
             self.nodes -= kind.hosts * many
             self.cost -= (kind.price or 0) * many
+        self._count_families()
 
     # -- room under each ceiling ------------------------------------------------------------------------------------
 
@@ -128,6 +174,18 @@ class LimitCounter:
         if self._lifted:
             return UNBOUNDED
         return max(0, self.groups[group].max - self.counted[group] - self.new[group])
+
+    def families_left(self) -> list[int]:
+        """For each family, in the order of their scopes: slices that its max still allows."""
+        if self._lifted:
+            return [UNBOUNDED] * len(self._of_family)
+        return [max(0, self.scopes[at].max - have) for at, have in self._of_family.items()]
+
+    def under_family(self, group: int) -> int:
+        scope = self.family_of[group]
+        if scope < 0 or self._lifted:
+            return UNBOUNDED
+        return max(0, self.scopes[scope].max - self._of_family[scope])
 
     def under_rate(self, group: int, gang: bool = False) -> int:
         """Launches that may be added to those in flight; a gang may overshoot when nothing of the group is."""
@@ -171,6 +229,7 @@ class LimitCounter:
         price = self.groups[group].price or 0
         return min(
             self.own_headroom(group, gang),
+            self.under_family(group),
             self.under_cluster_rate(gang),
             self.nodes_left() // self.groups[group].hosts,
             self.money_left() // price if price else UNBOUNDED,
@@ -186,8 +245,10 @@ class LimitCounter:
         if kind.frozen:
             return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing is launched in it until it is resumed")
         if self.under_max(group) < slices:
-            at = f"is at its max of {kind.max}" if have >= kind.max else f"has {have} of at most {kind.max}"
-            return Reason(Code.AT_MAX, f"{kind.name} {at} {'slice' if kind.max == 1 else 'slices'}{many}")
+            return Reason(Code.AT_MAX, _at_max(self.scopes[group], have) + many)
+        if self.under_family(group) < slices:
+            scope = self.family_of[group]
+            return Reason(Code.AT_MAX, _at_max(self.scopes[scope], self._of_family[scope]) + many)
         if self.under_rate(group, gang) < slices:
             flying = self.in_flight[group] + self.new[group]
             why = f"{kind.name} may have {kind.max_launching} in flight at once and has {flying}{many}"
@@ -213,6 +274,10 @@ class LimitCounter:
         nodes = sum(self.groups[group].hosts * count for group, count in mix.items())
         price = sum((self.groups[group].price or 0) * count for group, count in mix.items())
         names = " and ".join(f"{count} {self.groups[group].name}" for group, count in sorted(mix.items()))
+        for at, left in enumerate(self.families_left(), len(self.groups)):
+            if sum(count for group, count in mix.items() if self.family_of[group] == at) > left:
+                full = _at_max(self.scopes[at], self._of_family[at])
+                return Reason(Code.AT_MAX, f"{full} ({names} are needed)")
         if self.under_cluster_rate(gang) < slices:
             limit, flying = self.cluster.max_launching, self.flying + self.bought
             why = f"the cluster may have {limit} in flight at once and has {flying}"
@@ -237,3 +302,8 @@ class LimitCounter:
         if belief.state == "quota_exceeded":
             return Reason(Code.QUOTA, f"{kind.name} has no quota left{because}{until}")
         return Reason(Code.BACKOFF, f"{kind.name} is in back-off{because}{until}")
+
+
+def _at_max(scope: LimitScope, have: int) -> str:
+    at = f"is at its max of {scope.max}" if have >= scope.max else f"has {have} of at most {scope.max}"
+    return f"{scope} {at} {'slice' if scope.max == 1 else 'slices'}"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from windlass.core.capacity.limits import probing
+from windlass.core.capacity.limits import LimitScope, probing
 from windlass.core.capacity.room import Need
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import Code, Reason, plural
@@ -92,9 +92,11 @@ def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[st
         return Reason(Code.PROBE, f"one launch tries whether {kind.name} can be had again{whom}")
     match first.code:
         case Code.MIN:
-            why = f"{kind.name} keeps at least {plural(kind.min, 'slice')}"
+            scope = _scope(draft, first)
+            why = f"{scope} keeps at least {plural(scope.min, 'slice')}"
         case Code.SPARE:
-            why = f"{kind.name} holds {plural(kind.spare, 'free slice')} ready beyond demand"
+            scope = _scope(draft, first)
+            why = f"{scope} holds {plural(scope.spare, 'free slice')} ready beyond demand"
         case Code.REQUEST:
             why = f"the standing request {first.owner} needs room"
         case Code.CONSOLIDATE:
@@ -102,6 +104,12 @@ def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[st
         case _:
             why = f"no room was left for {_tasks_of(demands)}"
     return Reason(first.code, why)
+
+
+def _scope(draft: PlanDraft, purchase: Purchase) -> LimitScope:
+    """The group or the family that a slice is bought for."""
+    own, *family = draft.layout.scopes_of[purchase.group]
+    return draft.layout.scopes[family[0] if purchase.owner and family else own]
 
 
 def _tasks_of(demands: Mapping[str, int]) -> str:
@@ -116,7 +124,8 @@ def _tasks_of(demands: Mapping[str, int]) -> str:
 
 def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:
     """For each other group, why it was not taken for this purchase; empty where there was no choice."""
-    owner = None if purchase.code == Code.CONSOLIDATE else draft.demand_named(purchase.owner)
+    by_limit = purchase.code in (Code.CONSOLIDATE, Code.MIN, Code.SPARE)
+    owner = None if by_limit else draft.demand_named(purchase.owner)
     if owner is None:
         return {}
     if purchase.code == Code.PROBE:

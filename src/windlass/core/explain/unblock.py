@@ -21,6 +21,7 @@ from windlass.core.model.snapshot import (
     Availability,
     Cluster,
     Demand,
+    Family,
     Gang,
     Group,
     Seconds,
@@ -151,8 +152,14 @@ class Unblocker:
                 yield _available(group, self.snapshot.now)
         if Code.RATE_LIMITED in by_code:
             yield from self._raised_rates(demand, by_code[Code.RATE_LIMITED])
-        for group in by_code.get(Code.AT_MAX, ()):
-            yield from self._raised_max(demand, group)
+        full = by_code.get(Code.AT_MAX, [])
+        for group in full:
+            family = self._family_of(group)
+            if family is None or group.max < family.max:
+                yield from self._raised_max(demand, group)
+        for family in self.snapshot.cluster.families:
+            if any(group.family == family.name for group in full):
+                yield from self._raised_family(demand, family)
         if Code.MAX_NODES in by_code:
             yield from self._raised_nodes(demand)
         if Code.BUDGET in by_code:
@@ -238,6 +245,18 @@ class Unblocker:
         if lifted is not None:
             yield _new_max(group, lifted.counted[group.name])
 
+    def _family_of(self, group: Group) -> Family | None:
+        return next((one for one in self.snapshot.cluster.families if one.name == group.family), None)
+
+    def _in_family(self, family: Family, counted: Mapping[str, int]) -> int:
+        """Slices of all groups of a family."""
+        return sum(counted[group.name] for group in self.snapshot.groups if group.family == family.name)
+
+    def _raised_family(self, demand: Demand, family: Family) -> Iterator[Edit]:
+        lifted = self._places(demand, _set_family(self.snapshot, family, LIFTED))
+        if lifted is not None:
+            yield _new_family_max(family, self._in_family(family, lifted.counted))
+
     def _raised_rates(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
         for group in groups:
             if group.max_launching is not None:
@@ -295,9 +314,10 @@ class Unblocker:
     def _with_limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> Unblock | None:
         """The change with the limits of one group, and those of the cluster, raised as far as it needs them."""
         free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
-        snapshot = _set_cluster(
-            _set_group(self.snapshot, free), max_nodes=None, max_hourly_cost=None, max_launching=None
-        )
+        snapshot, family = _set_group(self.snapshot, free), self._family_of(group)
+        if family is not None:
+            snapshot = _set_family(snapshot, family, LIFTED)
+        snapshot = _set_cluster(snapshot, max_nodes=None, max_hourly_cost=None, max_launching=None)
         for edit in first:
             snapshot = edit.apply(snapshot)
         lifted = self._places(demand, snapshot)
@@ -306,7 +326,10 @@ class Unblocker:
     def _needed(self, group: Group, lifted: TrialOutcome) -> Iterator[Edit]:
         """The limits that an outcome without limits goes beyond, each raised just so far."""
         cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
-        if lifted.counted[group.name] > group.max:
+        family = self._family_of(group)
+        if family is not None and self._in_family(family, lifted.counted) > family.max:
+            yield _new_family_max(family, self._in_family(family, lifted.counted))
+        if lifted.counted[group.name] > group.max and (family is None or group.max < family.max):
             yield _new_max(group, lifted.counted[group.name])
         if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
             yield _new_rate(group, lifted.flying[group.name])
@@ -365,6 +388,25 @@ def _new_max(group: Group, value: int) -> Edit:
         ("groups", group.name, "max"),
         value,
         lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), max=value)),
+    )
+
+
+def _set_family(snapshot: Snapshot, family: Family, most: int) -> Snapshot:
+    """The max of a family; groups with the same max of their own follow, as those do that leave it out of the file."""
+    families = tuple(replace(one, max=most) if one.name == family.name else one for one in snapshot.cluster.families)
+    groups = tuple(
+        replace(one, max=most) if one.family == family.name and one.max >= family.max else one
+        for one in snapshot.groups
+    )
+    return replace(_set_cluster(snapshot, families=families), groups=groups)
+
+
+def _new_family_max(family: Family, value: int) -> Edit:
+    return Edit(
+        f"max of {family.name} {family.max} -> {value}",
+        (family.section, family.name, "max"),
+        value,
+        lambda snapshot: _set_family(snapshot, family, value),
     )
 
 

@@ -138,6 +138,8 @@ class Group:
     """What a new slice costs before it is of use; consolidation counts it."""
     frozen: bool = False
     """By an operator's order nothing is launched in it and nothing of it is released, until it is resumed."""
+    family: str = ""
+    """The family whose limits hold over this group and others together; empty: none."""
 
     def node_labels(self) -> dict[str, str]:
         """What its nodes will carry; ``preemptible`` is a label like any other."""
@@ -312,6 +314,19 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """Limits that hold over several groups together, such as all offers for one accelerator."""
+
+    name: str
+    max: int
+    """Slices of all its groups."""
+    min: int = 0
+    spare: int = 0
+    section: Literal["families", "groups"] = "families"
+    """The section of the file where these limits stand."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """Limits and ways that hold over all groups."""
 
@@ -327,6 +342,7 @@ class Cluster:
     """``cheapest``: the share that slices of their own may cost more for tasks that could share one."""
     name: str = "windlass"
     """What machines are marked with at their provider; it decides nothing."""
+    families: tuple[Family, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

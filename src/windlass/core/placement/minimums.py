@@ -1,4 +1,4 @@
-"""Floors: every group's ``min``, standing requests for room, and ``spare`` slices that are free.
+"""Floors: the ``min`` of every group and family, standing requests for room, and ``spare`` slices that are free.
 
 Before anything is bought for a floor, slices on their way out are called back. Launches for floors obey every ceiling
 and come before those for demand. ``min`` counts slices, busy or not; ``spare`` counts free ones; a slice may count for
@@ -7,33 +7,45 @@ both. A request is for room that must exist, busy or not, so it is packed on tot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from windlass.core.capacity.limits import LimitScope
 from windlass.core.capacity.offers import FLIGHT_TIERS, NEW_TIER, Offers
 from windlass.core.capacity.room import Bools, Room
 from windlass.core.demand import in_order
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Demand, Gang
-from windlass.core.plan_draft import PlanDraft, Served, class_counts
+from windlass.core.plan_draft import PlanDraft, Purchase, Served, class_counts
 
 from .gang_attempt import try_of
 from .gangs import place_and_buy, serve_whole
 
 
 def raise_to_min(draft: PlanDraft) -> None:
-    """Call back, then buy, until every group has its floor or a ceiling stops it."""
-    for group, kind in enumerate(draft.groups):
-        missing = kind.min - draft.live_count(group)
+    """Call back, then buy, until every group and family has its ``min`` or a ceiling stops it."""
+    for scope in draft.layout.scopes:
+        if not scope.min:
+            continue
+        missing = scope.min - sum(draft.live_count(group) + draft.ledger.new[group] for group in scope.groups)
         if missing <= 0:
             continue
-        back = _recallable(draft, group)[:missing]
+        back = [position for group in scope.groups for position in _recallable(draft, group)][:missing]
         _recall(draft, back, Code.MIN)
-        slices = min(missing - len(back), draft.ledger.headroom(group))
+        for purchase in _buy_in(draft, scope, missing - len(back), Code.MIN):
+            draft.offer(purchase, draft.offers)
+
+
+def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> Iterator[Purchase]:
+    """Buy slices of the groups of a scope, as far as the limits allow; the best group that can be had first."""
+    for group in draft.buying_order(scope.groups):
+        slices = min(missing, draft.ledger.headroom(group))
         if slices > 0:
-            draft.offer(draft.buy(group, slices, Code.MIN), draft.offers)
+            missing -= slices
+            yield draft.buy(group, slices, code, scope.name if scope.family else "")
 
 
 def _recallable(draft: PlanDraft, group: int) -> list[int]:
@@ -65,19 +77,18 @@ def free_slices(draft: PlanDraft, group: int, placed: Bools) -> int:
 
 
 def hold_spares(draft: PlanDraft) -> None:
-    """Call back, then buy, until every group has its free slices beyond demand or a ceiling stops it."""
-    for group, kind in enumerate(draft.groups):
-        if not kind.spare:
+    """Call back, then buy, until every group and family has its free slices beyond demand or a ceiling stops it."""
+    for scope in draft.layout.scopes:
+        if not scope.spare:
             continue
         placed = draft.placed()
-        missing = kind.spare - free_slices(draft, group, placed)
+        missing = scope.spare - sum(free_slices(draft, group, placed) for group in scope.groups)
         if missing <= 0:
             continue
-        back = [p for p in _recallable(draft, group) if draft.is_whole_and_free(p) and not placed[p]]
-        _recall(draft, back[:missing], Code.SPARE)
-        slices = min(missing - len(back[:missing]), draft.ledger.headroom(group))
-        if slices > 0:
-            draft.buy(group, slices, Code.SPARE)
+        leaving = [position for group in scope.groups for position in _recallable(draft, group)]
+        back = [p for p in leaving if draft.is_whole_and_free(p) and not placed[p]][:missing]
+        _recall(draft, back, Code.SPARE)
+        list(_buy_in(draft, scope, missing - len(back), Code.SPARE))
 
 
 # -- standing requests ---------------------------------------------------------------------------------------------

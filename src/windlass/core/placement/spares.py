@@ -14,7 +14,10 @@ from windlass.core.plan_draft import PlanDraft
 
 def kept_spares(draft: PlanDraft) -> tuple[Bools, Bools]:
     """The rows of free slices that are kept, as many as their groups hold as spares, and these groups."""
-    groups = np.array([bool(group.spare) for group in draft.groups], np.bool_)
+    holding = [scope for scope in draft.layout.scopes if scope.spare]
+    groups = np.zeros(len(draft.groups), np.bool_)
+    for scope in holding:
+        groups[list(scope.groups)] = True
     devices = list(draft.kinds.devices)
     groups &= (draft.totals[:, devices] > 0).any(axis=1)
     if not groups.any():
@@ -23,14 +26,15 @@ def kept_spares(draft: PlanDraft) -> tuple[Bools, Bools]:
     free = groups[offers.group] & offers.open & (offers.tier < NEW_TIER)
     free &= (offers.room.free == offers.room.total).all(axis=1)
     kept, found = np.zeros(len(offers), np.bool_), np.zeros(len(groups), np.bool_)
-    for group in np.flatnonzero(groups).tolist():
-        mine = np.flatnonzero(free & (offers.group == group))
-        positions, hosts = np.unique(offers.position[mine], return_counts=True)
-        whole = positions[hosts == draft.hosts[group]].tolist()
+    for scope in holding:
+        mine = np.flatnonzero(free & np.isin(offers.group, scope.groups))
+        positions, first, hosts = np.unique(offers.position[mine], return_index=True, return_counts=True)
+        whole = positions[hosts == draft.hosts[offers.group[mine[first]]]].tolist()
         tier = {int(p): int(offers.tier[row]) for p, row in zip(offers.position[mine], mine, strict=True)}
-        spares = sorted(whole, key=lambda p: (tier[p], p))[: draft.groups[group].spare]
-        kept |= np.isin(offers.position, spares)
-        found[group] = bool(spares)
+        spares = sorted(whole, key=lambda p: (tier[p], p))[: scope.spare]
+        rows = np.isin(offers.position, spares)
+        kept |= rows
+        found[offers.group[rows]] = True
     return kept, found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from windlass.core.capacity.limits import LimitScope
 from windlass.core.capacity.room import Ints
 from windlass.core.model.lifecycle import RECALLABLE, State
 from windlass.core.model.plan import Change, Waiting
@@ -33,7 +34,9 @@ class Release:
         self.live = [self._live(group) for group in range(len(draft.groups))]
         self.free = [0] * len(draft.groups)
         """Counted only where a rule asks for it."""
-        if any(kind.spare or _asks_for_free(kind.scale_down) for kind in draft.groups):
+        self.scopes, self.scopes_of = draft.layout.scopes, draft.layout.scopes_of
+        asks = any(_asks_for_free(kind.scale_down) for kind in draft.groups)
+        if asks or any(scope.spare for scope in self.scopes):
             self.free = [free_slices(draft, group, placed) for group in range(len(draft.groups))]
         self.launching = [count > 0 for count in draft.ledger.new]
         self.wanted = self._wanted(waiting)
@@ -98,14 +101,21 @@ class Release:
         """The floor that would be undercut without this slice."""
         group = self.draft.group_of(position)
         assert group is not None
-        kind = self.draft.groups[group]
-        if self.live[group] <= kind.min:
-            return Reason(
-                Code.MIN, f"{kind.name} keeps at least {plural(kind.min, 'slice')} and has {self.live[group]}"
-            )
-        if kind.spare and self.is_free(position) and self.free[group] <= kind.spare:
-            return Reason(Code.SPARE, f"{kind.name} holds {plural(kind.spare, 'free slice')} ready beyond demand")
+        scopes = [self.scopes[at] for at in self.scopes_of[group]]
+        for scope in scopes:
+            live = self.live_in(scope)
+            if live <= scope.min:
+                return Reason(Code.MIN, f"{scope} keeps at least {plural(scope.min, 'slice')} and has {live}")
+        for scope in scopes:
+            if scope.spare and self.is_free(position) and self.free_in(scope) <= scope.spare:
+                return Reason(Code.SPARE, f"{scope} holds {plural(scope.spare, 'free slice')} ready beyond demand")
         return None
+
+    def live_in(self, scope: LimitScope) -> int:
+        return sum([self.live[group] for group in scope.groups])
+
+    def free_in(self, scope: LimitScope) -> int:
+        return sum([self.free[group] for group in scope.groups])
 
     def release(self, position: int, reason: Reason) -> bool:
         """Let it go unless a floor holds it."""
@@ -297,9 +307,12 @@ def _steer(release: Release, group: int, rule: UtilizationTarget) -> None:
             release.release(
                 position, Reason(Code.LOW_UTILIZATION, f"{numbers}; its delay of {seconds(rule.delay)} is over")
             )
-    going = [p for p in marked if p not in draft.released]
-    room = [want - len(marked), release.live[group] - kind.min - len(going)]
-    room.append(release.free[group] - kind.spare - sum(release.is_free(p) for p in going))
+    room = [want - len(marked)]
+    for scope in (release.scopes[at] for at in release.scopes_of[group]):
+        going = [p for member in scope.groups for p in _marked(release, member) if p not in release.unmarks]
+        going += [p for p in release.marks if draft.group_of(p) in scope.groups]
+        room.append(release.live_in(scope) - scope.min - len(going))
+        room.append(release.free_in(scope) - scope.spare - sum(release.is_free(p) for p in going))
     empty = [p for p in ready if release.is_free(p) and not release.is_pinned(p) and p not in marked]
     empty = [p for p in empty if p not in release.unmarks]
     empty.sort(key=lambda p: (draft.slices[p].idle_since(draft.now), descending(draft.slices[p].id)))

@@ -137,7 +137,7 @@ def _stays(release: Release, target: int, source: int) -> bool:
         return True
     group = draft.group_of(target) or 0
     kind, old = draft.groups[group], draft.groups[draft.group_of(source) or 0]
-    if release.free[group] <= kind.spare:
+    if any(release.free_in(scope) <= scope.spare for scope in (release.scopes[at] for at in release.scopes_of[group])):
         return False  # it is held free: work on it would call for another spare, and that one for the work again
     goes_anyway = kind.scale_down is not None and kind.scale_down.idle_timeout is not None
     return not goes_anyway or (kind.price is not None and kind.price < (old.price or 0))

@@ -1,10 +1,10 @@
 """Slices above a limit that was lowered: which ones go.
 
 Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
-First each group's ``max``, then ``max_nodes`` over all groups, then the cost ceiling, where the more expensive goes
-first among equals. What is ending already frees its place without a decision. Protected slices and those of a frozen
-group are never victims, and the limits over all groups never undercut a group's ``min``. Victims take no demand in this
-plan.
+First the ``max`` of each group, then of each family, then ``max_nodes`` over all groups, then the cost ceiling. Under
+the limits of a family and of the cost the more expensive goes first among equals. What is ending already frees its
+place without a decision. Protected slices and those of a frozen group are never victims, and a limit over several
+groups never undercuts the ``min`` of one of them, or of a family. Victims take no demand in this plan.
 """
 
 from __future__ import annotations
@@ -40,32 +40,46 @@ def _removed_groups(draft: PlanDraft) -> None:
 
 
 def _above_max(draft: PlanDraft) -> None:
-    for group, kind in enumerate(draft.groups):
-        live = draft.live_count(group)
-        excess = live - kind.max
-        if excess > 0:
-            why = f"{kind.name} has {live} slices, its max is {kind.max}"
-            victims = _open_to_release(draft, draft.live(group))
-            for position in sorted(victims, key=release_order(draft))[:excess]:
-                draft.release(position, Reason(Code.OVER_MAX, why))
+    for scope in draft.layout.scopes:
+        live = sum(draft.live_count(group) for group in scope.groups)
+        if live <= scope.max:
+            continue
+        why = f"{scope} has {live} slices, its max is {scope.max}"
+        if scope.family:
+            _above(draft, scope.max, lambda _: 1, why, dearest_first=True, groups=scope.groups)
+            continue
+        victims = _open_to_release(draft, draft.live(scope.groups[0]))
+        for position in sorted(victims, key=release_order(draft))[: live - scope.max]:
+            draft.release(position, Reason(Code.OVER_MAX, why))
 
 
-def _above(draft: PlanDraft, limit: int, weight: Callable[[int], int], why: str, *, dearest_first: bool) -> None:
-    """Release over all groups until the weights of what is left are within the limit."""
+def _above(
+    draft: PlanDraft,
+    limit: int,
+    weight: Callable[[int], int],
+    why: str,
+    *,
+    dearest_first: bool,
+    groups: Sequence[int] | None = None,
+) -> None:
+    """Release over several groups (default: all) until the weights of what is left are within the limit."""
     live = [draft.live_count(group) for group in range(len(draft.groups))]
-    excess = sum(weight(group) * count for group, count in enumerate(live)) - limit
+    groups = range(len(draft.groups)) if groups is None else groups
+    excess = sum(weight(group) * live[group] for group in groups) - limit
     if excess <= 0:
         return
-    above_min = [count - kind.min for count, kind in zip(live, draft.groups, strict=True)]
-    everyone = [position for group in range(len(draft.groups)) for position in draft.live(group)]
+    scopes, scopes_of = draft.layout.scopes, draft.layout.scopes_of
+    above_min = [sum(live[group] for group in scope.groups) - scope.min for scope in scopes]
+    everyone = [position for group in groups for position in draft.live(group)]
     for position in sorted(_open_to_release(draft, everyone), key=release_order(draft, dearest_first=dearest_first)):
         group = draft.group_of(position)
         assert group is not None
         if excess <= 0:
             return
-        if above_min[group] > 0 and weight(group):
+        if weight(group) and all(above_min[scope] > 0 for scope in scopes_of[group]):
             draft.release(position, Reason(Code.OVER_MAX, why))
-            above_min[group] -= 1
+            for scope in scopes_of[group]:
+                above_min[scope] -= 1
             excess -= weight(group)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from windlass.core.capacity.eligibility import Eligibility
+from windlass.core.capacity.limits import family_index, limit_scopes
 from windlass.core.capacity.offers import Rows, tier_of
 from windlass.core.capacity.room import Ints
 from windlass.core.model.cached import cached_attribute
@@ -37,6 +38,15 @@ class SnapshotTables:
         self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
         self.group_table = group_table_of(self.groups)
         self._index = index = self.group_table.index
+        self.scopes = limit_scopes(self.groups, snapshot.cluster.families)
+        """A scope for each group, then one for each family."""
+        families = family_index(self.groups, self.scopes)
+        self.scopes_of = [(group,) if at < 0 else (group, at) for group, at in enumerate(families)]
+        """For each group the scopes that it counts for."""
+        self.family_index: Ints | None = None
+        """For each group the place of its family among the families, -1 without one. None: there are no families."""
+        if len(self.scopes) > len(self.groups):
+            self.family_index = np.maximum(np.array(families, np.int64) - len(self.groups), -1)
         self._slice_table = slice_table = slice_table_of(snapshot.slices).within(index)
         self.slices = slice_table.slices
         self.others = slice_table.others

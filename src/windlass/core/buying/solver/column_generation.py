@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from windlass.core.buying.market import Headroom
 from windlass.core.capacity.room import UNBOUNDED, Bools, Floats, Ints
 
 from .knapsack import Catalogue, Knapsacks
@@ -103,7 +104,8 @@ class Coverer:
         self.price: Floats = (catalogue.price + 1) / float(catalogue.price.max() + 1)
         # A first guess at what a task costs: its largest share of the slice where that is cheapest.
         cheapest = np.where(catalogue.usable, self.knapsacks.dominant * self.price[:, None], np.inf).min(axis=0)
-        self._limited: Ints = np.zeros(0, np.int64)
+        self._limited: Bools = np.zeros((0, len(catalogue.groups)), np.bool_)
+        """[limit, group]: the groups that each limit of the programme counts."""
         self._owner: Ints = np.zeros(0, np.int64)
         self._value: Floats = self.price.copy()
         self.fractional = 0.0
@@ -112,23 +114,23 @@ class Coverer:
 
     # -- 1. cover ---------------------------------------------------------------------------------------------------
 
-    def cover(self, counts: Ints, headroom: Ints, worth: Floats, price: Floats, slack: float = SLACK) -> Cover:
+    def cover(self, counts: Ints, headroom: Headroom, worth: Floats, price: Floats, slack: float = SLACK) -> Cover:
         """Buy the most value per dollar until nothing is left or nothing can be had."""
         catalogue = self.catalogue
         left, room = counts.copy(), headroom.copy()
         lots: list[Lot] = []
         candidates = _Candidates(self, worth, price)
         while True:
-            order = candidates.best_first(left, room, slack)
+            order = candidates.best_first(left, room.all(), slack)
             if not len(order):
                 break
             for row in order.tolist():
                 group, fill = int(candidates.group[row]), candidates.fill[row]
                 some = np.flatnonzero(fill)
-                slices = min(int((left[some] // fill[some]).min()), int(room[group]))
-                if slices:
+                slices = min(int((left[some] // fill[some]).min()), room.of(group))
+                if slices > 0:
                     left[some] -= slices * fill[some]
-                    room[group] -= slices
+                    room.take(group, slices)
                     lots.append(Lot(group, slices, fill.copy()))
         cost = sum(int(catalogue.price[lot.group]) * lot.slices for lot in lots)
         return Cover(tuple(lots), cost, left)
@@ -153,9 +155,7 @@ class Coverer:
         """Every task unserved at a forbidding price, every limit unused."""
         catalogue = self.catalogue
         # A limit that all tasks of a group together cannot reach needs no row.
-        wanted = catalogue.usable @ catalogue.counts
-        self._limited = np.flatnonzero(catalogue.headroom < wanted)
-        limits = catalogue.headroom[self._limited].astype(np.float64)
+        self._limited, limits = catalogue.headroom.binding(catalogue.usable @ catalogue.counts)
         shapes, rows = len(catalogue.counts), len(catalogue.counts) + len(limits)
         dearest = (catalogue.usable * self.price[:, None]).max(axis=0)
         master = LinearProgram(catalogue.counts.astype(np.float64), limits)
@@ -163,7 +163,7 @@ class Coverer:
         master.add(-np.eye(shapes, rows), np.zeros(shapes))
         self._owner = np.full(rows + shapes, -1)
         basis = np.arange(rows)
-        room = catalogue.headroom.astype(np.float64)
+        room = catalogue.headroom.copy(fractions=True)
         held = catalogue.alone()
         each = np.where(held > 0, self.price[:, None] / np.maximum(held, 1), np.inf)
         ranking = np.argsort(each, axis=0, kind="stable")[:ALONE]
@@ -173,16 +173,16 @@ class Coverer:
             fills[np.arange(len(some)), some] = held[groups[some], some]
             if place == 0:
                 for row, shape in enumerate(some.tolist()):
-                    slices = catalogue.counts[shape] / fills[row, shape]
-                    if slices <= room[groups[shape]]:
-                        room[groups[shape]] -= slices
+                    slices = float(catalogue.counts[shape] / fills[row, shape])
+                    if room.holds(int(groups[shape]), slices):
+                        room.take(int(groups[shape]), slices)
                         basis[shape] = len(self._owner) + row
             self._learn(master, groups[some], fills)
         master.start(basis)
         return master
 
     def _learn(self, master: LinearProgram, groups: Ints, fills: Ints) -> None:
-        limit_rows = groups[:, None] == self._limited
+        limit_rows = self._limited[:, groups].T
         master.add(np.concatenate((fills, limit_rows), axis=1, dtype=np.float64), self.price[groups])
         self._owner = np.concatenate((self._owner, groups))
 
@@ -221,10 +221,10 @@ class Coverer:
         def buy(group: int, slices: int, fill: Ints) -> int:
             some = np.flatnonzero(fill)
             slices = min(slices, int((left[some] // fill[some]).min(initial=0 if not len(some) else UNBOUNDED)))
-            slices = min(slices, int(room[group]))
+            slices = min(slices, room.of(group))
             if slices > 0:
                 left[some] -= slices * fill[some]
-                room[group] -= slices
+                room.take(group, slices)
                 lots.append(Lot(group, slices, fill))
             return max(slices, 0)
 
@@ -281,10 +281,8 @@ class Coverer:
 
     def full_price(self, master: LinearProgram) -> Floats:
         """The price of a slice of each group, and what its place under a short headroom is worth besides."""
-        price = self.price.copy()
-        extra = -master.duals[len(self.worth) :] / price[self._limited]
-        price[self._limited] *= 1.0 + np.maximum(np.round(extra, DIGITS), 0.0)
-        return price
+        extra = -master.duals[len(self.worth) :] @ self._limited / self.price
+        return np.asarray(self.price * (1.0 + np.maximum(np.round(extra, DIGITS), 0.0)))
 
     # -- all of it ---------------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ def _search(
     market: Market, catalogue: Catalogue, best: list[int | None], usable: list[list[_Option]], ceiling: int
 ) -> tuple[list[_Option] | None, bool]:
     """Depth first, the most promising slice first; the table without limits says when a branch cannot win."""
-    headroom, price, hosts = catalogue.headroom.tolist(), catalogue.price.tolist(), catalogue.hosts.tolist()
+    headroom, price, hosts = catalogue.headroom.copy(), catalogue.price.tolist(), catalogue.hosts.tolist()
     taken: list[_Option] = []
     found: list[_Option] | None = None
     steps = 0
@@ -163,14 +163,14 @@ def _search(
             if cost + option.cost + rest >= ceiling or steps >= STEPS:
                 return  # the options are in the order of this very sum
             group = option.group
-            if headroom[group] and price[group] <= money and hosts[group] <= nodes and launches:
+            if headroom.of(group) > 0 and price[group] <= money and hosts[group] <= nodes and launches:
                 steps += 1
-                headroom[group] -= 1
+                headroom.take(group, 1)
                 taken.append(option)
                 left = (money - price[group], nodes - hosts[group], launches - 1)
                 descend(state - option.part, cost + option.cost, *left)
                 taken.pop()
-                headroom[group] += 1
+                headroom.take(group, -1)
 
     descend(len(usable) - 1, 0, market.money_left, market.nodes_left, market.launches_left)
     return found, steps < STEPS
@@ -183,7 +183,7 @@ def one_slice(market: Market) -> Batch | None:
     if market.apart is not None and int(market.counts.sum()) > 1:
         return None
     useful, sums = np.zeros(len(market.hosts), np.bool_), dict[int, int]()
-    holding = open_groups = market.headroom > 0
+    holding = open_groups = market.headroom_now().all() > 0
     for shape, (need, count) in enumerate(zip(market.needs, market.counts.tolist(), strict=True)):
         if not count:
             continue

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.core.buying.market import Market
+from windlass.core.buying.market import Headroom, Market
 from windlass.core.capacity.room import UNBOUNDED, Bools, Floats, Ints, at_end, share_devices
 from windlass.core.model.quantities import DEVICE
 
@@ -46,7 +46,7 @@ class Catalogue:
     counts: Ints
     price: Ints
     hosts: Ints
-    headroom: Ints
+    headroom: Headroom
     unmet: Ints
     """[shape, group]"""
     usable: Bools
@@ -80,7 +80,7 @@ class Catalogue:
                 whole[index, position] = amount
             for index, _, amount in need.shares:
                 share[index, position] = amount
-        usable = (market.eligible[everything] & known[:, None]).T & (market.headroom > 0)[:, None]
+        usable = (market.eligible[everything] & known[:, None]).T & (market.headroom_now().all() > 0)[:, None]
         for column in range(len(kinds.names)):
             usable &= plain[column] <= market.total[:, column, None]
         for index, column in enumerate(kinds.devices):
@@ -98,7 +98,7 @@ class Catalogue:
             market.counts[everything[shapes]],
             market.price[groups],
             market.hosts[groups],
-            market.headroom[groups],
+            market.headroom_now(groups),
             market.unmet[np.ix_(everything[shapes], groups)],
             usable[np.ix_(groups, shapes)],
             plain[:, shapes],
@@ -130,7 +130,7 @@ def _undominated(market: Market, shapes: Ints, usable: Bools, groups: Ints) -> B
     """Which groups may be needed: not those that another one beats in every respect without ever running out."""
     keep = np.ones(len(groups), np.bool_)
     tasks = int(market.counts[shapes].sum())
-    endless = groups[market.headroom[groups] >= tasks]
+    endless = groups[market.headroom_now().all()[groups] >= tasks]
     key = list(zip(market.price.tolist(), market.rank.tolist(), range(len(market.price)), strict=True))
     for position, group in enumerate(groups):
         better = [other for other in endless.tolist() if key[other] < key[group]]

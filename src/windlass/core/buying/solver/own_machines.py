@@ -63,7 +63,7 @@ def _slices(catalogue: Catalogue, lots: tuple[Lot, ...]) -> Ints:
 
 def _is_within(market: Market, catalogue: Catalogue, bought: Ints) -> bool:
     return bool(
-        (bought <= catalogue.headroom).all()
+        catalogue.headroom.allows(bought)
         and int((bought * catalogue.hosts).sum()) <= market.nodes_left
         and int((bought * catalogue.price).sum()) <= market.money_left
         and int(bought.sum()) <= market.launches_left

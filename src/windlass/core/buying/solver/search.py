@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from windlass.core.buying.market import Batch, Market
+from windlass.core.buying.market import Batch, Headroom, Market
 from windlass.core.capacity.room import Floats
 
 from .column_generation import Coverer, Lot
@@ -128,22 +128,24 @@ def _moved(market: Market, catalogue: Catalogue, lots: tuple[Lot, ...]) -> tuple
     lot_rows, groups = np.nonzero(better)
     holding = holds(catalogue, groups, fills[lot_rows])
     room = catalogue.headroom.copy()
-    np.subtract.at(room, own, [lot.slices for lot in lots])
+    for lot in lots:
+        room.take(lot.group, lot.slices)
     options: dict[int, list[int]] = {}
     for row, group in zip(lot_rows[holding].tolist(), groups[holding].tolist(), strict=True):
         options.setdefault(row, []).append(group)
     result = []
     for row, lot in enumerate(lots):
         slices = lot.slices
+        room.take(lot.group, -slices)
         ranking = [(int(catalogue.price[g]), int(unmet[row, g]), int(place[g]), g) for g in options.get(row, [])]
         for *_, group in sorted(ranking):
-            moving = min(slices, int(room[group]))
-            if moving:
-                room[group] -= moving
-                room[lot.group] += moving
+            moving = min(slices, room.of(group))
+            if moving > 0:
+                room.take(group, moving)
                 slices -= moving
                 result.append(Lot(group, moving, lot.fill))
         if slices:
+            room.take(lot.group, slices)
             result.append(Lot(lot.group, slices, lot.fill))
     return tuple(result)
 
@@ -167,17 +169,17 @@ class _Purse:
 
     __slots__ = ("headroom", "launches", "money", "nodes")
 
-    def __init__(self, headroom: list[int], nodes: int, money: int, launches: int) -> None:
+    def __init__(self, headroom: Headroom, nodes: int, money: int, launches: int) -> None:
         self.headroom, self.nodes, self.money, self.launches = headroom, nodes, money, launches
 
     def max_slices(self, hosts: int, price: int, group: int) -> int:
         """Slices of the group that could be bought now."""
-        most = min(self.headroom[group], self.launches, self.nodes // hosts)
+        most = min(self.headroom.of(group), self.launches, self.nodes // hosts)
         return max(min(most, self.money // price) if price else most, 0)
 
     def after(self, hosts: int, price: int, group: int, slices: int) -> _Purse:
         headroom = self.headroom.copy()
-        headroom[group] -= slices
+        headroom.take(group, slices)
         return _Purse(headroom, self.nodes - hosts * slices, self.money - price * slices, self.launches - slices)
 
 
@@ -187,7 +189,7 @@ def _hardest_first(market: Market, catalogue: Catalogue, worth: Floats) -> tuple
     groups, shapes = np.arange(len(catalogue.groups)), len(catalogue.shapes)
     in_order = np.arange(shapes, 0, -1, dtype=np.float64)
     hosts, price = catalogue.hosts.tolist(), catalogue.price.tolist()
-    budget = _Purse(catalogue.headroom.tolist(), market.nodes_left, market.money_left, market.launches_left)
+    budget = _Purse(catalogue.headroom.copy(), market.nodes_left, market.money_left, market.launches_left)
     held = catalogue.alone()
     left = catalogue.counts.copy()
     lots: list[Lot] = []
@@ -242,7 +244,7 @@ def _servable(budget: _Purse, wanted: int, alone: dict[int, int], hosts: list[in
         per_launch = max(alone[g] for g in rest)
         per_node = max(alone[g] / hosts[g] for g in rest)
         limit = min(budget.launches * per_launch, budget.nodes * per_node)
-        limit = min(limit, sum(alone[g] * budget.headroom[g] for g in rest))
+        limit = min(limit, sum(alone[g] * budget.headroom.of(g) for g in rest))
         if all(price[g] for g in rest):
             limit = min(limit, budget.money * max(alone[g] / price[g] for g in rest))
         return limit * (1 + 1e-9)
