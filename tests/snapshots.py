@@ -240,7 +240,7 @@ def constrained_snapshots(draw: st.DrawFn, *, gangs: bool = True, limited: bool 
 
 
 @st.composite
-def snapshots_with_families(draw: st.DrawFn, **options: Any) -> Snapshot:
+def snapshots_with_families(draw: st.DrawFn, /, **options: Any) -> Snapshot:
     """Snapshots whose groups belong to one or two families with limits of their own."""
     snapshot = draw(snapshots(**options))
     names = draw(st.lists(st.sampled_from(("fast", "slow")), min_size=1, max_size=2, unique=True))

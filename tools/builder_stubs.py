@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from windlass import builders
 
-NAMES = ("group", "node", "slice_", "demand", "gang", "snapshot")
+NAMES = ("group", "family", "node", "slice_", "demand", "gang", "snapshot")
 HEAD = """
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -16,8 +16,9 @@ def group(
     taints: Sequence[Mapping[str, Any]] | None = None,
     hosts: int | None = None,
     min: int | None = None,
-    max: int,
+    max: int | None = None,
     spare: int | None = None,
+    family: str | None = None,
     rank: int | None = None,
     price: Quantity | None = None,
     preemptible: bool | None = None,
@@ -28,6 +29,14 @@ def group(
     boot_seconds: float | str | None = None,
     frozen: bool | None = None,
     **more_resources: Quantity,
+) -> NamedGroup: ...
+def family(
+    name: str,
+    *,
+    max: int,
+    min: int | None = None,
+    spare: int | None = None,
+    rank: int | None = None,
 ) -> NamedGroup: ...
 def node(
     id: str | None = None,
@@ -98,6 +107,7 @@ def snapshot(
     *,
     now: float = 0,
     apart: float | None = None,
+    families: Iterable[NamedGroup] = (),
     name: str | None = None,
     max_nodes: int | None = None,
     max_hourly_cost: Quantity | None = None,

@@ -93,7 +93,7 @@ def test_an_unknown_keyword_is_refused():
     with pytest.raises(TypeError, match="cout"):
         wl.demand("train", {"cpu": 1}, cout=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="max"):
-        wl.group("g", cpu=1)  # type: ignore[call-arg]
+        wl.family("gpu")  # type: ignore[call-arg]
 
 
 def test_a_recorded_configuration_keeps_every_key_of_a_group_and_of_the_cluster():
