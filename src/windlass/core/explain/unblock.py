@@ -9,23 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from windlass.core.model.conditions import Condition, Toleration, untolerated
+from windlass.core.model.conditions import Condition
 from windlass.core.model.constraints import Apart, Spread
 from windlass.core.model.plan import Unblock, Waiting
-from windlass.core.model.quantities import NANO, exact_quantity, format_money, format_quantity
-from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names, seconds
+from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names
 from windlass.core.model.snapshot import (
-    Amounts,
     Availability,
-    Cluster,
     Demand,
     Family,
-    Gang,
     Group,
-    Seconds,
     Snapshot,
+)
+
+from .edits import (
+    Edit,
+    available,
+    dropped_conditions,
+    is_smaller,
+    new_budget,
+    new_cluster_rate,
+    new_family_max,
+    new_max,
+    new_nodes,
+    new_rate,
+    on_demand,
+    reshaped,
+    resumed,
+    set_cluster,
+    set_family,
+    set_group,
+    smaller,
+    tolerated,
+    with_conditions,
 )
 
 
@@ -55,17 +72,6 @@ MOST_TOLD: Final = 5
 LIFTED: Final = 10**6
 STEPS: Final = 4
 """A cap on tasks is raised by up to so many times the tasks of the demand: what runs already counts too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One change of a snapshot: in words, as a setting of the scenario file, and done."""
-
-    change: str
-    path: tuple[str, ...]
-    """Where in the scenario file; a demand is named by its id."""
-    value: Any
-    apply: Callable[[Snapshot], Snapshot]
 
 
 class _Spent(Exception):
@@ -141,15 +147,15 @@ class Unblocker:
         """Single changes that might help: the typing error, what is frozen, what passes by itself, limits."""
         by_code = self._groups_by_code(waiting)
         if waiting.reason.code == Code.GANG_FORMING and demand.deadline is not None:
-            without = _on_demand(demand, lambda d: replace(d, deadline=None))
+            without = on_demand(demand, lambda d: replace(d, deadline=None))
             yield Edit("no deadline", ("demands", demand.id, "deadline"), None, without)
         if Code.NO_LABEL_MATCH in by_code:
             yield from self._mended_conditions(demand)
         for group in by_code.get(Code.FROZEN, ()):
-            yield _resumed(group)
+            yield resumed(group)
         for code in sorted(TRANSIENT - {Code.RATE_LIMITED}):
             for group in by_code.get(code, ()):
-                yield _available(group, self.snapshot.now)
+                yield available(group, self.snapshot.now)
         if Code.RATE_LIMITED in by_code:
             yield from self._raised_rates(demand, by_code[Code.RATE_LIMITED])
         full = by_code.get(Code.AT_MAX, [])
@@ -179,20 +185,20 @@ class Unblocker:
         if Code.NO_LABEL_MATCH in by_code:
             yield from self._mended_conditions(demand)
         for group in by_code.get(Code.NOT_TOLERATED, ()):
-            yield _tolerated(demand, group)
+            yield tolerated(demand, group)
         if Code.NO_LABEL_MATCH in by_code:
-            yield from _dropped_conditions(demand)
+            yield from dropped_conditions(demand)
         if Code.APART in by_code:
             yield from self._raised_at_most(demand)
         if Code.SPREAD in by_code:
             yield from self._raised_skew(demand)
         if Code.GANG_SHAPE in by_code:
-            yield from _reshaped(demand, by_code[Code.GANG_SHAPE])
+            yield from reshaped(demand, by_code[Code.GANG_SHAPE])
         nowhere = {name for bundle in demand.bundles for name, _ in bundle.needs} - {
             name for group in self.snapshot.groups for name, _ in group.resources
         }
         for group in by_code.get(Code.TOO_SMALL, ()):
-            edit = _smaller(demand, group, nowhere)
+            edit = smaller(demand, group, nowhere)
             if edit is not None:
                 yield edit
 
@@ -205,7 +211,7 @@ class Unblocker:
                     f"at_most of {rule.class_} by {rule.by} {rule.at_most} -> {value}",
                     ("demands", demand.id, "apart"),
                     [{"from": one.class_, "by": one.by, "at_most": one.at_most} for one in rules],
-                    _on_demand(demand, lambda d: replace(d, apart=rules)),
+                    on_demand(demand, lambda d: replace(d, apart=rules)),
                 )
 
             yield from self._smallest(demand, rule.at_most, edit)
@@ -222,7 +228,7 @@ class Unblocker:
                         {"of": one.of, "over": one.over, "max_skew": one.max_skew, "min_domains": one.min_domains}
                         for one in rules
                     ],
-                    _on_demand(demand, lambda d: replace(d, spread=rules)),
+                    on_demand(demand, lambda d: replace(d, spread=rules)),
                 )
 
             yield from self._smallest(demand, rule.max_skew, edit)
@@ -241,9 +247,9 @@ class Unblocker:
         yield edit(high)
 
     def _raised_max(self, demand: Demand, group: Group) -> Iterator[Edit]:
-        lifted = self._places(demand, _set_group(self.snapshot, replace(group, max=LIFTED)))
+        lifted = self._places(demand, set_group(self.snapshot, replace(group, max=LIFTED)))
         if lifted is not None:
-            yield _new_max(group, lifted.counted[group.name])
+            yield new_max(group, lifted.counted[group.name])
 
     def _family_of(self, group: Group) -> Family | None:
         return next((one for one in self.snapshot.cluster.families if one.name == group.family), None)
@@ -253,30 +259,30 @@ class Unblocker:
         return sum(counted[group.name] for group in self.snapshot.groups if group.family == family.name)
 
     def _raised_family(self, demand: Demand, family: Family) -> Iterator[Edit]:
-        lifted = self._places(demand, _set_family(self.snapshot, family, LIFTED))
+        lifted = self._places(demand, set_family(self.snapshot, family, LIFTED))
         if lifted is not None:
-            yield _new_family_max(family, self._in_family(family, lifted.counted))
+            yield new_family_max(family, self._in_family(family, lifted.counted))
 
     def _raised_rates(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
         for group in groups:
             if group.max_launching is not None:
-                lifted = self._places(demand, _set_group(self.snapshot, replace(group, max_launching=None)))
+                lifted = self._places(demand, set_group(self.snapshot, replace(group, max_launching=None)))
                 if lifted is not None:
-                    yield _new_rate(group, lifted.flying[group.name])
+                    yield new_rate(group, lifted.flying[group.name])
         if self.snapshot.cluster.max_launching is not None:
-            lifted = self._places(demand, _set_cluster(self.snapshot, max_launching=None))
+            lifted = self._places(demand, set_cluster(self.snapshot, max_launching=None))
             if lifted is not None:
-                yield _new_cluster_rate(self.snapshot.cluster, sum(lifted.flying.values()))
+                yield new_cluster_rate(self.snapshot.cluster, sum(lifted.flying.values()))
 
     def _raised_nodes(self, demand: Demand) -> Iterator[Edit]:
-        lifted = self._places(demand, _set_cluster(self.snapshot, max_nodes=None))
+        lifted = self._places(demand, set_cluster(self.snapshot, max_nodes=None))
         if lifted is not None:
-            yield _new_nodes(self.snapshot.cluster, lifted.nodes)
+            yield new_nodes(self.snapshot.cluster, lifted.nodes)
 
     def _raised_budget(self, demand: Demand) -> Iterator[Edit]:
-        lifted = self._places(demand, _set_cluster(self.snapshot, max_hourly_cost=None))
+        lifted = self._places(demand, set_cluster(self.snapshot, max_hourly_cost=None))
         if lifted is not None:
-            yield _new_budget(self.snapshot.cluster, lifted.cost)
+            yield new_budget(self.snapshot.cluster, lifted.cost)
 
     def _mended_conditions(self, demand: Demand) -> Iterator[Edit]:
         """Conditions whose value nobody has, with the value that was probably meant."""
@@ -290,20 +296,20 @@ class Unblocker:
             for meant in dict.fromkeys(name for value in condition.values for name in nearest_names(value, known)):
                 mended = Condition(condition.key, "==", (meant,))
                 where = (*demand.where[:index], mended, *demand.where[index + 1 :])
-                yield _where(demand, where, f"{condition} -> {mended}")
+                yield with_conditions(demand, where, f"{condition} -> {mended}")
 
     def _all_resumed(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
         """Every frozen group at once: an operator may have frozen them all with one word."""
         frozen = self._groups_by_code(waiting).get(Code.FROZEN, [])
         if len(frozen) > 1:
-            unblock = self._if_true(demand, tuple(_resumed(group) for group in frozen))
+            unblock = self._if_true(demand, tuple(resumed(group) for group in frozen))
             if unblock is not None:
                 yield unblock
 
     def _together(self, demand: Demand, waiting: Waiting) -> Iterator[Unblock]:
         """Every limit that one group needs, raised at once, if need be beside a change of the demand itself."""
         for first in ((), *((edit,) for edit in _different(self._edits_of_demand(demand, waiting)))):
-            hopeless = IMPOSSIBLE if not first else set() if _is_smaller(first[0]) else {Code.TOO_SMALL}
+            hopeless = IMPOSSIBLE if not first else set() if is_smaller(first[0]) else {Code.TOO_SMALL}
             groups = sorted(self.snapshot.groups, key=lambda group: group.name)
             groups = [group for group in groups if waiting.groups[group.name].code not in hopeless]
             found = [unblock for group in groups if (unblock := self._with_limits_of(demand, first, group)) is not None]
@@ -314,10 +320,10 @@ class Unblocker:
     def _with_limits_of(self, demand: Demand, first: tuple[Edit, ...], group: Group) -> Unblock | None:
         """The change with the limits of one group, and those of the cluster, raised as far as it needs them."""
         free = replace(group, max=LIFTED, max_launching=None, availability=Availability(), frozen=False)
-        snapshot, family = _set_group(self.snapshot, free), self._family_of(group)
+        snapshot, family = set_group(self.snapshot, free), self._family_of(group)
         if family is not None:
-            snapshot = _set_family(snapshot, family, LIFTED)
-        snapshot = _set_cluster(snapshot, max_nodes=None, max_hourly_cost=None, max_launching=None)
+            snapshot = set_family(snapshot, family, LIFTED)
+        snapshot = set_cluster(snapshot, max_nodes=None, max_hourly_cost=None, max_launching=None)
         for edit in first:
             snapshot = edit.apply(snapshot)
         lifted = self._places(demand, snapshot)
@@ -328,21 +334,21 @@ class Unblocker:
         cluster, flying = self.snapshot.cluster, sum(lifted.flying.values())
         family = self._family_of(group)
         if family is not None and self._in_family(family, lifted.counted) > family.max:
-            yield _new_family_max(family, self._in_family(family, lifted.counted))
+            yield new_family_max(family, self._in_family(family, lifted.counted))
         if lifted.counted[group.name] > group.max and (family is None or group.max < family.max):
-            yield _new_max(group, lifted.counted[group.name])
+            yield new_max(group, lifted.counted[group.name])
         if group.max_launching is not None and lifted.flying[group.name] > group.max_launching:
-            yield _new_rate(group, lifted.flying[group.name])
+            yield new_rate(group, lifted.flying[group.name])
         if group.frozen:
-            yield _resumed(group)
+            yield resumed(group)
         if group.availability.state != "available":
-            yield _available(group, self.snapshot.now)
+            yield available(group, self.snapshot.now)
         if cluster.max_launching is not None and flying > cluster.max_launching:
-            yield _new_cluster_rate(cluster, flying)
+            yield new_cluster_rate(cluster, flying)
         if cluster.max_nodes is not None and lifted.nodes > cluster.max_nodes:
-            yield _new_nodes(cluster, lifted.nodes)
+            yield new_nodes(cluster, lifted.nodes)
         if cluster.max_hourly_cost is not None and lifted.cost > cluster.max_hourly_cost:
-            yield _new_budget(cluster, lifted.cost)
+            yield new_budget(cluster, lifted.cost)
 
 
 def _more(some: Mapping[str, int], than: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -359,205 +365,3 @@ def _different(edits: Iterable[Edit]) -> Iterator[Edit]:
         if key not in seen:
             seen.add(key)
             yield edit
-
-
-# -- the edits -----------------------------------------------------------------------------------------------------
-
-
-def _set_group(snapshot: Snapshot, group: Group) -> Snapshot:
-    groups = tuple(group if one.name == group.name else one for one in snapshot.groups)
-    return replace(snapshot, groups=groups)
-
-
-def _set_cluster(snapshot: Snapshot, **changes: Any) -> Snapshot:
-    return replace(snapshot, cluster=replace(snapshot.cluster, **changes))
-
-
-def _on_demand(demand: Demand, change: Callable[[Demand], Demand]) -> Callable[[Snapshot], Snapshot]:
-    def apply(snapshot: Snapshot) -> Snapshot:
-        demands = tuple(change(one) if one.id == demand.id else one for one in snapshot.demands)
-        requests = tuple(change(one) if one.id == demand.id else one for one in snapshot.requests)
-        return replace(snapshot, demands=demands, requests=requests)
-
-    return apply
-
-
-def _new_max(group: Group, value: int) -> Edit:
-    return Edit(
-        f"max of {group.name} {group.max} -> {value}",
-        ("groups", group.name, "max"),
-        value,
-        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), max=value)),
-    )
-
-
-def _set_family(snapshot: Snapshot, family: Family, most: int) -> Snapshot:
-    """The max of a family; groups with the same max of their own follow, as those do that leave it out of the file."""
-    families = tuple(replace(one, max=most) if one.name == family.name else one for one in snapshot.cluster.families)
-    groups = tuple(
-        replace(one, max=most) if one.family == family.name and one.max >= family.max else one
-        for one in snapshot.groups
-    )
-    return replace(_set_cluster(snapshot, families=families), groups=groups)
-
-
-def _new_family_max(family: Family, value: int) -> Edit:
-    return Edit(
-        f"max of {family.name} {family.max} -> {value}",
-        (family.section, family.name, "max"),
-        value,
-        lambda snapshot: _set_family(snapshot, family, value),
-    )
-
-
-def _new_rate(group: Group, value: int) -> Edit:
-    return Edit(
-        f"max_launching of {group.name} {group.max_launching} -> {value}",
-        ("groups", group.name, "max_launching"),
-        value,
-        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), max_launching=value)),
-    )
-
-
-def _available(group: Group, now: Seconds) -> Edit:
-    until = group.availability.until
-    when = "" if until is None else f" (expected in {seconds(max(0, until - now))})"
-    return Edit(
-        f"{group.name} available again{when}",
-        ("groups", group.name, "availability"),
-        {"state": "available"},
-        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), availability=Availability())),
-    )
-
-
-def _resumed(group: Group) -> Edit:
-    return Edit(
-        f"resume {group.name}",
-        ("groups", group.name, "frozen"),
-        False,
-        lambda snapshot: _set_group(snapshot, replace(_group(snapshot, group.name), frozen=False)),
-    )
-
-
-def _new_cluster_rate(cluster: Cluster, value: int) -> Edit:
-    return Edit(
-        f"the cluster's max_launching {cluster.max_launching} -> {value}",
-        ("cluster", "max_launching"),
-        value,
-        lambda snapshot: _set_cluster(snapshot, max_launching=value),
-    )
-
-
-def _new_nodes(cluster: Cluster, value: int) -> Edit:
-    return Edit(
-        f"the cluster's max_nodes {cluster.max_nodes} -> {value}",
-        ("cluster", "max_nodes"),
-        value,
-        lambda snapshot: _set_cluster(snapshot, max_nodes=value),
-    )
-
-
-def _new_budget(cluster: Cluster, cost: int) -> Edit:
-    cent = NANO // 100
-    value = -(-cost // cent) * cent
-    return Edit(
-        f"the cost ceiling {format_money(cluster.max_hourly_cost or 0)}/h -> {format_money(value)}/h",
-        ("cluster", "max_hourly_cost"),
-        value / NANO,
-        lambda snapshot: _set_cluster(snapshot, max_hourly_cost=value),
-    )
-
-
-def _group(snapshot: Snapshot, name: str) -> Group:
-    return next(group for group in snapshot.groups if group.name == name)
-
-
-def _tolerated(demand: Demand, group: Group) -> Edit:
-    taints = [taint for taint in untolerated(group.taints, demand.tolerates) if taint.effect != "PreferNoSchedule"]
-    more = tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)
-    tolerates = (*demand.tolerates, *more)
-    value = [{"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect or None} for t in tolerates]
-    value = [{key: text for key, text in entry.items() if text} for entry in value]
-    return Edit(
-        "tolerate " + ", ".join(map(str, taints)),
-        ("demands", demand.id, "tolerates"),
-        value,
-        _on_demand(demand, lambda d: replace(d, tolerates=tolerates)),
-    )
-
-
-def _where(demand: Demand, where: tuple[Condition, ...], change: str) -> Edit:
-    return Edit(
-        change,
-        ("demands", demand.id, "where"),
-        [str(condition) for condition in where],
-        _on_demand(demand, lambda d: replace(d, where=where)),
-    )
-
-
-def _dropped_conditions(demand: Demand) -> Iterator[Edit]:
-    for index, condition in enumerate(demand.where):
-        yield _where(demand, (*demand.where[:index], *demand.where[index + 1 :]), f"without the condition {condition}")
-    if len(demand.where) > 1:
-        yield _where(demand, (), "without any condition")
-
-
-def _smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
-    """Each need that is too large lowered to what a node of the group has; what no group has at all is left out.
-
-    A group that lacks a resource which others have is no way out: work that needs a GPU is not helped by having none.
-    """
-    have, changes = dict(group.resources), {}
-
-    def lowered(needs: Amounts) -> Amounts:
-        kept = []
-        for name, amount in needs:
-            if name in nowhere:
-                changes[name] = f"without {name}"
-                continue
-            largest = have.get(name, 0)
-            if amount > largest:
-                changes[name] = f"{name} {format_quantity(amount, name)} -> {format_quantity(largest, name)}"
-            kept.append((name, min(amount, largest)))
-        return tuple(kept)
-
-    bundles = tuple(replace(bundle, needs=lowered(bundle.needs)) for bundle in demand.bundles)
-    lacking = any(have.get(name, 0) == 0 for name in changes if name not in nowhere)
-    if not changes or lacking:
-        return None
-    path, value = ("demands", demand.id, "needs"), _needs_value(bundles[0].needs)
-    if demand.gang is not None:
-        path = ("demands", demand.id, "bundles")
-        value = [{"needs": _needs_value(bundle.needs), "count": bundle.count} for bundle in bundles]  # type: ignore[assignment]
-    return Edit(", ".join(changes.values()), path, value, _on_demand(demand, lambda d: replace(d, bundles=bundles)))
-
-
-def _is_smaller(edit: Edit) -> bool:
-    """Whether it changes how much is needed."""
-    return edit.path[-1] in ("needs", "bundles")
-
-
-def _needs_value(needs: Amounts) -> dict[str, str]:
-    return {name: exact_quantity(amount, name) for name, amount in needs}
-
-
-def _reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
-    """A gang cut to whole slices, or one that need not lie on one node or slice."""
-    if demand.gang == Gang.SAME_SLICE and len(demand.bundles) == 1:
-        size = demand.count
-        sizes = {multiple for g in groups for multiple in (size // g.hosts * g.hosts, -(-size // g.hosts) * g.hosts)}
-        for count in sorted(sizes - {0, size}, key=lambda count: (abs(count - size), count)):
-            bundles = (replace(demand.bundles[0], count=count),)
-            value = [{"needs": _needs_value(bundles[0].needs), "count": count}]
-            yield Edit(
-                f"size of the gang {size} -> {count}",
-                ("demands", demand.id, "bundles"),
-                value,
-                _on_demand(demand, lambda d, b=bundles: replace(d, bundles=b)),  # type: ignore[misc]
-            )
-    yield Edit(
-        f"gang {demand.gang} -> any",
-        ("demands", demand.id, "gang"),
-        "any",
-        _on_demand(demand, lambda d: replace(d, gang=Gang.ANY)),
-    )

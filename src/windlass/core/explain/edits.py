@@ -1,0 +1,224 @@
+"""Edits: single changes of a snapshot that may let waiting demand start, in words, as a setting, and as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.core.model.conditions import Condition, Toleration, untolerated
+from windlass.core.model.quantities import NANO, exact_quantity, format_money, format_quantity
+from windlass.core.model.reasons import seconds
+from windlass.core.model.snapshot import Amounts, Availability, Cluster, Demand, Family, Gang, Group, Seconds, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a snapshot: in words, as a setting of the scenario file, and done."""
+
+    change: str
+    path: tuple[str, ...]
+    """Where in the scenario file; a demand is named by its id."""
+    value: Any
+    apply: Callable[[Snapshot], Snapshot]
+
+
+def set_group(snapshot: Snapshot, group: Group) -> Snapshot:
+    groups = tuple(group if one.name == group.name else one for one in snapshot.groups)
+    return replace(snapshot, groups=groups)
+
+
+def set_cluster(snapshot: Snapshot, **changes: Any) -> Snapshot:
+    return replace(snapshot, cluster=replace(snapshot.cluster, **changes))
+
+
+def on_demand(demand: Demand, change: Callable[[Demand], Demand]) -> Callable[[Snapshot], Snapshot]:
+    def apply(snapshot: Snapshot) -> Snapshot:
+        demands = tuple(change(one) if one.id == demand.id else one for one in snapshot.demands)
+        requests = tuple(change(one) if one.id == demand.id else one for one in snapshot.requests)
+        return replace(snapshot, demands=demands, requests=requests)
+
+    return apply
+
+
+def new_max(group: Group, value: int) -> Edit:
+    return Edit(
+        f"max of {group.name} {group.max} -> {value}",
+        ("groups", group.name, "max"),
+        value,
+        lambda snapshot: set_group(snapshot, replace(_group(snapshot, group.name), max=value)),
+    )
+
+
+def set_family(snapshot: Snapshot, family: Family, most: int) -> Snapshot:
+    """The max of a family; groups with the same max of their own follow, as those do that leave it out of the file."""
+    families = tuple(replace(one, max=most) if one.name == family.name else one for one in snapshot.cluster.families)
+    groups = tuple(
+        replace(one, max=most) if one.family == family.name and one.max >= family.max else one
+        for one in snapshot.groups
+    )
+    return replace(set_cluster(snapshot, families=families), groups=groups)
+
+
+def new_family_max(family: Family, value: int) -> Edit:
+    return Edit(
+        f"max of {family.name} {family.max} -> {value}",
+        (family.section, family.name, "max"),
+        value,
+        lambda snapshot: set_family(snapshot, family, value),
+    )
+
+
+def new_rate(group: Group, value: int) -> Edit:
+    return Edit(
+        f"max_launching of {group.name} {group.max_launching} -> {value}",
+        ("groups", group.name, "max_launching"),
+        value,
+        lambda snapshot: set_group(snapshot, replace(_group(snapshot, group.name), max_launching=value)),
+    )
+
+
+def available(group: Group, now: Seconds) -> Edit:
+    until = group.availability.until
+    when = "" if until is None else f" (expected in {seconds(max(0, until - now))})"
+    return Edit(
+        f"{group.name} available again{when}",
+        ("groups", group.name, "availability"),
+        {"state": "available"},
+        lambda snapshot: set_group(snapshot, replace(_group(snapshot, group.name), availability=Availability())),
+    )
+
+
+def resumed(group: Group) -> Edit:
+    return Edit(
+        f"resume {group.name}",
+        ("groups", group.name, "frozen"),
+        False,
+        lambda snapshot: set_group(snapshot, replace(_group(snapshot, group.name), frozen=False)),
+    )
+
+
+def new_cluster_rate(cluster: Cluster, value: int) -> Edit:
+    return Edit(
+        f"the cluster's max_launching {cluster.max_launching} -> {value}",
+        ("cluster", "max_launching"),
+        value,
+        lambda snapshot: set_cluster(snapshot, max_launching=value),
+    )
+
+
+def new_nodes(cluster: Cluster, value: int) -> Edit:
+    return Edit(
+        f"the cluster's max_nodes {cluster.max_nodes} -> {value}",
+        ("cluster", "max_nodes"),
+        value,
+        lambda snapshot: set_cluster(snapshot, max_nodes=value),
+    )
+
+
+def new_budget(cluster: Cluster, cost: int) -> Edit:
+    cent = NANO // 100
+    value = -(-cost // cent) * cent
+    return Edit(
+        f"the cost ceiling {format_money(cluster.max_hourly_cost or 0)}/h -> {format_money(value)}/h",
+        ("cluster", "max_hourly_cost"),
+        value / NANO,
+        lambda snapshot: set_cluster(snapshot, max_hourly_cost=value),
+    )
+
+
+def _group(snapshot: Snapshot, name: str) -> Group:
+    return next(group for group in snapshot.groups if group.name == name)
+
+
+def tolerated(demand: Demand, group: Group) -> Edit:
+    taints = [taint for taint in untolerated(group.taints, demand.tolerates) if taint.effect != "PreferNoSchedule"]
+    more = tuple(Toleration(taint.key, "Equal", taint.value, taint.effect) for taint in taints)
+    tolerates = (*demand.tolerates, *more)
+    value = [{"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect or None} for t in tolerates]
+    value = [{key: text for key, text in entry.items() if text} for entry in value]
+    return Edit(
+        "tolerate " + ", ".join(map(str, taints)),
+        ("demands", demand.id, "tolerates"),
+        value,
+        on_demand(demand, lambda d: replace(d, tolerates=tolerates)),
+    )
+
+
+def with_conditions(demand: Demand, where: tuple[Condition, ...], change: str) -> Edit:
+    return Edit(
+        change,
+        ("demands", demand.id, "where"),
+        [str(condition) for condition in where],
+        on_demand(demand, lambda d: replace(d, where=where)),
+    )
+
+
+def dropped_conditions(demand: Demand) -> Iterator[Edit]:
+    for index, condition in enumerate(demand.where):
+        yield with_conditions(
+            demand, (*demand.where[:index], *demand.where[index + 1 :]), f"without the condition {condition}"
+        )
+    if len(demand.where) > 1:
+        yield with_conditions(demand, (), "without any condition")
+
+
+def smaller(demand: Demand, group: Group, nowhere: set[str]) -> Edit | None:
+    """Each need that is too large lowered to what a node of the group has; what no group has at all is left out.
+
+    A group that lacks a resource which others have is no way out: work that needs a GPU is not helped by having none.
+    """
+    have, changes = dict(group.resources), {}
+
+    def lowered(needs: Amounts) -> Amounts:
+        kept = []
+        for name, amount in needs:
+            if name in nowhere:
+                changes[name] = f"without {name}"
+                continue
+            largest = have.get(name, 0)
+            if amount > largest:
+                changes[name] = f"{name} {format_quantity(amount, name)} -> {format_quantity(largest, name)}"
+            kept.append((name, min(amount, largest)))
+        return tuple(kept)
+
+    bundles = tuple(replace(bundle, needs=lowered(bundle.needs)) for bundle in demand.bundles)
+    lacking = any(have.get(name, 0) == 0 for name in changes if name not in nowhere)
+    if not changes or lacking:
+        return None
+    path, value = ("demands", demand.id, "needs"), _needs_value(bundles[0].needs)
+    if demand.gang is not None:
+        path = ("demands", demand.id, "bundles")
+        value = [{"needs": _needs_value(bundle.needs), "count": bundle.count} for bundle in bundles]  # type: ignore[assignment]
+    return Edit(", ".join(changes.values()), path, value, on_demand(demand, lambda d: replace(d, bundles=bundles)))
+
+
+def is_smaller(edit: Edit) -> bool:
+    """Whether it changes how much is needed."""
+    return edit.path[-1] in ("needs", "bundles")
+
+
+def _needs_value(needs: Amounts) -> dict[str, str]:
+    return {name: exact_quantity(amount, name) for name, amount in needs}
+
+
+def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
+    """A gang cut to whole slices, or one that need not lie on one node or slice."""
+    if demand.gang == Gang.SAME_SLICE and len(demand.bundles) == 1:
+        size = demand.count
+        sizes = {multiple for g in groups for multiple in (size // g.hosts * g.hosts, -(-size // g.hosts) * g.hosts)}
+        for count in sorted(sizes - {0, size}, key=lambda count: (abs(count - size), count)):
+            bundles = (replace(demand.bundles[0], count=count),)
+            value = [{"needs": _needs_value(bundles[0].needs), "count": count}]
+            yield Edit(
+                f"size of the gang {size} -> {count}",
+                ("demands", demand.id, "bundles"),
+                value,
+                on_demand(demand, lambda d, b=bundles: replace(d, bundles=b)),  # type: ignore[misc]
+            )
+    yield Edit(
+        f"gang {demand.gang} -> any",
+        ("demands", demand.id, "gang"),
+        "any",
+        on_demand(demand, lambda d: replace(d, gang=Gang.ANY)),
+    )
