@@ -7,6 +7,7 @@ import time
 import urllib.error
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from windlass.kubernetes_api.api import Api, Transport
 from windlass.kubernetes_api.connection import HttpTransport
 from windlass.testing.kubernetes.control_plane import TRANSPORT_ERRORS, ControlPlane, missing
 from windlass.testing.kubernetes.fake_server import FakeApiServer
+from windlass.testing.kubernetes.kubelet import FakeKubelet
 from windlass.workloads.kubernetes.install.manifests import manifests, text
+
+from .cluster import Cluster
 
 REAL = pytest.param("real", marks=pytest.mark.kubernetes)
 
@@ -64,6 +68,18 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     clean(plane)
 
 
+@pytest.fixture
+def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
+    """The control plane with a kubelet for all nodes; ``cluster.run()`` starts Windlass on it."""
+    found = Cluster(control_plane, tmp_path)
+    try:
+        with FakeKubelet(control_plane):
+            yield found
+    finally:
+        found.stop()
+        clean(control_plane)
+
+
 LEFTOVERS = (
     "/apis/batch/v1/namespaces/default/jobs",
     "/apis/apps/v1/namespaces/default/daemonsets",
@@ -71,6 +87,10 @@ LEFTOVERS = (
     "/apis/apps/v1/namespaces/default/replicasets",
     "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
     "/api/v1/namespaces/default/pods",
+    "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+    "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
+    "/apis/resource.k8s.io/v1/resourceslices",
+    "/apis/resource.k8s.io/v1/deviceclasses",
     "/apis/windlass.dev/v1alpha1/nodeclaims",
     "/apis/windlass.dev/v1alpha1/nodeprovisioners",
     "/api/v1/nodes",

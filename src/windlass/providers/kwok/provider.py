@@ -30,11 +30,17 @@ from windlass.providers.protocol import (
     Throttled,
 )
 
+from .resource_slices import PATH as SLICES
+from .resource_slices import resource_slices
+
 NODES: Final = "/api/v1/nodes"
 PROVIDER: Final = "windlass.dev/kwok-provider"
 READY_AT: Final = "windlass.dev/kwok-ready-at"
 DEVICES_AT: Final = "windlass.dev/kwok-devices-at"
 RESOURCES: Final = "windlass.dev/kwok-resources"
+DEVICES: Final = "windlass.dev/kwok-devices"
+PUBLISHED: Final = "windlass.dev/DevicesPublished"
+"""Condition of a node whose ResourceSlices are there."""
 CLUSTER: Final = "windlass.dev/cluster"
 CLUSTER_ID: Final = "windlass.dev/cluster-id"
 
@@ -93,6 +99,8 @@ class KwokProvider:
         at = self._now()
         labels = _pairs(given.get("WINDLASS_NODE_LABELS", ""))
         resources = json.loads(given.get("WINDLASS_NODE_RESOURCES", "{}"))
+        devices = given.get("WINDLASS_NODE_DEVICES", "")
+        is_due = not self._boot and not self._devices
         body = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -113,6 +121,7 @@ class KwokProvider:
                     READY_AT: f"{at + self._boot:.3f}",
                     DEVICES_AT: f"{at + self._boot + self._devices:.3f}",
                     RESOURCES: json.dumps(resources, sort_keys=True),
+                    **({DEVICES: devices} if devices else {}),
                 },
                 "finalizers": [FINALIZER],
             },
@@ -120,7 +129,7 @@ class KwokProvider:
                 "providerID": f"kwok://{self._name}/{order.slice_id}",
                 "taints": _taints(given.get("WINDLASS_NODE_TAINTS", "")),
             },
-            "status": _status(resources, at >= at + self._boot, at >= at + self._boot + self._devices, at),
+            "status": _status(resources, not self._boot, is_due, at),
         }
         try:
             await self._api.create(NODES, body)
@@ -137,6 +146,8 @@ class KwokProvider:
                 return
             await patched(self._api, path, Versioned, _without_finalizer)
             await self._api.delete(path, uid=found.metadata.uid)
+            for one in _slices_of(found):
+                await self._api.delete(f"{SLICES}/{one['metadata']['name']}")
         except ApiError as error:
             if not error.is_missing:
                 raise _provider_error(error) from error
@@ -187,6 +198,8 @@ class KwokProvider:
         has = (node.status.allocatable or {}) if node is not None else {}
         is_ready = node is not None and is_true(node.status.conditions, "Ready")
         complete = is_ready and all(str(has.get(key, "0")) != "0" for key in resources)
+        if complete and DEVICES in notes:
+            complete = node is not None and is_true(node.status.conditions, PUBLISHED)
         if complete or name in self._due:
             return
         self._due[name] = float(notes[DEVICES_AT] if is_ready else notes[READY_AT])
@@ -220,9 +233,24 @@ class KwokProvider:
         notes = node.metadata.annotations or {}
         resources = json.loads(notes[RESOURCES])
         ready_at, devices_at = float(notes[READY_AT]), float(notes[DEVICES_AT])
-        status = _status(resources, now >= ready_at, now >= devices_at, now)
+        slices = _slices_of(node) if now >= devices_at else []
+        for one in slices:
+            await self._publish(one)
+        status = _status(resources, now >= ready_at, now >= devices_at, now, published=bool(slices))
         await self._api.patch(f"{NODES}/{name}/status", {"status": status})
         return None if now >= devices_at else max(ready_at if now < ready_at else devices_at, now)
+
+    async def _publish(self, one: Mapping[str, Any]) -> None:
+        try:
+            await self._api.create(SLICES, one)
+        except ApiError as error:
+            if not error.is_conflict:
+                raise
+
+
+def _slices_of(node: KubeNode) -> list[dict[str, Any]]:
+    devices = json.loads((node.metadata.annotations or {}).get(DEVICES, "[]"))
+    return resource_slices(node.metadata.name, node.metadata.uid, devices)
 
 
 def _without_finalizer(current: Versioned) -> dict[str, Any] | None:
@@ -232,17 +260,16 @@ def _without_finalizer(current: Versioned) -> dict[str, Any] | None:
     return {"metadata": {"finalizers": [one for one in held if one != FINALIZER]}}
 
 
-def _status(resources: Mapping[str, Any], ready: bool, devices: bool, now: float) -> dict[str, Any]:
+def _status(
+    resources: Mapping[str, Any], ready: bool, devices: bool, now: float, *, published: bool = False
+) -> dict[str, Any]:
     offered = {key: str(value) if devices or "/" not in key else "0" for key, value in resources.items()}
-    condition = {
-        "type": "Ready",
-        "status": "True" if ready else "False",
-        "reason": "KubeletReady" if ready else "Booting",
-        "message": "",
-        "lastHeartbeatTime": rfc3339(now),
-        "lastTransitionTime": rfc3339(now),
-    }
-    return {"capacity": offered, "allocatable": offered, "conditions": [condition]}
+    times = {"lastHeartbeatTime": rfc3339(now), "lastTransitionTime": rfc3339(now)}
+    reason = "KubeletReady" if ready else "Booting"
+    conditions = [{"type": "Ready", "status": "True" if ready else "False", "reason": reason, "message": "", **times}]
+    if published:
+        conditions.append({"type": PUBLISHED, "status": "True", "reason": "Published", "message": "", **times})
+    return {"capacity": offered, "allocatable": offered, "conditions": conditions}
 
 
 def _pairs(text: str) -> dict[str, str]:

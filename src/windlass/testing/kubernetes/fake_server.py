@@ -29,9 +29,24 @@ _PATH: Final = re.compile(
 )
 _LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 NAMESPACED: Final = frozenset(
-    {"pods", "events", "leases", "jobs", "daemonsets", "podgroups", "resourceclaims", "rayclusters"}
+    {
+        "pods",
+        "events",
+        "leases",
+        "jobs",
+        "daemonsets",
+        "podgroups",
+        "podtemplates",
+        "resourceclaims",
+        "resourceclaimtemplates",
+        "rayclusters",
+        "capacitybuffers",
+        "provisioningrequests",
+    }
 )
-WITH_STATUS: Final = frozenset({"pods", "nodes", "nodeprovisioners", "nodeclaims", "rayclusters"})
+WITH_STATUS: Final = frozenset(
+    {"pods", "nodes", "nodeprovisioners", "nodeclaims", "rayclusters", "capacitybuffers", "provisioningrequests"}
+)
 KINDS: Final = {
     "pods": "Pod",
     "nodes": "Node",

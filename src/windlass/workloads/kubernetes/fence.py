@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from windlass.kubernetes_api.api import Api, ApiError
+from windlass.kubernetes_api.device_objects import ResourceClaim
 from windlass.kubernetes_api.names import DELETING
 from windlass.kubernetes_api.objects import KubeNode, Pod
 from windlass.workloads.protocol import Acknowledgement
 
-from .mirror import PODS, ClusterMirror
+from .devices.inventory import Inventory
+from .devices.planning import reserved
+from .mirror import PODS, RESOURCE_CLAIMS, ClusterMirror
 from .taints import deleting, write_taints
 from .translate.pods import MirroredPod, PodMirror
 
@@ -147,26 +150,39 @@ class NodeFences:
         while True:
             try:
                 if fence.certificate is None or not self._shown(slice_id):
-                    found = await self.live_pods(slice_id)
-                    before = fence.certificate
-                    fence.certificate = Certificate(fence.epoch, len(found[0]), self._now(), found[1])
+                    pods, claims, version = await self.live_use(slice_id)
+                    before, running = fence.certificate, len(pods) + len(claims)
+                    fence.certificate = Certificate(fence.epoch, running, self._now(), version)
                     self.trouble.pop(slice_id, None)
-                    if before is None or before.running != len(found[0]):
+                    if before is None or before.running != running:
                         self._on_news()
-                    if not found[0]:
+                    if not running:
                         return
             except ApiError as error:
                 self.trouble[slice_id] = str(error)
             await self._sleep(RETRY)
 
-    async def live_pods(self, slice_id: str) -> tuple[list[MirroredPod], str]:
-        """The pods that make a slice's nodes used, from the server's database, and the version of that list."""
+    async def live_use(self, slice_id: str) -> tuple[list[MirroredPod], list[str], str]:
+        """The pods and reserved claims that make a slice's nodes used, from the server's database, and the version of
+        the list of pods. Claims are listed first: one that is reserved later belongs to a pod that the taint stops or
+        that the second list shows."""
         found: list[MirroredPod] = []
+        claims: list[str] = []
         version = ""
         for node in list(self._mirror.nodes_of(slice_id)):
+            held = await self._live_claims(node)
             pods, version = await self._api.list_pages(PODS, Pod, {"fieldSelector": f"spec.nodeName={node}"})
-            found += [one for one in map(self._reads, pods) if one.counts]
-        return found, version
+            here = list(map(self._reads, pods))
+            found += [one for one in here if one.counts]
+            claims += reserved(held, {one.uid for one in here}, self._mirror.pod_counts)
+        return found, claims, version
+
+    async def _live_claims(self, node: str) -> list[ResourceClaim]:
+        """Allocated claims on a node's devices; none is listed for a cluster that shows no devices at all."""
+        if not self._mirror.slice_store and not self._mirror.resource_claim_store:
+            return []
+        claims, _ = await self._api.list_pages(RESOURCE_CLAIMS, ResourceClaim)
+        return Inventory(self._mirror.slice_store, claims).claims.get(node, [])
 
 
 def describe(pods: Iterable[MirroredPod]) -> str:

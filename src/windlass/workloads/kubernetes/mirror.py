@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from windlass.kubernetes_api.api import Api
+from windlass.kubernetes_api.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from windlass.kubernetes_api.names import ORPHANED
 from windlass.kubernetes_api.objects import DaemonSet, KubeJob, KubeNode, NodeClaim, NodeProvisioner, Pod, PodGroup
 from windlass.kubernetes_api.reflector import ObjectChange, Reflector
 
+from .devices.inventory import SliceFacts, slice_facts
 from .translate.nodes import MirroredNode, mirrored_node
 from .translate.pods import MirroredPod, PodMirror
 
@@ -29,6 +31,11 @@ POD_GROUPS: Final = (
     "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
 )
 """Kubernetes 1.37, Kubernetes 1.36 with the gate on, and the scheduler plugin's own; whichever the server has."""
+
+RESOURCE_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+RESOURCE_CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
+CLAIM_TEMPLATES: Final = "/apis/resource.k8s.io/v1/resourceclaimtemplates"
+DEVICE_CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
 class ClusterMirror:
@@ -70,10 +77,48 @@ class ClusterMirror:
             for path in POD_GROUPS
         ]
 
+        self.device_version = 0
+        """Changes with every object that devices follow from."""
+        noted = self._device_changed
+        self.slices: Reflector[ResourceSlice, SliceFacts] = Reflector(
+            api, RESOURCE_SLICES, ResourceSlice, slice_facts, on_change=noted, on_synced=on_change, optional=True
+        )
+        self.resource_claims: Reflector[ResourceClaim, ResourceClaim] = Reflector(
+            api, RESOURCE_CLAIMS, ResourceClaim, _as_it_is, on_change=noted, on_synced=on_change, optional=True
+        )
+        self.claim_templates: Reflector[ResourceClaimTemplate, ResourceClaimTemplate] = Reflector(
+            api, CLAIM_TEMPLATES, ResourceClaimTemplate, _as_it_is, on_change=noted, on_synced=on_change, optional=True
+        )
+        self.device_classes: Reflector[DeviceClass, DeviceClass] = Reflector(
+            api, DEVICE_CLASSES, DeviceClass, _as_it_is, on_change=noted, on_synced=on_change, optional=True
+        )
+
     @property
     def reflectors(self) -> Iterator[Reflector[Any, Any]]:
         yield from (self.pods, self.nodes, self.provisioners, self.claims, self.daemons, self.jobs)
         yield from self.pod_groups
+        yield from (self.slices, self.resource_claims, self.claim_templates, self.device_classes)
+
+    @property
+    def slice_store(self) -> Mapping[str, SliceFacts]:
+        return self.slices.store
+
+    @property
+    def resource_claim_store(self) -> Mapping[str, ResourceClaim]:
+        return self.resource_claims.store
+
+    @property
+    def claim_template_store(self) -> Mapping[str, ResourceClaimTemplate]:
+        return self.claim_templates.store
+
+    @property
+    def device_class_store(self) -> Mapping[str, DeviceClass]:
+        return self.device_classes.store
+
+    def pod_counts(self, key: str) -> bool | None:
+        """Whether a pod makes its node used; None: there is no such pod."""
+        found = self.pods.store.get(key)
+        return found.counts if found is not None else None
 
     def start(self) -> None:
         """Start mirroring, once."""
@@ -127,6 +172,10 @@ class ClusterMirror:
     # -- indexes -------------------------------------------------------------------------------------------------------
 
     def _ring(self, _: ObjectChange[Any]) -> None:
+        self._on_change()
+
+    def _device_changed(self, _: ObjectChange[Any]) -> None:
+        self.device_version += 1
         self._on_change()
 
     def _pod_changed(self, change: ObjectChange[MirroredPod]) -> None:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from windlass.core.model.snapshot import Amounts, Group, amounts
 from windlass.kubernetes_api.api import Api, ApiError
 from windlass.kubernetes_api.names import CLAIM, NODE_NAME, PROVISIONER
@@ -29,6 +31,7 @@ from windlass.workloads.protocol import (
     WorkNode,
 )
 
+from .devices.planning import DevicePlanning
 from .fence import SETTLE, NodeFences, describe
 from .health import HealthServer, metrics
 from .lease import LeaseElection
@@ -92,6 +95,7 @@ class KubernetesWorkload:
         self.mirror = ClusterMirror(api, self._news.set, now)
         self.fences = NodeFences(api, self.mirror, self._news.set, now, settle=settle, sleep=sleep)
         self._demand = DemandMaker()
+        self.devices = DevicePlanning(self.mirror, self.mirror.pod_counts)
         self.waiting = WaitingPods((), {}, {})
         self.provisioners: dict[str, KnownProvisioner] = {}
         self._groups: dict[str, tuple[Any, WorkloadGroup]] = {}
@@ -109,11 +113,13 @@ class KubernetesWorkload:
         self.mirror.start()
         await self._synced()
         self._news.clear()
+        self.devices.look(self.mirror.waiting.values(), self.mirror.provisioners.store)
         self.provisioners = self._known_provisioners()
         constraints = self._constraints()
         self.waiting = self._demand.waiting(
-            self.mirror.waiting.values(), self._gang_size, self._gang_running, constraints.rules
+            self.mirror.waiting.values(), self._gang_size, self._gang_running, constraints.rules, self.devices
         )
+        self.devices.forget(one.id for one in self.waiting.demands)
         return WorkloadView(
             demands=self.waiting.demands,
             nodes=tuple(self._with_classes(one, constraints) for one in self._work_nodes()),
@@ -140,6 +146,8 @@ class KubernetesWorkload:
             "WINDLASS_NODE_ANNOTATIONS": json.dumps((template.annotations or {}) if template else {}, sort_keys=True),
             "WINDLASS_NODE_RESOURCES": json.dumps((template.resources or {}) if template else {}, sort_keys=True),
         }
+        if template is not None and template.devices:
+            environment["WINDLASS_NODE_DEVICES"] = msgspec.json.encode(template.devices).decode()
         return Join((), environment)
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
@@ -177,6 +185,8 @@ class KubernetesWorkload:
     def on_decision(self, decision: DecisionReport) -> None:
         """Keep what was decided, and show it."""
         self.decision = decision
+        if decision.plan is not None:
+            self.devices.on_plan(one.demand for one in decision.plan.waiting)
         if self.publisher is not None:
             self.publisher.on_decision(decision, self.waiting)
 
@@ -280,10 +290,11 @@ class KubernetesWorkload:
             for claim, hosts in self.mirror.claim_nodes.items()
             if any(one.protected for one in hosts.values() if one.provisioner == name)
         )
-        key = (provisioner.metadata.generation, provisioner.metadata.uid, daemons, leaving, protected)
+        room = self.devices.room(name)
+        key = (provisioner.metadata.generation, provisioner.metadata.uid, daemons, leaving, protected, amounts(room))
         known = self._groups.get(name)
         if known is None or known[0] != key:
-            made = group_of(provisioner, daemons)
+            made = group_of(provisioner, daemons, room)
             group = replace(made.group, protected=protected)
             sold = WorkloadGroup(
                 group,
@@ -307,21 +318,31 @@ class KubernetesWorkload:
                 pods = self.mirror.on_node.get(node.name, {})
                 claim = self.mirror.claims.store.get(node.claim)
                 deleted = claim is not None and claim.metadata.deletion_timestamp is not None
-                key = (node, tuple(pods.values()), known and known.object.metadata.generation, deleted)
+                reserved = self.devices.reserved(node.name, pods.values())
+                generation = known and known.object.metadata.generation
+                key = (node, tuple(pods.values()), generation, deleted, reserved, id(self.devices.columns))
                 before = self._nodes.get(node.name)
                 if before is not None and before[0] == key:
                     fresh[node.name] = before
                 else:
-                    fresh[node.name] = (key, self._work_node(node, pods.values(), known, deleted))
+                    fresh[node.name] = (key, self._work_node(node, pods.values(), known, deleted, len(reserved)))
         self._nodes = fresh
         return [one for _, one in fresh.values()]
 
     def _work_node(
-        self, node: MirroredNode, pods: Iterable[MirroredPod], known: KnownProvisioner | None, deleted: bool
+        self,
+        node: MirroredNode,
+        pods: Iterable[MirroredPod],
+        known: KnownProvisioner | None,
+        deleted: bool,
+        reserved: int,
     ) -> WorkNode:
+        """``reserved``: claims on its devices that others than its pods have reserved."""
         provisioner = known.object if known is not None else None
         counted = [pod for pod in pods if pod.counts]
         used = self._used(counted)
+        if devices := self.devices.used(node, dict(used)):
+            used = amounts({**dict(used), **devices})
         if keeps_away(node, provisioner):
             # Others keep pods away from it: it offers nothing, and it is not ours to give back.
             used = amounts({**dict(used), "pods": max(dict(used).get("pods", 0), node.allocatable.get("pods", 0))})
@@ -334,13 +355,16 @@ class KubernetesWorkload:
             id=node.name,
             slice_id=node.claim,
             used=used,
-            tasks=len(counted),
-            idle_since=None if counted else self.mirror.idle_since.get(node.name, node.since),
+            tasks=len(counted) + reserved,
+            idle_since=None if counted or reserved else self.mirror.idle_since.get(node.name, node.since),
             labels={**node.labels, NODE_NAME: node.name},
-            healthy=not lacks(node, provisioner),
+            healthy=not self._lacks(node, provisioner),
             marked_until=node.marked_until,
             leaving=leaving,
         )
+
+    def _lacks(self, node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
+        return lacks(node, provisioner) or self.devices.lacks(node, provisioner)
 
     def _used(self, pods: Iterable[MirroredPod]) -> Amounts:
         total: dict[str, int] = {}
@@ -388,13 +412,22 @@ class KubernetesWorkload:
     def initialized(self, node: MirroredNode) -> bool:
         """Whether a node offers what its provisioner promises."""
         known = self.provisioners.get(node.provisioner)
-        return not lacks(node, known.object if known is not None else None)
+        return not self._lacks(node, known.object if known is not None else None)
+
+    def is_used(self, slice_id: str, resource: str | None) -> bool:
+        """Whether pods or claims use a resource on a slice's nodes; None: whether anything runs there."""
+        shown = [self._nodes[node][1] for node in self.mirror.nodes_of(slice_id) if node in self._nodes]
+        if resource is None:
+            return any(one.tasks for one in shown)
+        return any(dict(one.used).get(resource) for one in shown)
 
     async def still_used(self, slice_id: str) -> str:
         """What runs on a slice's nodes now, in words; nodes that do not answer any more run nothing."""
         if not any(node.ready for node in self.mirror.nodes_of(slice_id).values()):
             return ""
-        pods, version = await self.fences.live_pods(slice_id)
+        pods, claims, version = await self.fences.live_use(slice_id)
+        if claims:
+            return f"claims are reserved there at version {version}: {', '.join(claims[:3])}"
         return f"pods run there at version {version}: {describe(pods)}" if pods else ""
 
     def is_orphaned(self, slice_id: str) -> bool:

@@ -58,7 +58,7 @@ def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
         _rule("batch", ["jobs"], READ),
         _rule("scheduling.k8s.io", ["podgroups"], READ),
         _rule("scheduling.x-k8s.io", ["podgroups"], READ),
-        _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], READ),
+        _rule("resource.k8s.io", ["resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"], READ),
         _rule(GROUP, ["nodeprovisioners", "nodeclaims"], READ),
         _rule("", ["events"], ["create", "patch"]),
     ]
@@ -68,6 +68,7 @@ def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
         *rules,
         _rule("", ["nodes"], ["create", "patch", "delete"]),
         _rule("", ["nodes/status"], ["patch"]),
+        _rule("resource.k8s.io", ["resourceslices"], ["create", "delete"]),
         _rule("", ["pods/eviction"], ["create"]),
         _rule(GROUP, ["nodeprovisioners"], ["patch"]),
         _rule(GROUP, ["nodeclaims"], ["create", "patch", "delete"]),

@@ -227,7 +227,7 @@ class DecisionPublisher:
             return self._put_invalid(known, ready, blocked)
         gpu = next((one.resource for one in [group.scale_down.utilization] if one), None) if group.scale_down else None
         placed = {one.on for one in decision.plan.placements} if decision.plan is not None else set[str]()
-        in_use = frozenset(one.id for one in slices if one.id in placed or self._is_used(one.id, gpu))
+        in_use = frozenset(one.id for one in slices if one.id in placed or self._workload.is_used(one.id, gpu))
         numbers = numbers_of(group, slices, in_use, decision.plan)
         status = provisioner_status(known.object, numbers, ready, blocked, self._decided.get(name), self._now())
         if status != _comparable(known.object.status):
@@ -242,10 +242,6 @@ class DecisionPublisher:
         status = provisioner_status(known.object, nothing, ready, blocked, None, now)
         if status != _comparable(known.object.status):
             self.queue.put(f"status {name}", lambda: self._write_status(name, status))
-
-    def _is_used(self, slice_id: str, resource: str | None) -> bool:
-        pods = [pod for node in self._mirror.nodes_of(slice_id) for pod in self._mirror.counted_on(node)]
-        return any(resource is None or dict(pod.shape.needs).get(resource) for pod in pods)
 
     async def _write_status(self, name: str, status: Mapping[str, Any]) -> None:
         body = {"status": {"nextDeadline": None, **status}}

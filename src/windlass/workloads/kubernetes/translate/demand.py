@@ -5,13 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
+from typing import Any, Final, Protocol
 
 from windlass.core.model.conditions import Condition
-from windlass.core.model.snapshot import Bundle, Demand, Gang
+from windlass.core.model.snapshot import Amounts, Bundle, Demand, Gang, amounts
 
 from .conditions import NeverMatches, alternatives_of, preferences_of, tolerations_of
 from .constraints import NO_RULES, PodRules
 from .pods import MirroredPod, PodShape
+
+
+class AskedDevices(Protocol):
+    """What a pod asks for of devices."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Claims by name that have no devices yet."""
+        ...
+
+
+class DeviceNeeds(Protocol):
+    """Turns the claims of pods into needs."""
+
+    def of(self, pod: MirroredPod) -> Any:
+        """The ``AskedDevices`` of a pod, or None; ``NeverMatches`` if they are not understood."""
+        ...
+
+    def needs(self, demand: str, asked: Any) -> tuple[dict[str, int], tuple[Condition, ...]]:
+        """What one pod of a demand needs of devices, and where."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What pods of one demand need besides their resources."""
+
+    demand: str = ""
+    devices: DeviceNeeds | None = None
+
+    def of(self, pod: MirroredPod) -> tuple[Amounts, tuple[Condition, ...]]:
+        asked = self.devices.of(pod) if self.devices is not None else None
+        if asked is None or self.devices is None:
+            return pod.shape.needs, ()
+        more, where = self.devices.needs(self.demand, asked)
+        return amounts({**dict(pod.shape.needs), **more}), where
+
+
+NO_EXTRA: Final = Extra()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +87,7 @@ def _mark(shape: PodShape) -> str:
             shape.spread,
             shape.ports,
             shape.priority,
+            shape.claims,
         )
     )
     return blake2s(text.encode(), digest_size=3).hexdigest()
@@ -64,30 +105,75 @@ class DemandMaker:
         gang_size: Callable[[MirroredPod], int | None],
         members_running: Callable[[MirroredPod], int] = lambda _: 0,
         rules: Callable[[MirroredPod], PodRules] = lambda _: NO_RULES,
+        devices: DeviceNeeds | None = None,
     ) -> WaitingPods:
         """All waiting pods as demand. ``gang_size``: how many pods of its gang must start together, if any.
-        ``members_running``: how many of its gang run already."""
+        ``members_running``: how many of its gang run already. ``devices``: what pods need of devices."""
         kinds: dict[str, list[MirroredPod]] = {}
-        for pod in pods:
-            kinds.setdefault(self._id(pod), []).append(pod)
         demands: list[Demand] = []
         behind: dict[str, tuple[MirroredPod, ...]] = {}
         wrong: dict[str, str] = {}
+        shared: dict[str, tuple[str, ...]] = {}
+        for pod in pods:
+            name = self._id(pod)
+            if devices is not None:
+                try:
+                    asked = devices.of(pod)
+                except NeverMatches as error:
+                    wrong[pod.key] = str(error)
+                    continue
+                if asked is not None and asked.shared:
+                    name = f"{pod.namespace}/ResourceClaim/{asked.shared[0].partition('/')[2]}"
+                    shared[name] = asked.shared
+            kinds.setdefault(name, []).append(pod)
         for name, members in sorted(kinds.items()):
             members.sort(key=lambda one: one.key)
             try:
-                if members[0].shape.claims:
-                    raise NeverMatches("it has ResourceClaims, and devices of claims are not planned for")
-                size = gang_size(members[0])
-                demands.append(
-                    self._gang(name, members, size - members_running(members[0]), rules)
-                    if size is not None
-                    else self._single(name, members, rules(members[0]))
-                )
+                demands.append(self._demand(name, members, gang_size, members_running, rules, devices, name in shared))
                 behind[name] = tuple(members)
             except NeverMatches as error:
                 wrong |= {pod.key: str(error) for pod in members}
         return WaitingPods(tuple(demands), behind, wrong)
+
+    def _demand(
+        self,
+        name: str,
+        members: Sequence[MirroredPod],
+        gang_size: Callable[[MirroredPod], int | None],
+        members_running: Callable[[MirroredPod], int],
+        rules: Callable[[MirroredPod], PodRules],
+        devices: DeviceNeeds | None,
+        shares_claim: bool,
+    ) -> Demand:
+        extra = Extra(name, devices)
+        size = gang_size(members[0])
+        if shares_claim and len(members) > 1:
+            if size is not None:
+                raise NeverMatches("pods of a gang share a ResourceClaim, which is not planned for")
+            return self._sharing(name, members, rules, extra)
+        if size is not None:
+            return self._gang(name, members, size - members_running(members[0]), rules, extra)
+        return self._single(name, members, rules(members[0]), extra)
+
+    def _sharing(
+        self, name: str, members: Sequence[MirroredPod], rules: Callable[[MirroredPod], PodRules], extra: Extra
+    ) -> Demand:
+        """Pods that share a claim without devices yet: they run on one node, and need its devices once."""
+        if len({one.shape.claims for one in members}) > 1:
+            raise NeverMatches("pods share some of several ResourceClaims, which is not planned for")
+        first, others = members[0], members[1:]
+        kinds: dict[int, list[MirroredPod]] = {}
+        for one in others:
+            kinds.setdefault(id(one.shape), []).append(one)
+        bundles = [self._bundle([first], rules(first), extra)]
+        bundles += [self._bundle(group, rules(group[0]), NO_EXTRA) for group in kinds.values()]
+        return Demand(
+            id=name,
+            bundles=tuple(bundles),
+            gang=Gang.SAME_NODE,
+            priority=max(one.shape.priority for one in members),
+            since=min(one.since_waiting or one.since for one in members),
+        )
 
     def _id(self, pod: MirroredPod) -> str:
         if pod.gang or not pod.owner:
@@ -99,13 +185,14 @@ class DemandMaker:
             known = self._marks[id(pod.shape)] = (pod.shape, _mark(pod.shape))
         return f"{pod.namespace}/{pod.owner}#{known[1]}"
 
-    def _single(self, name: str, members: Sequence[MirroredPod], rules: PodRules) -> Demand:
+    def _single(self, name: str, members: Sequence[MirroredPod], rules: PodRules, extra: Extra) -> Demand:
         shape = members[0].shape
         where, any_of = self._where(shape)
+        needs, nodes = extra.of(members[0])
         return Demand(
             id=name,
-            bundles=(Bundle(shape.needs, len(members)),),
-            where=(*where, *rules.where),
+            bundles=(Bundle(needs, len(members)),),
+            where=(*where, *rules.where, *nodes),
             any_of=any_of,
             prefer=preferences_of(shape.preferred),
             tolerates=tolerations_of(shape.tolerations),
@@ -118,13 +205,18 @@ class DemandMaker:
         )
 
     def _gang(
-        self, name: str, members: Sequence[MirroredPod], size: int, rules: Callable[[MirroredPod], PodRules]
+        self,
+        name: str,
+        members: Sequence[MirroredPod],
+        size: int,
+        rules: Callable[[MirroredPod], PodRules],
+        extra: Extra,
     ) -> Demand:
         """A gang's members that still wait. With fewer pods than it needs it cannot start: it waits until all exist."""
         kinds: dict[int, list[MirroredPod]] = {}
         for one in members:
             kinds.setdefault(id(one.shape), []).append(one)
-        bundles = [self._bundle(group, rules(group[0])) for group in kinds.values()]
+        bundles = [self._bundle(group, rules(group[0]), extra) for group in kinds.values()]
         if len(members) < size:
             raise NeverMatches(f"gang of {size}: only {len(members)} of its pods exist")
         return Demand(
@@ -135,14 +227,15 @@ class DemandMaker:
             since=min(one.since_waiting or one.since for one in members),
         )
 
-    def _bundle(self, members: Sequence[MirroredPod], rules: PodRules) -> Bundle:
+    def _bundle(self, members: Sequence[MirroredPod], rules: PodRules, extra: Extra) -> Bundle:
         """Equal members of a gang, with their own conditions."""
         shape = members[0].shape
         where, any_of = self._where(shape)
+        needs, nodes = extra.of(members[0])
         return Bundle(
-            shape.needs,
+            needs,
             len(members),
-            where=(*where, *rules.where),
+            where=(*where, *rules.where, *nodes),
             any_of=any_of,
             prefer=preferences_of(shape.preferred),
             tolerates=tolerations_of(shape.tolerations),

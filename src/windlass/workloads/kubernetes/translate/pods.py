@@ -21,6 +21,7 @@ from windlass.kubernetes_api.objects import (
     NodeSelector,
     Pod,
     PodAffinityTerm,
+    PodClaim,
     PodSpec,
     PodStatus,
     PodToleration,
@@ -62,7 +63,7 @@ class PodShape:
     spread: tuple[SpreadConstraint, ...] = ()
     ports: tuple[PodPort, ...] = ()
     priority: int = 0
-    claims: int = 0
+    claims: tuple[PodClaim, ...] = ()
     """Resource claims: devices that are allocated apart from the resources."""
 
     @property
@@ -149,7 +150,7 @@ class PodMirror:
                 spec.tolerations,
                 spec.topology_spread_constraints,
                 spec.priority,
-                spec.resource_claims and len(spec.resource_claims),
+                spec.resource_claims,
                 resized,
                 resized and condition_of(status.conditions, "PodResizePending"),
             )
@@ -305,7 +306,7 @@ def shape_of(spec: PodSpec, status: PodStatus | None = None) -> PodShape:
         spread=tuple(spread),
         ports=_ports(spec),
         priority=spec.priority or 0,
-        claims=len(spec.resource_claims or ()),
+        claims=spec.resource_claims or (),
     )
 
 

@@ -14,9 +14,11 @@ from windlass.kubernetes_api.objects import Budget, DaemonSet, NodeProvisioner, 
 
 from .conditions import NeverMatches, alternatives_of, taints_of, tolerated
 from .pods import shape_of
-from .quantities import core_name, parsed
+from .quantities import core_name, number, parsed
 from .schedules import cron, duration, is_open
 
+DEVICES: Final = "devices"
+"""The planner's resource that counts all devices of a node."""
 LOWEST_WEIGHT, HIGHEST_WEIGHT = 1, 100
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -49,6 +51,16 @@ def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
                 parsed({name: text})
             except BadQuantity as error:
                 refuse(f"template.resources.{name}", str(error))
+    for place, device in enumerate(spec.template.devices or ()):
+        if not device.driver:
+            refuse(f"template.devices[{place}].driver", "is required: the name of the DRA driver")
+        if device.count < 1:
+            refuse(f"template.devices[{place}].count", f"must be at least 1, is {device.count}")
+        for name, text in (device.capacity or {}).items():
+            try:
+                number(str(text.get("value") if isinstance(text, dict) else text))
+            except BadQuantity as error:
+                refuse(f"template.devices[{place}].capacity.{name}", str(error))
     for field in ("taints", "startup_taints"):
         for place, taint in enumerate(getattr(spec.template, field) or ()):
             if taint.effect not in EFFECTS:
@@ -120,8 +132,13 @@ def allowed_to_leave(budgets: Iterable[Budget], nodes: int, now: float) -> int |
     return min(limits, default=None)
 
 
-def group_of(provisioner: NodeProvisioner, daemons: Iterable[DaemonSet] = ()) -> Provisioned:
-    """A NodeProvisioner without mistakes as a group. DaemonSets that will land on its nodes take their room first."""
+def group_of(
+    provisioner: NodeProvisioner, daemons: Iterable[DaemonSet] = (), devices: Mapping[str, int] | None = None
+) -> Provisioned:
+    """A NodeProvisioner without mistakes as a group. DaemonSets that will land on its nodes take their room first.
+
+    ``devices``: what its nodes offer besides the resources of its template.
+    """
     spec, name = provisioner.spec, provisioner.metadata.name
     labels = {**(spec.template.labels or {}), PROVISIONER: name}
     room = parsed(spec.template.resources)
@@ -130,6 +147,10 @@ def group_of(provisioner: NodeProvisioner, daemons: Iterable[DaemonSet] = ()) ->
             if resource in room:
                 room[resource] = max(0, room[resource] - amount)
     gpu = core_name(spec.gpu_resource)
+    if devices:
+        room = {**devices, **room}
+        if gpu not in room and DEVICES in room:
+            gpu = DEVICES  # its GPUs are had by claims only
     group = Group(
         name=name,
         resources=amounts(room),

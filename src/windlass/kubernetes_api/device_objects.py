@@ -1,0 +1,139 @@
+"""Objects of ``resource.k8s.io/v1`` as narrow msgspec structs: devices, the classes they belong to, claims on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .objects import Meta, NodeSelector, Struct
+
+
+class CelExpression(Struct, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(Struct, frozen=True):
+    cel: CelExpression | None = None
+
+
+class DeviceClassSpec(Struct, frozen=True):
+    selectors: tuple[DeviceSelector, ...] | None = None
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Struct, frozen=True):
+    metadata: Meta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceToleration(Struct, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class DeviceQuery(Struct, frozen=True):
+    """What one request, or one alternative of a request, asks for."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] | None = None
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] | None = None
+    capacity: dict[str, Any] | None = None
+
+
+class DeviceRequest(Struct, frozen=True):
+    name: str = ""
+    exactly: DeviceQuery | None = None
+    first_available: tuple[DeviceQuery, ...] | None = None
+
+
+class DeviceClaim(Struct, frozen=True):
+    requests: tuple[DeviceRequest, ...] | None = None
+    constraints: tuple[dict[str, Any], ...] | None = None
+
+
+class ResourceClaimSpec(Struct, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class AllocatedDevice(Struct, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class AllocatedDevices(Struct, frozen=True):
+    results: tuple[AllocatedDevice, ...] | None = None
+
+
+class DeviceAllocation(Struct, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None
+
+
+class ClaimConsumer(Struct, frozen=True):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(Struct, frozen=True):
+    allocation: DeviceAllocation | None = None
+    reserved_for: tuple[ClaimConsumer, ...] | None = None
+
+
+class ResourceClaim(Struct, frozen=True):
+    metadata: Meta
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(Struct, frozen=True):
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(Struct, frozen=True):
+    metadata: Meta
+    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+
+
+class DeviceTaint(Struct, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Device(Struct, frozen=True):
+    name: str = ""
+    attributes: dict[str, Any] | None = None
+    capacity: dict[str, Any] | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
+    consumes_counters: tuple[msgspec.Raw, ...] | None = None
+    allow_multiple_allocations: bool | None = None
+
+
+class DevicePool(Struct, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(Struct, frozen=True):
+    driver: str = ""
+    pool: DevicePool = DevicePool()
+    node_name: str = ""
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] | None = None
+
+
+class ResourceSlice(Struct, frozen=True):
+    metadata: Meta
+    spec: ResourceSliceSpec = ResourceSliceSpec()

@@ -1,0 +1,134 @@
+"""Devices as plain resources of the planner, exact also where queries overlap.
+
+A device may serve several queries, such as "any GPU" and "a GPU with 80 GB", so one count per query would hand it out
+twice. By Hall's theorem requests can all be served if and only if, for every set of queries, no more devices are
+requested by them together than devices exist that at least one of them selects. So the planner gets one resource for
+every set of overlapping queries: a device counts for each set with a query that selects it, a request counts for each
+set that its query belongs to. Queries that select the same devices are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final
+
+from windlass.workloads.kubernetes.translate.provisioners import DEVICES
+
+from .expressions import DeviceFacts, Expressions, NotUnderstood
+from .queries import ALL, DeviceCounts, DeviceKind
+
+MOST_OVERLAPPING: Final = 6
+"""Different queries that may overlap: 63 resources."""
+_STAND_IN: Final = "extended resource "
+
+
+def stand_ins(resource: str, count: int) -> list[DeviceFacts]:
+    """What a node offers of an extended resource through a device plugin, as devices that only serve this resource."""
+    return [DeviceFacts(_STAND_IN + resource, "{}", "{}")] * max(0, count)
+
+
+@dataclass
+class DeviceColumns:
+    """The planner's resources for the queries of one look at the cluster."""
+
+    expressions: Expressions
+    bad: dict[DeviceKind, str] = field(default_factory=dict)
+    """Queries that cannot be planned for, and why."""
+    sets: dict[str, frozenset[DeviceKind]] = field(default_factory=dict)
+    _same: dict[DeviceKind, DeviceKind] = field(default_factory=dict)
+    _serves: dict[DeviceFacts, frozenset[DeviceKind]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        kinds: Iterable[DeviceKind],
+        devices: Iterable[DeviceFacts],
+        elsewhere: Iterable[DeviceFacts],
+        expressions: Expressions,
+    ) -> DeviceColumns:
+        """``devices``: all that belong to a node, or will. ``elsewhere``: those that do not."""
+        columns = DeviceColumns(expressions)
+        kinds = sorted(set(kinds), key=repr)
+        devices = set(devices)
+        outside = set(elsewhere)
+        for kind in kinds:
+            for device in devices | outside:
+                try:
+                    selected = columns._selects(kind, device)
+                except NotUnderstood as error:
+                    columns.bad[kind] = str(error)
+                    break
+                if selected and device in outside:
+                    columns.bad[kind] = f"{kind.name} selects devices that do not belong to one node"
+                    break
+                if selected and not device.is_plain:
+                    columns.bad[kind] = f"{kind.name} selects partitioned or shared devices, which are not planned for"
+                    break
+        good = [kind for kind in kinds if kind not in columns.bad]
+        for device in devices:
+            columns._serves[device] = frozenset(kind for kind in good if columns._selects(kind, device))
+        columns._make_sets(good)
+        return columns
+
+    def _selects(self, kind: DeviceKind, device: DeviceFacts) -> bool:
+        if device.driver.startswith(_STAND_IN):
+            return device.driver == _STAND_IN + kind.extended
+        return kind.selects(device, self.expressions)
+
+    def _make_sets(self, kinds: list[DeviceKind]) -> None:
+        selected = {kind: frozenset(one for one, serves in self._serves.items() if kind in serves) for kind in kinds}
+        first: dict[object, DeviceKind] = {}
+        for kind in kinds:
+            # A query that selects nothing is told apart from others, so that a reason can name it.
+            self._same[kind] = first.setdefault(selected[kind] or kind.name, kind)
+        left = list(dict.fromkeys(self._same.values()))
+        while left:
+            component = [left.pop(0)]
+            reach = selected[component[0]]
+            while more := [one for one in left if selected[one] & reach]:
+                for one in more:
+                    left.remove(one)
+                    component.append(one)
+                    reach |= selected[one]
+            if len(component) > MOST_OVERLAPPING:
+                why = f"more than {MOST_OVERLAPPING} different selectors overlap, which is not planned for"
+                self.bad |= {kind: why for kind in kinds if self._same[kind] in component}
+                continue
+            for size in range(1, len(component) + 1):
+                for chosen in combinations(component, size):
+                    name = "devices of " + " or ".join(sorted(one.name for one in chosen))
+                    while name in self.sets:
+                        name += "'"
+                    self.sets[name] = frozenset(chosen)
+
+    def count(self, kind: DeviceKind, devices: Iterable[DeviceFacts]) -> int:
+        """How many devices a query selects."""
+        return sum(kind in self._serves.get(one, ()) for one in devices)
+
+    def room(self, devices: Iterable[DeviceFacts]) -> dict[str, int]:
+        """What devices offer."""
+        kinds = [self._kinds(one) for one in devices]
+        found = {name: 1000 * sum(not chosen.isdisjoint(one) for one in kinds) for name, chosen in self.sets.items()}
+        return {name: amount for name, amount in found.items() if amount}
+
+    def _kinds(self, device: DeviceFacts) -> frozenset[DeviceKind]:
+        return frozenset(self._same[kind] for kind in self._serves.get(device, ()))
+
+    def needs(self, counts: DeviceCounts) -> dict[str, int]:
+        """What requests take; a request for all devices must be counted before."""
+        found: dict[str, int] = {}
+        for kind, count in counts:
+            if kind in self.bad:
+                raise NotUnderstood(self.bad[kind])
+            assert count != ALL, "a request for all devices was not counted"
+            for name, chosen in self.sets.items():
+                if self._same[kind] in chosen:
+                    found[name] = found.get(name, 0) + 1000 * count
+            if not kind.extended:
+                found[DEVICES] = found.get(DEVICES, 0) + 1000 * count
+        return found
+
+
+def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:
+    return all(room.get(name, 0) >= amount for name, amount in needs.items())

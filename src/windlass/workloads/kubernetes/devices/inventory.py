@@ -1,0 +1,148 @@
+"""The devices of each node: what its ResourceSlices hold, and which of them are allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from windlass.kubernetes_api.device_objects import DeviceAllocation, ResourceClaim, ResourceSlice
+from windlass.kubernetes_api.names import NODE_NAME
+from windlass.kubernetes_api.objects import DeviceTemplate
+
+from .expressions import DeviceFacts, facts
+
+DeviceId = tuple[str, str, str]
+"""Driver, pool and name."""
+
+
+@dataclass(frozen=True)
+class NodeDevices:
+    """The devices of one node."""
+
+    devices: Mapping[DeviceId, DeviceFacts] = field(default_factory=dict)
+    allocated: frozenset[DeviceId] = frozenset()
+    incomplete: str = ""
+    """A pool of which slices are missing; empty: all pools are complete."""
+
+    @property
+    def free(self) -> list[DeviceFacts]:
+        return [one for key, one in self.devices.items() if key not in self.allocated]
+
+    def count(self, driver: str) -> int:
+        return sum(key[0] == driver for key in self.devices)
+
+
+NO_DEVICES: Final = NodeDevices()
+
+
+def template_devices(templates: Iterable[DeviceTemplate] | None) -> list[DeviceFacts]:
+    """The devices that a new node of a provisioner will have."""
+    return [
+        facts(one.driver, one.attributes, one.capacity) for one in templates or () for _ in range(max(0, one.count))
+    ]
+
+
+def node_of(allocation: DeviceAllocation) -> str:
+    """The node that an allocation is bound to; empty if its devices are not of one node."""
+    selector = allocation.node_selector
+    for term in (selector.node_selector_terms or ()) if selector is not None else ():
+        for one in term.match_fields or ():
+            if one.key == NODE_NAME and one.operator == "In" and len(one.values or ()) == 1:
+                return (one.values or ("",))[0]
+    return ""
+
+
+def facts_of(item: ResourceSlice) -> dict[DeviceId, DeviceFacts]:
+    """The devices of one ResourceSlice."""
+    spec = item.spec
+    return {
+        (spec.driver, spec.pool.name, one.name): facts(
+            spec.driver,
+            one.attributes,
+            one.capacity,
+            [(taint.key, taint.value, taint.effect) for taint in one.taints or ()],
+            multiple=bool(one.allow_multiple_allocations),
+            is_plain=not one.consumes_counters and not one.allow_multiple_allocations,
+        )
+        for one in spec.devices or ()
+    }
+
+
+class Inventory:
+    """All devices of one look at the cluster."""
+
+    def __init__(self, slices: Mapping[str, SliceFacts], claims: Iterable[ResourceClaim]) -> None:
+        newest: dict[tuple[str, str], int] = {}
+        for one in slices.values():
+            pool = (one.driver, one.pool)
+            newest[pool] = max(newest.get(pool, 0), one.generation)
+        seen: dict[tuple[str, str], int] = {}
+        wanted: dict[tuple[str, str], tuple[int, str]] = {}
+        devices: dict[str, dict[DeviceId, DeviceFacts]] = {}
+        self.elsewhere: dict[DeviceId, DeviceFacts] = {}
+        """Devices that do not belong to one node."""
+        for one in slices.values():
+            pool = (one.driver, one.pool)
+            if one.generation < newest[pool]:
+                continue
+            seen[pool] = seen.get(pool, 0) + 1
+            wanted[pool] = (one.slices, one.node)
+            (devices.setdefault(one.node, {}) if one.node else self.elsewhere).update(one.devices)
+        missing = {
+            node: f"has {seen[pool]} of {count} ResourceSlices of the pool {pool[1]}"
+            for pool, (count, node) in wanted.items()
+            if node and seen[pool] < count
+        }
+        allocated: dict[str, set[DeviceId]] = {}
+        self.claims: dict[str, list[ResourceClaim]] = {}
+        """Allocated claims by the node of their devices; those with admin access take nothing."""
+        home = {key: node for node, here in devices.items() for key in here}
+        for claim in claims:
+            if (allocation := claim.status.allocation) is None:
+                continue
+            bound = node_of(allocation)
+            for result in allocation.devices.results or ():
+                key = (result.driver, result.pool, result.device)
+                node = home.get(key) or bound
+                if not node or result.admin_access:
+                    continue
+                allocated.setdefault(node, set()).add(key)
+                here = self.claims.setdefault(node, [])
+                if not here or here[-1] is not claim:
+                    here.append(claim)
+        self.nodes: dict[str, NodeDevices] = {
+            node: NodeDevices(
+                devices.get(node, {}),
+                frozenset(allocated.get(node, ())),
+                missing.get(node, ""),
+            )
+            for node in {*devices, *allocated}
+        }
+
+    def of(self, node: str) -> NodeDevices:
+        return self.nodes.get(node, NO_DEVICES)
+
+
+@dataclass(frozen=True)
+class SliceFacts:
+    """What is kept of a ResourceSlice."""
+
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    node: str
+    devices: Mapping[DeviceId, DeviceFacts]
+
+
+def slice_facts(item: ResourceSlice) -> SliceFacts:
+    spec = item.spec
+    return SliceFacts(
+        spec.driver,
+        spec.pool.name,
+        spec.pool.generation,
+        spec.pool.resource_slice_count,
+        spec.node_name,
+        facts_of(item),
+    )
