@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
-    from windlass.pool.client.api import GangTask, Task
+    from windlass.pool.client.api import Compute, GangTask, Task
 
     from .builders import Needs
 
+R = TypeVar("R")
+
 
 @overload
-def gang(function: Callable[..., Any] | Task, /, size: int, *, spread: bool = False) -> GangTask: ...
+def gang(function: Compute[..., R] | Task[R], /, size: int, *, spread: bool = False) -> GangTask[R]: ...
+@overload
+def gang(function: Callable[..., R], /, size: int, *, spread: bool = False) -> GangTask[R]: ...
 @overload
 def gang(id: str, bundles: Iterable[tuple[Needs, int] | Needs], kind: str = "any", **more: Any) -> dict[str, Any]: ...
 def gang(*args: Any, **more: Any) -> Any:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 import windlass as wl
@@ -109,9 +110,9 @@ def test_a_result_that_cannot_be_pickled_or_is_too_large_is_told():
 
 def test_gather_takes_tasks_and_nothing_else():
     with pytest.raises(BadPool, match=r"argument 1 is list; unpack it: gather\(\*tasks\)"):
-        wl.gather([same(1), same(2)])  # type: ignore[arg-type]
+        wl.gather([same(1), same(2)])  # type: ignore[call-overload]
     with pytest.raises(BadPool, match=r"argument 2 is int\. A task is a call of a function made with @compute"):
-        wl.gather(same(1), 2)  # type: ignore[arg-type]
+        wl.gather(same(1), 2)  # type: ignore[call-overload]
 
 
 def test_a_task_is_neither_true_nor_false():
@@ -122,6 +123,27 @@ def test_a_task_is_neither_true_nor_false():
 def test_a_task_cannot_be_sent_to_what_is_no_pool():
     with pytest.raises(TypeError, match="unsupported operand"):
         same(1) >> 3  # type: ignore[operator]
+
+
+def tripled(value):
+    return 3 * value
+
+
+def test_what_is_no_task_says_what_to_write_when_it_is_sent_to_a_pool():
+    with quick_pool() as pool:
+        for sent, words in [
+            (lambda: [same(1), same(2)] >> pool, r"a list of 2 tasks is no task.*gather\(\*tasks\) >> pool"),
+            (lambda: (same(n) for n in range(2)) >> pool, r"a generator is no task.*gather\(\*tasks\) >> pool"),
+            (lambda: tripled(3) >> pool, r"9 is a value of type int, not a task.*decorate it with @compute"),
+            (lambda: same >> pool, r"same has not been called: write same\(\.\.\.\) >> pool"),
+            (lambda: tripled >> pool, r"tripled is a plain function.*@compute.*pool\.submit\(tripled, \.\.\.\)"),
+            (lambda: tripled(3) > pool, r"9 is a value of type int, not a task.*> pool"),
+            (lambda: tripled(3) @ pool, r"9 is a value of type int, not a task.*@ pool"),
+            (lambda: wl.gang(same, size=2) @ pool, "a gang runs on as many nodes as it has members"),
+            (lambda: np.arange(3) >> pool, r"array\(\[0, 1, 2\]\) is a value of type ndarray, not a task"),
+        ]:
+            with pytest.raises(BadPool, match=words):
+                sent()
 
 
 def test_an_option_that_is_not_there_is_told_with_those_that_are():

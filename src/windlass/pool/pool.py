@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windlass._gc_pause import uncollected
 from windlass.builders import NamedGroup, Quantity
 from windlass.journal import open_journal
-from windlass.pool.client.api import Compute, GangTask, Sendable, Task, compute_of
+from windlass.pool.client.api import AnyTask, Compute, GangTask, Sendable, Task, compute_of
 from windlass.pool.client.futures import (
     AllFuture,
     Answer,
@@ -41,6 +41,7 @@ from windlass.pool.client.futures import (
     tasks_of,
 )
 from windlass.pool.client.handles import Handle
+from windlass.pool.client.operands import no_task
 from windlass.pool.client.submission import Prepared, Preparer
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.engines.registry import engine_of
@@ -305,9 +306,23 @@ class ComputePool:
             raise PoolError("the pool has not been started: use it in a with, or call start()")
         return self._hub, self._thread
 
+    # -- operators on what is no task ---------------------------------------------------------------------------------
+
+    __array_ufunc__ = None
+    """Arrays leave their operators to the pool, which says what to write."""
+
+    def __rrshift__(self, given: object) -> NoReturn:
+        raise BadPool(no_task(given, ">>"))
+
+    def __lt__(self, given: object) -> NoReturn:
+        raise BadPool(no_task(given, ">"))
+
+    def __rmatmul__(self, given: object) -> NoReturn:
+        raise BadPool(no_task(given, "@"))
+
     # -- running tasks ------------------------------------------------------------------------------------------------
 
-    def run(self, task: Sendable) -> Any:
+    def run(self, task: Sendable[Any]) -> Any:
         """Run it and wait for what comes of it: ``task >> pool``. A generator's values come as they are made."""
         if not isinstance(task, Task | GangTask):
             return task >> self
@@ -320,7 +335,7 @@ class ComputePool:
             future.cancel()
             raise
 
-    def submit(self, task: Task | GangTask | Callable[..., Any], *args: Any, **kwargs: Any) -> TaskFuture:
+    def submit(self, task: AnyTask | Callable[..., Any], *args: Any, **kwargs: Any) -> TaskFuture:
         """Start it: ``task > pool``. A function with arguments will do too: ``pool.submit(f, 1, 2)``."""
         hub, thread = self._running()
         if not isinstance(task, Task | GangTask):
@@ -337,7 +352,7 @@ class ComputePool:
     @staticmethod
     def _send(
         hub: PoolRuntime,
-        task: Task | GangTask,
+        task: AnyTask,
         prepared: Prepared,
         single: Ticket,
         whole: Callable[[list[Answer]], None],
@@ -348,7 +363,7 @@ class ComputePool:
         tickets = [ranks.ticket(rank, single.began) for rank in range(task.size)]
         return hub.submit_gang(prepared, tickets, spread=task.spread)
 
-    def gather(self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool = False) -> list[Any]:
+    def gather(self, tasks: Sequence[AnyTask], *, return_exceptions: bool = False) -> list[Any]:
         """The values of many tasks, in their order: ``gather(*tasks) >> pool``."""
         started, whole = self.start_all(tasks), False
         try:
@@ -361,20 +376,20 @@ class ComputePool:
         return started.values(return_exceptions)
 
     def stream(
-        self, tasks: Sequence[Task | GangTask], *, ordered: bool = True, return_exceptions: bool = False
+        self, tasks: Sequence[AnyTask], *, ordered: bool = True, return_exceptions: bool = False
     ) -> Iterator[Any]:
         """The values of many tasks as they come. The tasks are started at once, not when a value is asked for."""
         arriving = self._arrivals(tasks, return_exceptions=return_exceptions)
         return in_order(arriving) if ordered else (value for _, value in arriving)
 
-    def _arrivals(self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
+    def _arrivals(self, tasks: Sequence[AnyTask], *, return_exceptions: bool) -> Iterator[tuple[int, Any]]:
         """Positions and values as they come. The tasks are started before this returns."""
         arrived: SimpleQueue[int] = SimpleQueue()
         return self._values(self.start_all(tasks, arrived.put), arrived, return_exceptions)
 
     def start_all(
         self,
-        tasks: Sequence[Task | GangTask],
+        tasks: Sequence[AnyTask],
         *arrived: Callable[[int], None],
         begun: Callable[[Started], None] = lambda _: None,
     ) -> Started:
@@ -417,7 +432,7 @@ class ComputePool:
         finally:
             started.ended(whole)
 
-    def _generated(self, task: Task) -> Iterator[Any]:
+    def _generated(self, task: Task[Any]) -> Iterator[Any]:
         hub, thread = self._running()
         prepared = self._preparer.prepare([task])
         ticket = StreamTicket()
@@ -425,7 +440,7 @@ class ComputePool:
         thread.soon(lambda: started.extend(hub.submit(prepared, [ticket])))
         return streamed(ticket, lambda: self._cancel_tasks(started))
 
-    def everywhere(self, task: Task) -> list[Any]:
+    def everywhere(self, task: Task[Any]) -> list[Any]:
         """Once on every node that is there, by rank: ``task @ pool``. A pool whose nodes are booting waits for
         them; one without any starts its first."""
         hub, thread = self._running()
@@ -448,7 +463,7 @@ class ComputePool:
             self._cancel_tasks(tasks)
             raise
 
-    def _wait_for_nodes(self, task: Task) -> None:
+    def _wait_for_nodes(self, task: Task[Any]) -> None:
         self.run(_NOTHING.options(needs=task.compute.options_.needs)())  # until the first is there
         while self._asked(lambda hub: hub.coming):
             time.sleep(0.02)
@@ -458,7 +473,7 @@ class ComputePool:
         made = compute_of(function)
         return self.stream([made(*args) for args in zip(*iterables, strict=False)], ordered=ordered)
 
-    def submit_all(self, tasks: Sequence[Task | GangTask], make: Callable[[list[Any]], Any]) -> Future[Any]:
+    def submit_all(self, tasks: Sequence[AnyTask], make: Callable[[list[Any]], Any]) -> Future[Any]:
         """Start many; the future has all of their values."""
         future = AllFuture(make)
         self.start_all(tasks, future.arrived, begun=lambda started: future.begin(started, len(tasks)))

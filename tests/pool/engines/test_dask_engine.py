@@ -31,6 +31,8 @@ from windlass.testing.engine.conformance import EngineConformance
 from windlass.testing.engine.fixture import Heard, ProcessStage
 from windlass.testing.eventually import eventually, run
 
+from .listening import addresses, answers_http
+
 pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
@@ -269,6 +271,20 @@ def test_a_task_does_not_see_the_keys_of_its_node_and_has_luck_of_its_own():
             assert await one.value("n", lambda: random.random()) != await one.value(
                 "n", lambda: random.random(), slot=1
             )
+
+    run(test())
+
+
+def test_it_listens_on_the_loopback_address_alone_and_shows_no_page():
+    async def test():
+        async with pool() as one:
+            await one.node("n", slots=2)
+            await one.value("n", os.getpid)
+            found = addresses([os.getpid(), *[pid for pid, _ in await one.stage.leftovers()]])
+            mine = {(host, port) for host, port in found if host == "127.0.0.1"}
+            assert mine
+            assert found == mine
+            assert not any(answers_http(address) for address in mine)
 
     run(test())
 

@@ -11,6 +11,8 @@ from windlass.testing.engine.fixture import Heard, ProcessStage
 from windlass.testing.engine.run_case import Play
 from windlass.testing.eventually import eventually, run
 
+from .listening import addresses
+
 pytest.importorskip(
     "ray",
     reason="Ray is not installed; these tests run where it is: pip install '.[pool-ray]'",
@@ -57,7 +59,7 @@ def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
     run(test())
 
 
-def test_a_slot_whose_process_is_stopped_is_started_again_and_its_call_has_crashed():
+def test_it_listens_on_the_loopback_address_alone_and_a_slot_that_is_stopped_is_started_again():
     async def test():
         stage = ProcessStage(lambda: RayEngine(object_store=SMALL, unhealthy_timeout=2.0))
         heard = Heard()
@@ -66,6 +68,9 @@ def test_a_slot_whose_process_is_stopped_is_started_again_and_its_call_has_crash
             await stage.engine.start(heard)
             node = await play.node()
             pid = await play.value(node, os.getpid)
+            found = addresses(pid for pid, _ in await stage.leftovers())
+            assert found
+            assert {host for host, _ in found} == {"127.0.0.1"}, "Ray listens where other machines reach it"
             call = play.hold(node)
             await play.until_began(call)
             os.kill(pid, signal.SIGSTOP)

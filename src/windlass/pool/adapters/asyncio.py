@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from windlass.pool.client.api import GangTask, Gathered, Sendable, Task, TaskSequence, compute_of
+from windlass.pool.client.api import AnyTask, Gathered, Sendable, TaskSequence, compute_of
 
 if TYPE_CHECKING:
     from windlass.pool.pool import ComputePool
@@ -28,7 +28,7 @@ class AsyncPool:
     ) -> None:
         await asyncio.to_thread(self.pool.close, wait=error is None)
 
-    async def run(self, task: Sendable) -> Any:
+    async def run(self, task: Sendable[Any]) -> Any:
         """What comes of it: ``await pool.run(trial(0.1))``. Cancelled, it cancels the task."""
         if isinstance(task, Gathered):
             return await self.gather(*task.tasks, return_exceptions=task.return_exceptions)
@@ -36,7 +36,7 @@ class AsyncPool:
             return tuple(await self.gather(*task.tasks))
         return await asyncio.wrap_future(task > self.pool)
 
-    async def gather(self, *tasks: Task | GangTask, return_exceptions: bool = False) -> list[Any]:
+    async def gather(self, *tasks: AnyTask, return_exceptions: bool = False) -> list[Any]:
         """The values of many tasks, in their order."""
         values: list[Any] = [None] * len(tasks)
         async for position, value in self._arrivals(tasks, return_exceptions=return_exceptions):
@@ -48,7 +48,7 @@ class AsyncPool:
         made = compute_of(function)
         return await self.gather(*[made(*args) for args in zip(*iterables, strict=False)])
 
-    async def stream(self, *tasks: Task | GangTask, ordered: bool = True) -> AsyncIterator[Any]:
+    async def stream(self, *tasks: AnyTask, ordered: bool = True) -> AsyncIterator[Any]:
         """The values as they come: ``async for value in pool.stream(*tasks)``."""
         early: dict[int, Any] = {}
         due = 0
@@ -61,9 +61,7 @@ class AsyncPool:
                 yield early.pop(due)
                 due += 1
 
-    async def _arrivals(
-        self, tasks: Sequence[Task | GangTask], *, return_exceptions: bool
-    ) -> AsyncIterator[tuple[int, Any]]:
+    async def _arrivals(self, tasks: Sequence[AnyTask], *, return_exceptions: bool) -> AsyncIterator[tuple[int, Any]]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[int] = asyncio.Queue()
 

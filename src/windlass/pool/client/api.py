@@ -17,18 +17,23 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from windlass.pool.errors import BadPool, is_number, is_whole
+
+from .rules import Rule, rules_of
 
 if TYPE_CHECKING:
     from windlass.pool.pool import ComputePool
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+V = TypeVar("V")
+Rs = TypeVarTuple("Rs")
 
 _NO_KEYWORDS: Final[Mapping[str, Any]] = {}
 """One for all tasks that have none: there may be many, and each object more has the garbage collector look sooner."""
@@ -48,6 +53,12 @@ class Options:
     """Seconds that it may wait to begin."""
     where: str | tuple[str, ...] = ()
     """Conditions on the labels of its node, such as ``zone == us-1a``."""
+    apart: Rule | Sequence[Rule] = ()
+    """At most one task of this function on a node: ``"node"``. Or in a slice, or on all nodes with the same label:
+    ``"slice"``, ``"zone"``. With other numbers: ``{"by": "node", "at_most": 2, "from": "other_function"}``."""
+    spread: Rule | Sequence[Rule] = ()
+    """Evenly over the values of a label: ``"zone"``. With other numbers: ``{"over": "zone", "max_skew": 2,
+    "min_domains": 3, "of": "other_function"}``."""
     name: str | None = None
 
     @property
@@ -63,6 +74,7 @@ class Options:
                 raise BadPool(f"{name} must be more than 0 seconds, is {value!r}")
         if self.needs is not None and not isinstance(self.needs, Mapping):
             raise BadPool(f"needs must name resources, such as {{'gpu': 1}}, is {self.needs!r}")
+        rules_of("task", self.apart, self.spread)
 
 
 class Compute(Generic[P, R]):
@@ -74,7 +86,7 @@ class Compute(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.function, self.options_ = function, options
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
         return Task(self, args, kwargs or _NO_KEYWORDS)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -114,7 +126,7 @@ def compute(**options: Any) -> Callable[[Callable[P, R]], Compute[P, R]]: ...
 def compute(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function whose calls are lazy tasks: ``@compute``, or ``@compute(needs={"gpu": 1}, retries=2)``.
 
-    Options: ``needs``, ``retries``, ``timeout``, ``queue_timeout``, ``where``, ``name``.
+    Options: ``needs``, ``retries``, ``timeout``, ``queue_timeout``, ``where``, ``apart``, ``spread``, ``name``.
     """
     made = _options(options)
     if function is None:
@@ -131,22 +143,22 @@ def compute_of(function: Callable[..., Any], options: Options | None = None) -> 
     return Compute(function, options or Options())
 
 
-class Sendable(ABC):
-    """Something that can be sent to a pool."""
+class Sendable(ABC, Generic[V]):
+    """Something that can be sent to a pool, which makes a ``V`` of it."""
 
     __slots__ = ()
 
     @abstractmethod
-    def _run(self, pool: ComputePool) -> Any: ...
+    def _run(self, pool: ComputePool) -> V: ...
 
     @abstractmethod
-    def _start(self, pool: ComputePool) -> Future[Any]: ...
+    def _start(self, pool: ComputePool) -> Future[V]: ...
 
-    def __rshift__(self, pool: ComputePool) -> Any:
+    def __rshift__(self, pool: ComputePool) -> V:
         """Run it on the pool and wait for what comes of it."""
         return self._run(pool) if _is_pool(pool) else NotImplemented
 
-    def __gt__(self, pool: ComputePool) -> Future[Any]:
+    def __gt__(self, pool: ComputePool) -> Future[V]:
         """Start it on the pool; what comes of it is in the future."""
         return self._start(pool) if _is_pool(pool) else NotImplemented
 
@@ -163,25 +175,30 @@ def _is_pool(thing: object) -> bool:
     return isinstance(thing, ComputePool)
 
 
-class Task(Sendable):
-    """One call that has not been made yet."""
+class Task(Sendable[R]):
+    """One call that has not been made yet. ``R``: what the function returns; of a generator, an iterator."""
 
     __slots__ = ("args", "compute", "kwargs")
 
-    def __init__(self, compute: Compute[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, compute: Compute[..., R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.compute, self.args, self.kwargs = compute, args, kwargs
 
-    def _run(self, pool: ComputePool) -> Any:
-        return pool.run(self)
+    def _run(self, pool: ComputePool) -> R:
+        value: R = pool.run(self)
+        return value
 
-    def _start(self, pool: ComputePool) -> Future[Any]:
+    def _start(self, pool: ComputePool) -> Future[R]:
         return pool.submit(self)
 
-    def __matmul__(self, pool: ComputePool) -> list[Any]:
+    def __matmul__(self, pool: ComputePool) -> list[R]:
         """Run it once on every node; the values by rank."""
         return pool.everywhere(self) if _is_pool(pool) else NotImplemented
 
-    def __and__(self, other: Sendable) -> TaskSequence:
+    @overload
+    def __and__(self, other: Task[S]) -> TaskSequence[R, S]: ...
+    @overload
+    def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]: ...
+    def __and__(self, other: Sendable[Any]) -> Any:
         return TaskSequence((self,)) & other
 
     def __repr__(self) -> str:
@@ -189,49 +206,58 @@ class Task(Sendable):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GangTask(Sendable):
+class GangTask(Sendable[list[R]]):
     """Calls that start all at once or not at all, one for each rank."""
 
-    compute: Compute[..., Any]
+    compute: Compute[..., R]
     size: int
     spread: bool = False
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> GangTask:
+    def __call__(self, *args: Any, **kwargs: Any) -> GangTask[R]:
         """With these arguments, the same for every member."""
         return replace(self, args=args, kwargs=kwargs)
 
-    def _run(self, pool: ComputePool) -> Any:
-        return pool.run(self)
+    def _run(self, pool: ComputePool) -> list[R]:
+        values: list[R] = pool.run(self)
+        return values
 
-    def _start(self, pool: ComputePool) -> Future[Any]:
+    def _start(self, pool: ComputePool) -> Future[list[R]]:
         return pool.submit(self)
 
-    def __and__(self, other: Sendable) -> TaskSequence:
-        return TaskSequence((self,)) & other
+    def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]:
+        return TaskSequence[*tuple[Any, ...]]((self,)) & other
 
     def __repr__(self) -> str:
         return f"<gang of {self.size} {self.compute.name}>"
 
 
+AnyTask = Task[Any] | GangTask[Any]
+"""What runs by itself: one call, or the calls of a gang."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskSequence(Sendable):
+class TaskSequence(Sendable[tuple[*Rs]]):
     """Different tasks at once."""
 
-    tasks: tuple[Task | GangTask, ...]
+    tasks: tuple[AnyTask, ...]
 
-    def __and__(self, other: Sendable) -> TaskSequence:
+    @overload
+    def __and__(self, other: Task[S]) -> TaskSequence[*Rs, S]: ...
+    @overload
+    def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]: ...
+    def __and__(self, other: Sendable[Any]) -> Any:
         if isinstance(other, TaskSequence):
             return TaskSequence((*self.tasks, *other.tasks))
         if isinstance(other, Task | GangTask):
             return TaskSequence((*self.tasks, other))
         return NotImplemented
 
-    def _run(self, pool: ComputePool) -> tuple[Any, ...]:
+    def _run(self, pool: ComputePool) -> tuple[*Rs]:
         return tuple(pool.gather(self.tasks))
 
-    def _start(self, pool: ComputePool) -> Future[Any]:
+    def _start(self, pool: ComputePool) -> Future[tuple[*Rs]]:
         return pool.submit_all(self.tasks, tuple)
 
     def __repr__(self) -> str:
@@ -239,34 +265,54 @@ class TaskSequence(Sendable):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gathered(Sendable):
+class Gathered(Sendable[V]):
     """Many tasks."""
 
-    tasks: tuple[Task | GangTask, ...]
+    tasks: tuple[AnyTask, ...]
     stream: bool = False
     ordered: bool = True
     return_exceptions: bool = False
 
-    def _run(self, pool: ComputePool) -> Any:
+    def _run(self, pool: ComputePool) -> V:
+        found: Any
         if self.stream:
-            return pool.stream(self.tasks, ordered=self.ordered, return_exceptions=self.return_exceptions)
-        return pool.gather(self.tasks, return_exceptions=self.return_exceptions)
+            found = pool.stream(self.tasks, ordered=self.ordered, return_exceptions=self.return_exceptions)
+        else:
+            found = pool.gather(self.tasks, return_exceptions=self.return_exceptions)
+        values: V = found
+        return values
 
-    def _start(self, pool: ComputePool) -> Future[Any]:
+    def _start(self, pool: ComputePool) -> Future[V]:
         if self.stream:
             raise BadPool("a stream is no future: iterate over gather(..., stream=True) >> pool")
         return pool.submit_all(self.tasks, list)
 
-    def __and__(self, other: Sendable) -> TaskSequence:
-        return TaskSequence(self.tasks) & other
+    def __and__(self, other: Sendable[Any]) -> TaskSequence[*tuple[Any, ...]]:
+        return TaskSequence[*tuple[Any, ...]](self.tasks) & other
 
     def __repr__(self) -> str:
         return f"<gather of {len(self.tasks)} tasks>"
 
 
+@overload
+def gather(*tasks: Task[R]) -> Gathered[list[R]]: ...
+@overload
+def gather(*tasks: GangTask[R]) -> Gathered[list[list[R]]]: ...
+@overload
 def gather(
-    *tasks: Task | GangTask, stream: bool = False, ordered: bool = True, return_exceptions: bool = False
-) -> Gathered:
+    *tasks: Task[R], stream: Literal[True], ordered: bool = ..., return_exceptions: Literal[False] = ...
+) -> Gathered[Iterator[R]]: ...
+@overload
+def gather(
+    *tasks: Task[R], return_exceptions: Literal[True], ordered: bool = ...
+) -> Gathered[list[R | BaseException]]: ...
+@overload
+def gather(
+    *tasks: AnyTask, stream: bool = ..., ordered: bool = ..., return_exceptions: bool = ...
+) -> Gathered[Any]: ...
+def gather(
+    *tasks: AnyTask, stream: bool = False, ordered: bool = True, return_exceptions: bool = False
+) -> Gathered[Any]:
     """Many tasks as one: ``gather(*tasks) >> pool`` is the list of their values, in their order.
 
     ``stream``: an iterator that gives each value as soon as it is there; in the order of the tasks, or with
@@ -288,7 +334,7 @@ def _complain(given: Iterable[Any]) -> None:
             )
 
 
-def gang_of(function: Callable[..., Any] | Task, size: int, *, spread: bool = False) -> GangTask:
+def gang_of(function: Callable[..., Any] | Task[Any], size: int, *, spread: bool = False) -> GangTask[Any]:
     """``size`` calls of a function that start together: ``gang(train, size=4)(lr=0.1) >> pool``, a list by rank.
 
     Each member finds RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment. ``spread``: each on

@@ -35,7 +35,8 @@ from windlass.pool.transport.serialization import (
     pack_shared,
 )
 
-from .api import Compute, GangTask, Options, Task
+from .api import AnyTask, Compute, GangTask, Options
+from .rules import rules_of
 
 _SMALL: Final = frozenset({int, float, bool, type(None)})
 """Types whose values are never large; most arguments are of one of them."""
@@ -91,7 +92,7 @@ class Preparer:
         self._shape = shape
         self._kinds: dict[tuple[str, str, Any, bool], Kind] = {}
 
-    def prepare(self, tasks: Sequence[Task | GangTask]) -> Prepared:
+    def prepare(self, tasks: Sequence[AnyTask]) -> Prepared:
         """All of them, or the first thing that is wrong with one of them. A gang is prepared by itself."""
         prepared = Prepared(store=self.store)
         try:
@@ -102,7 +103,7 @@ class Preparer:
             raise
         return prepared
 
-    def _prepare(self, tasks: Sequence[Task | GangTask], prepared: Prepared) -> None:
+    def _prepare(self, tasks: Sequence[AnyTask], prepared: Prepared) -> None:
         kinds: dict[Compute[..., Any], tuple[Kind, tuple[str, ...]]] = {}
         large: dict[int, Shared] = {}
         made: Compute[..., Any]
@@ -121,7 +122,7 @@ class Preparer:
                     light.append(arguments)
             prepared.pieces.append(Piece(kind, light, shared))
 
-    def _kind(self, task: Task | GangTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
+    def _kind(self, task: AnyTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
         """What the task has in common with others of its function, and under which name that is shared, if it is."""
         made = task.compute
         blob = pack_function(made.function)
@@ -157,14 +158,24 @@ class Preparer:
             queue_timeout=options.queue_timeout,
             streams=made.streams,
             where=where,
+            rules=rules_of(made.name, options.apart, options.spread),
         )
 
-    def check(self, kind: Kind, task: Task | GangTask) -> None:
+    def check(self, kind: Kind, task: AnyTask) -> None:
         """``NothingFits`` if no group could ever run it: the planner's own word, on an empty cluster."""
         size = task.size if isinstance(task, GangTask) else 1
         spread = isinstance(task, GangTask) and task.spread
         gang = None if not isinstance(task, GangTask) else Gang.SPREAD if spread else Gang.ANY
-        demand = Demand(kind.name, (Bundle(kind.needs, size),), gang=gang, where=kind.where)
+        rules = kind.rules
+        demand = Demand(
+            kind.name,
+            (Bundle(kind.needs, size),),
+            gang=gang,
+            where=kind.where,
+            classes=rules.classes,
+            apart=rules.apart,
+            spread=rules.spread,
+        )
         groups = tuple(sold.group for sold in self._shape.settings.groups)
         limits = self._shape.settings.cluster
         waiting = plan(Snapshot(groups, demands=(demand,), cluster=limits)).waiting
@@ -190,7 +201,7 @@ class Preparer:
         return f". The nearest group is {name}, which has {format_needs(has)} on a node" if missing_kinds else ""
 
     def _arguments(
-        self, task: Task | GangTask, large: dict[int, Shared], prepared: Prepared
+        self, task: AnyTask, large: dict[int, Shared], prepared: Prepared
     ) -> tuple[Arguments, Sequence[str]]:
         """The arguments of a task, with large ones in the store, and the names under which those are there. ``large``:
         those of tasks that are prepared together, by identity, so that each is looked at once."""
@@ -228,7 +239,8 @@ def _hashable(options: Options) -> Any:
     needs = (
         None if options.needs is None else tuple(sorted((name, str(value)) for name, value in options.needs.items()))
     )
-    return needs, options.retries, options.timeout, options.queue_timeout, options.conditions, options.name
+    rules = rules_of("task", options.apart, options.spread)
+    return needs, options.retries, options.timeout, options.queue_timeout, options.conditions, rules, options.name
 
 
 def _needs_text(needs: Amounts) -> str:

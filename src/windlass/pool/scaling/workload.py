@@ -56,6 +56,7 @@ class PoolWorkload:
             unhealthy_timeout=unhealthy_timeout,
             place=place,
             fetch=fetch,
+            all_groups=lambda: self._groups.values(),
         )
 
     async def start(self) -> None:

@@ -8,7 +8,7 @@ other, so those that are left could only hang. One whose member raises is ended 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +17,7 @@ from windlass.core.capacity.node_room import TakenRoom
 from windlass.pool.errors import NodeLost, TaskError
 from windlass.pool.transport.serialization import ItemResult
 
+from .class_limits import ClassLimits
 from .nodes import PoolNode, Slot
 from .tasks import Kind, Over, ScheduledTask, TaskPlacement
 
@@ -62,34 +63,60 @@ class TaskGang:
 Place = tuple[PoolNode, Slot, TakenRoom]
 
 
-def places_for(gang: TaskGang, nodes: Iterable[PoolNode]) -> list[Place] | None:
+def places_for(gang: TaskGang, nodes: Iterable[PoolNode], limits: ClassLimits | None = None) -> list[Place] | None:
     """A free slot with room for each member, in rank order, and the room taken; None, and nothing is taken."""
+    free = {
+        node: list(node.free_slots())
+        for node in nodes
+        if node.accepts(gang.kind) and not any(node.id in member.lost_on for member in gang.members)
+    }
     found: list[Place] = []
-    for node in nodes:
-        if not node.accepts(gang.kind) or any(node.id in member.lost_on for member in gang.members):
-            continue
-        for slot in node.free_slots():
-            if len(found) == len(gang.members) or (taken := node.room.take(gang.kind.needs)) is None:
-                break
-            found.append((node, slot, taken))
-            if gang.spread:
-                break
-    if len(found) == len(gang.members):
+
+    def take(node: PoolNode) -> bool:
+        taken = node.room.take(gang.kind.needs)
+        if taken is not None:
+            found.append((node, free[node].pop(0), taken))
+        return taken is not None
+
+    if _share_out(gang, {node: len(slots) for node, slots in free.items()}, limits and limits.copy(), take):
+        if limits is not None:
+            for node, _, _ in found:
+                limits.add(node, gang.kind)
         return found
     for node, _, taken in found:
         node.room.give(taken)
     return None
 
 
-def fits_when_empty(gang: TaskGang, nodes: Iterable[PoolNode]) -> bool:
+def fits_when_empty(gang: TaskGang, nodes: Iterable[PoolNode], limits: ClassLimits | None = None) -> bool:
     """Whether the nodes that are there could hold it if nothing ran on them: then it is worth waiting for them."""
-    places = 0
+    places = {}
     for node in nodes:
         if node.accepts(gang.kind):
             total = dict(node.group.resources)
             by_room = min(total[name] // amount for name, amount in gang.kind.needs if amount)
-            places += min(1 if gang.spread else by_room, len(node.slots))
-    return places >= len(gang.members)
+            places[node] = min(by_room, len(node.slots))
+    return _share_out(gang, places, limits and limits.empty(), lambda _: True)
+
+
+def _share_out(
+    gang: TaskGang, places: dict[PoolNode, int], limits: ClassLimits | None, take: Callable[[PoolNode], bool]
+) -> bool:
+    """Give every member a node, each node as many as it has places; whether all have one. ``take`` is called for each,
+    and says whether the node had room. Rules between tasks may want several rounds: one in each zone, then another."""
+    left, missing, moved = dict(places), len(gang.members), True
+    while missing and moved:
+        moved = False
+        for node in places:
+            while missing and left[node] and (limits is None or limits.allow(node, gang.kind)):
+                if not take(node):
+                    left[node] = 0
+                    break
+                missing, moved = missing - 1, True
+                left[node] = 0 if gang.spread else left[node] - 1
+                if limits is not None:
+                    limits.add(node, gang.kind)
+    return not missing
 
 
 def environments(gang: TaskGang, places: list[Place]) -> list[dict[str, str]]:

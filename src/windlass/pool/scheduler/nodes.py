@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from windlass.core.capacity.node_room import NodeRoom, fits_empty
@@ -86,7 +87,9 @@ class PoolNode:
     def used(self) -> Amounts:
         return self.room.used()
 
-    def shown(self) -> WorkNode:
+    def shown(self, classes: Collection[str] = ()) -> WorkNode:
+        """``classes``: those that rules between tasks ask about."""
+        counts = Counter(call.kind.name for call in self.running() if call.kind.name in classes) if classes else {}
         return WorkNode(
             self.id,
             self.slice_id,
@@ -95,4 +98,5 @@ class PoolNode:
             self.idle_since,
             self.group.node_labels(),
             healthy=self.silent_since is None,
+            classes=tuple(sorted(counts.items())),
         )

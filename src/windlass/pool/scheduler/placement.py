@@ -8,13 +8,15 @@ for it, tasks that have not begun elsewhere are taken back for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from windlass.core.capacity.node_room import TakenRoom
+from windlass.core.model.snapshot import Group
 
 from .batching import BYTES, UNSEEN, WORTH, Pace
+from .class_limits import ClassLimits
 from .gangs import environments, fits_when_empty, places_for
 from .nodes import PoolNode, Slot
 from .tasks import Kind, ScheduledTask, TaskPlacement
@@ -56,9 +58,11 @@ class Placer:
         revoke: Callable[[TaskPlacement], None],
         now: Callable[[], float],
         look_again: Callable[[float], None],
+        groups: Callable[[], Iterable[Group]] = tuple,
     ) -> None:
-        """``look_again``: called with the seconds after which placing may find more to do although nothing happens."""
-        self.waiting, self._send, self._revoke = waiting, send, revoke
+        """``look_again``: called with the seconds after which placing may find more to do although nothing happens.
+        ``groups``: gives all groups of the pool."""
+        self.waiting, self._send, self._revoke, self._groups = waiting, send, revoke, groups
         self._now, self._look_again = now, look_again
         self._paces: WeakKeyDictionary[Kind, Pace] = WeakKeyDictionary()
 
@@ -66,10 +70,12 @@ class Placer:
         """Place what can be placed on these nodes, the first of them first."""
         for node in nodes:
             self._place_pinned(node)
-        held = self._place_gangs(nodes)
+        limits = ClassLimits.now(nodes, self._groups(), self.waiting.kinds())
+        held = self._place_gangs(nodes, limits)
         running = self._longest(nodes)
-        self._place_singles(nodes, held, running)
-        self._fill_behind(nodes, held, running)
+        while self._place_singles(nodes, held, running, limits) and limits is not None:
+            pass  # a task in one zone may make room for the next in another
+        self._fill_behind(nodes, held, running, limits)
         self._fetch_back(nodes, held)
 
     def _longest(self, nodes: list[PoolNode]) -> dict[Kind, float]:
@@ -88,44 +94,64 @@ class Placer:
                 return
             self._send([node.pinned.pop(0)], node, slot, taken)
 
-    def _place_gangs(self, nodes: list[PoolNode]) -> Mapping[str, int]:
+    def _place_gangs(self, nodes: list[PoolNode], limits: ClassLimits | None) -> Mapping[str, int]:
         """Nodes that are held for a gang, with its number: what came later does not go there."""
         held: dict[str, int] = {}
         for gang in list(self.waiting.gangs):
             able = [node for node in nodes if node.id not in held]
-            places = places_for(gang, able)
+            places = places_for(gang, able, limits)
             if places is not None:
                 self.waiting.remove_gang(gang)
                 told = environments(gang, places)
                 for member, (node, slot, taken), environment in zip(gang.members, places, told, strict=True):
                     call = self._send([member], node, slot, taken, environment)
                     gang.calls[call.id] = call
-            elif fits_when_empty(gang, able):
+            elif fits_when_empty(gang, able, limits):
                 held.update({node.id: gang.number for node in able if node.accepts(gang.kind)})
         return held
 
-    def _place_singles(self, nodes: list[PoolNode], held: Mapping[str, int], running: Mapping[Kind, float]) -> None:
+    def _place_singles(
+        self,
+        nodes: list[PoolNode],
+        held: Mapping[str, int],
+        running: Mapping[Kind, float],
+        limits: ClassLimits | None,
+    ) -> bool:
+        """Give waiting tasks to free slots; whether there were any."""
+        sent = False
         free = [node for node in nodes if any(node.free_slots())]
         slots = sum(len(node.slots) for node in nodes)
         left = sum(1 for node in free for _ in node.free_slots())
         for kind, line in self.waiting.lines():
             if not free:
-                return
+                break
             for node in list(free):
                 if not node.accepts(kind) or (node.id in held and held[node.id] < line[0].number):
                     continue
                 for slot in list(node.free_slots()):
-                    if not line or node.id in line[0].lost_on or (taken := node.room.take(kind.needs)) is None:
+                    if not line or node.id in line[0].lost_on or (limits is not None and not limits.allow(node, kind)):
+                        break
+                    if (taken := node.room.take(kind.needs)) is None:
                         break
                     self._send(self._batch(kind, slots, left, running), node, slot, taken)
-                    left -= 1
+                    left, sent = left - 1, True
+                    if limits is not None:
+                        limits.add(node, kind)
                 if not any(node.free_slots()):
                     free.remove(node)
                 if not line:
                     break
+        return sent
 
-    def _fill_behind(self, nodes: list[PoolNode], held: Mapping[str, int], running: Mapping[Kind, float]) -> None:
-        """Put one short batch behind each short call, so that no slot waits for its next."""
+    def _fill_behind(
+        self,
+        nodes: list[PoolNode],
+        held: Mapping[str, int],
+        running: Mapping[Kind, float],
+        limits: ClassLimits | None,
+    ) -> None:
+        """Put one short batch behind each short call, so that no slot waits for its next. Where tasks have rules about
+        each other it must be of the same function: then it changes no count when it begins."""
         slots = sum(len(node.slots) for node in nodes)
         if any(any(node.free_slots()) for node in nodes):
             return
@@ -142,7 +168,8 @@ class Placer:
                     if not _has_for(line, node):
                         break
                     first = slot.calls[0]
-                    if len(slot.calls) == 1 and first.kind.needs == kind.needs and self._is_short(first, running):
+                    alike = first.kind.needs == kind.needs and (limits is None or first.kind is kind)
+                    if len(slot.calls) == 1 and alike and self._is_short(first, running):
                         self._send(self._batch(kind, slots, left, running), node, slot, None)
                         left -= 1
 

@@ -30,6 +30,7 @@ from windlass.pool.transport.data_store import StorePlace
 from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, result_of, unpack_results
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
+from .class_limits import named_classes
 from .drain_fences import Fence
 from .failures import failure_of
 from .gangs import TaskGang, ended
@@ -65,11 +66,12 @@ class TaskBook:
         unhealthy_timeout: float = 30.0,
         place: StorePlace | None = None,
         fetch: Callable[[str], bytes | None] = lambda _name: None,
+        all_groups: Callable[[], Iterable[Group]] = tuple,
     ) -> None:
-        """``groups`` gives the group of a slice; ``changed`` is called when there is something new to look at.
-        ``limit``: bytes of the largest result of a task. ``over`` is given tasks that are over. ``unhealthy_timeout``:
-        seconds without a sign of life after which a node is given up. ``place``: where large results go.
-        ``fetch`` gives the file of a shared value."""
+        """``groups`` gives the group of a slice, ``all_groups`` those that nodes can be bought of. ``changed`` is
+        called when there is something new to look at. ``limit``: bytes of the largest result of a task. ``over`` is
+        given tasks that are over. ``unhealthy_timeout``: seconds without a sign of life after which a node is given up.
+        ``place``: where large results go. ``fetch`` gives the file of a shared value."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
         self._over, self._place, self._fetch = over, place, fetch
@@ -84,7 +86,7 @@ class TaskBook:
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
-        self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again)
+        self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again, all_groups)
         self._timeouts = TaskTimeouts(later, self.cancel, self.is_open)
         self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
@@ -202,7 +204,9 @@ class TaskBook:
         """All of it at this instant."""
         calls = [call for node in self.nodes.values() for call in node.calls()]
         behind = [(call.kind, len(queued), queued[0].since) for call in calls if (queued := call.queued)]
-        shown = [node.shown() for node in self.nodes.values() if node.slice_id not in self._forgotten]
+        kinds = {call.kind for call in calls}
+        classes = named_classes((*kinds, *self.waiting.kinds()))
+        shown = [node.shown(classes) for node in self.nodes.values() if node.slice_id not in self._forgotten]
         words = [
             Acknowledgement(
                 name, fence.cordon, sum(len(call.left) for node in self._nodes_of(name) for call in node.calls())
@@ -210,7 +214,7 @@ class TaskBook:
             for name, fence in self._fences.items()
             if fence.up
         ]
-        return WorkloadView(self.waiting.demands(behind), (), tuple(shown), tuple(words))
+        return WorkloadView(self.waiting.demands(behind, kinds), (), tuple(shown), tuple(words))
 
     def queued_on_slots(self) -> Iterator[ScheduledTask]:
         """Tasks that were given to a slot and have not begun."""

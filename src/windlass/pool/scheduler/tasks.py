@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol
 
 from windlass.core.capacity.node_room import TakenRoom
 from windlass.core.model.conditions import Condition
+from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.snapshot import Amounts
 from windlass.pool.errors import TaskError
 from windlass.pool.transport.serialization import Arguments, Shared, Told
@@ -52,6 +53,8 @@ class Kind:
     environment: tuple[tuple[str, str], ...] = ()
     where: tuple[Condition, ...] = ()
     """On the labels of the nodes that may run it."""
+    rules: Rules = NO_RULES
+    """What it asks of the tasks around it. Its class is its name."""
 
     @property
     def budget(self) -> int:
@@ -59,8 +62,8 @@ class Kind:
 
     @property
     def batched(self) -> bool:
-        """Whether several may share a call: not those that are timed or streamed one by one."""
-        return self.timeout is None and not self.streams
+        """Whether several may share a call: not those that are timed, streamed or limited one by one."""
+        return self.timeout is None and not self.streams and not self.rules.binding
 
 
 State = Literal["waiting", "placed", "over"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from windlass.core.model.conditions import Condition
+from windlass.core.model.constraints import Rules
 from windlass.core.model.snapshot import Amounts, Bundle, Demand
 from windlass.core.model.snapshot import Gang as GangShape
 from windlass.pool.transport.serialization import length_of
 
+from .class_limits import named_classes, turned_around
 from .gangs import TaskGang
 from .tasks import Kind, ScheduledTask
 
@@ -20,7 +23,7 @@ class WaitingTasks:
     def __init__(self) -> None:
         self._kinds: dict[Kind, deque[ScheduledTask]] = {}
         self.gangs: list[TaskGang] = []
-        self._names: dict[tuple[str, Amounts, tuple[Condition, ...]], str] = {}
+        self._names: dict[tuple[str, Amounts, tuple[Condition, ...], Rules], str] = {}
 
     def add(self, task: ScheduledTask, *, first: bool = False) -> None:
         """At the end of its line; ``first`` for one that has waited before."""
@@ -96,9 +99,9 @@ class WaitingTasks:
     def name_of(self, kind: Kind) -> str:
         """The name of the demand that tasks of this kind are: that of the function, numbered where one function is
         asked for with different needs."""
-        key = kind.name, kind.needs, kind.where
+        key = kind.name, kind.needs, kind.where, kind.rules
         if key not in self._names:
-            alike = sum(name == kind.name for name, _, _ in self._names)
+            alike = sum(one[0] == kind.name for one in self._names)
             self._names[key] = f"{kind.name}/{alike + 1}" if alike else kind.name
         return self._names[key]
 
@@ -106,9 +109,13 @@ class WaitingTasks:
         """The names of all demands that there have been."""
         return sorted(self._names.values())
 
-    def demands(self, behind: Iterable[tuple[Kind, int, float]]) -> tuple[Demand, ...]:
+    def kinds(self) -> list[Kind]:
+        """The kinds of all that waits."""
+        return [*self._kinds, *(gang.kind for gang in self.gangs)]
+
+    def demands(self, behind: Iterable[tuple[Kind, int, float]], running: Collection[Kind] = ()) -> tuple[Demand, ...]:
         """What waits in the words of the planner; ``behind``: kinds of tasks that have not begun and are behind others
-        on a slot, how many, and since when."""
+        on a slot, how many, and since when. ``running``: the kinds of what runs."""
         found: dict[str, tuple[Kind, int, float]] = {}
         lines = ((kind, len(line), line[0].since) for kind, line in self._kinds.items())
         for kind, count, since in (*lines, *behind):
@@ -119,10 +126,25 @@ class WaitingTasks:
             Demand(name, (Bundle(kind.needs, count),), where=kind.where, since=since)
             for name, (kind, count, since) in found.items()
         ]
-        return (*singles, *map(_gang_demand, self.gangs))
+        kinds = [kind for kind, _, _ in found.values()] + [gang.kind for gang in self.gangs]
+        demands = (*singles, *map(_gang_demand, self.gangs))
+        everything = (*kinds, *running)
+        if not any(kind.rules.binding for kind in everything):
+            return demands
+        return tuple(_with_rules(*one, everything) for one in zip(demands, kinds, strict=True))
 
 
 def _gang_demand(gang: TaskGang) -> Demand:
     shape = GangShape.SPREAD if gang.spread else GangShape.ANY
     bundle = Bundle(gang.kind.needs, len(gang.members))
     return Demand(gang.name, (bundle,), gang=shape, where=gang.kind.where, since=gang.since)
+
+
+def _with_rules(demand: Demand, kind: Kind, kinds: Collection[Kind]) -> Demand:
+    """A demand with its rules, and with its class if a rule of any task asks about that."""
+    return replace(
+        demand,
+        classes=(kind.name,) if kind.name in named_classes(kinds) else (),
+        apart=(*kind.rules.apart, *turned_around(kind, kinds)),
+        spread=kind.rules.spread,
+    )

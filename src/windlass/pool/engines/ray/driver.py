@@ -269,6 +269,7 @@ async def serve(told: dict[str, Any]) -> None:
     store = [] if told["object_store"] is None else [f"--object-store-memory={told['object_store']}"]
     session = ProcessSession(
         ray_command(
+            told["host"],
             *("start", "--head", "--block", f"--port={port}", f"--node-ip-address={told['host']}", "--num-cpus=0"),
             *("--num-gpus=0", "--include-dashboard=false", "--no-monitor", f"--temp-dir={directory}"),
             *("--disable-usage-stats", *store),

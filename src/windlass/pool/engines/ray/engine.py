@@ -88,7 +88,7 @@ class RayEngine:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=self._errors,
             stderr=self._errors,
-            env={**ray_environment(self._token, tuple(sys.path)), HUB: json.dumps(told)},
+            env={**ray_environment(self._token, tuple(sys.path), self._host), HUB: json.dumps(told)},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
         )

@@ -22,6 +22,8 @@ from typing import Any, Final
 from windlass.pool.transport.shared_memory import memory_file
 from windlass.pool.transport.tls import Credentials
 
+from .loopback import SINGLE_MACHINE, is_loopback
+
 NODE: Final = "WINDLASS_RAY_NODE"
 """In the environment of a node: which node it is, and how it gets to the hub, as JSON."""
 HUB: Final = "WINDLASS_RAY_HUB"
@@ -62,10 +64,12 @@ def resource_of(node: str) -> str:
     return f"windlass-{node}"
 
 
-def ray_environment(token: str, path: tuple[str, ...]) -> Mapping[str, str]:
-    """For every process of the cluster. Without a token, anyone who reaches a port of Ray's could run code."""
+def ray_environment(token: str, path: tuple[str, ...], host: str) -> Mapping[str, str]:
+    """For every process of the cluster. Without a token, anyone who reaches a port of Ray's could run code. ``host``:
+    the address of this machine in it."""
     return {
         **os.environ,
+        **(SINGLE_MACHINE if is_loopback(host) else {}),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -25,8 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from windlass.pool.transport.process_session import ProcessSession
+from windlass.pool.transport.process_session import ProcessSession, program
 
+from .loopback import is_loopback
 from .messages import NODE, RayNodeOrder, encryption, ray_environment, resource_of, watch_over
 
 _PATIENCE: Final = 60.0
@@ -34,8 +35,10 @@ _LOOK: Final = 1.0
 """Seconds between two heartbeats, and between two looks whether Ray still runs."""
 
 
-def ray_command(*arguments: str) -> list[str]:
-    """Ray's own program, of this very Python."""
+def ray_command(host: str, *arguments: str) -> list[str]:
+    """Ray's own program, of the Python that runs this. ``host``: the address on which its servers listen."""
+    if is_loopback(host):
+        return [*program(sys.executable, "windlass.pool.engines.ray.loopback"), *arguments]
     return [sys.executable, str(Path(sysconfig.get_path("scripts"), "ray")), *arguments]
 
 
@@ -75,11 +78,12 @@ def main() -> int:
         address = plain.getsockname()[0]
         session = ProcessSession(
             ray_command(
+                address,
                 *("start", "--block", f"--address={order.head}", f"--node-ip-address={address}", "--num-cpus=0"),
                 *("--num-gpus=0", f"--resources={json.dumps({resource_of(order.node): 1})}"),
                 *(f"--temp-dir={directory}", "--disable-usage-stats", *store),
             ),
-            ray_environment(order.token, order.path),
+            ray_environment(order.token, order.path, address),
             directory,
         )
         try:
