@@ -36,8 +36,8 @@ def doubled(array):
 
 
 def files(pool: wl.ComputePool) -> list[str]:
-    assert pool._store is not None
-    return sorted(one.name for one in pool._store.directory.iterdir() if one.name[:2] in ("v-", "r-", "f-"))
+    assert pool._host.store is not None
+    return sorted(one.name for one in pool._host.store.directory.iterdir() if one.name[:2] in ("v-", "r-", "f-"))
 
 
 def test_a_value_that_was_put_is_read_by_every_task_at_any_depth_and_dropped_with_its_handle():
@@ -52,7 +52,7 @@ def test_a_value_that_was_put_is_read_by_every_task_at_any_depth_and_dropped_wit
         (name,) = files(pool)
         del handle
         gc.collect()
-        pool._store.discard(name)  # type: ignore[union-attr]
+        pool._host.store.discard(name)
         assert files(pool) == []
 
 
@@ -122,7 +122,7 @@ def hold(a):
     time.sleep(600)
 if __name__ == "__main__":
     with wl.ComputePool(wl.Local(), 1, console=False) as pool:
-        print(pool._store.directory, flush=True)
+        print(pool._host.store.directory, flush=True)
         hold(np.ones(1_000_000)) >> pool
 """
 

@@ -211,8 +211,8 @@ def test_an_exception_of_the_program_is_never_hidden_by_the_end_of_the_pool():
 
     def use() -> None:
         with quick_pool() as opened:
-            assert opened._hub is not None
-            opened._hub.journal.close()  # as by a disk that went away
+            assert opened._host.runtime is not None
+            opened._host.runtime.journal.close()  # as by a disk that went away
             raise Mine
 
     with pytest.raises(Mine):

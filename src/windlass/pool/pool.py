@@ -3,19 +3,17 @@
     with wl.ComputePool(provider=wl.Local(), nodes=(2, 16)) as pool:
         losses = wl.gather(*[trial(lr) for lr in grid]) >> pool
 
-Entering it starts a thread with the pool's hub; leaving it waits for what was started, ends every node, and leaves
-nothing behind. Left by an exception, Ctrl-C among them, it does not wait.
+Entering it starts a thread with the pool's runtime (`host`); leaving it waits for what was started, ends every node,
+and leaves nothing behind. Left by an exception, Ctrl-C among them, it does not wait.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from windlass._gc_pause import uncollected
 from windlass.builders import NamedGroup, Quantity
-from windlass.journal import open_journal
 from windlass.pool.client.api import AnyTask, Compute, GangTask, Sendable, Task, compute_of
 from windlass.pool.client.futures import (
     AllFuture,
@@ -44,23 +41,20 @@ from windlass.pool.client.handles import Handle
 from windlass.pool.client.operands import no_task
 from windlass.pool.client.submission import Prepared, Preparer
 from windlass.pool.engines.protocol import Engine
-from windlass.pool.engines.registry import engine_of
 from windlass.pool.options import UNHEALTHY, Nodes, PoolShape, shaped
 from windlass.pool.report.console import Console, console_of
 from windlass.pool.report.status import PoolStatus, status_of, why
 from windlass.pool.scaling.workload import slots_of
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.scheduler.tasks import Ticket
-from windlass.pool.transport.data_store import DataStore
 from windlass.providers.protocol import Provider
 
-from .environment import Image, prepared_here
-from .errors import BadPool, PoolClosed, PoolError
+from .environment import Image
+from .errors import BadPool, PoolError
+from .host import PoolHost
 from .local import Local
-from .loop_thread import LoopThread
 from .machines import RemoteMachines
 from .runtime import PoolRuntime
-from .temp_dirs import JOURNAL, own_directory, write_config
 
 if TYPE_CHECKING:
     from windlass.pool.adapters.asyncio import AsyncPool
@@ -137,16 +131,11 @@ class ComputePool:
             raise BadPool(f"image must be an Image(pip=..., env=..., includes=...), is {type(image).__name__}")
         self._image = image or Image()
         self._shape: PoolShape = shaped(self._provider, nodes, **self._arguments)
-        self._engine, self._engine_name = engine_of(engine), engine
         self._console = console_of(console)
         self.name = name
-        self._given_directory = None if directory is None else Path(directory)
         self._preparer = Preparer(self._shape)
-        self._store: DataStore | None = None
-        self._thread: LoopThread | None = None
-        self._hub: PoolRuntime | None = None
-        self._directory = Path()
-        self._closed = False
+        place = None if directory is None else Path(directory)
+        self._host = PoolHost(self._provider, self._shape, self._image, engine, self._console, name, place)
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
@@ -161,150 +150,15 @@ class ComputePool:
 
     def start(self) -> None:
         """Bring it up; nodes come by and by. ``with`` does it."""
-        if self._hub is not None or self._closed:
-            raise PoolError("a pool is used once: make a new one for the next with")
-        self._directory = self._given_directory or own_directory()
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._thread = LoopThread(f"windlass {self.name}")
-        if self._shape.notice:
+        if self._shape.notice and not self._host.used:
             self._console.told(self._shape.notice)
-        try:
-            self._store = self._preparer.store = self._data_store()
-            environment = self._prepared_nodes()
-            self._hub = self._thread.do(self._started(environment))
-        except BaseException:
-            self._closed = True
-            self._thread.stop()
-            self._remove_directory()
-            raise
+        self._host.start()
+        self._preparer.store = self._host.store
         self._console.opened(self.status)
-
-    def _data_store(self) -> DataStore | None:
-        """Where large values are. Nodes of Ray on other machines cannot read it: values travel with their tasks."""
-        if self._engine_name == "ray" and isinstance(self._provider, RemoteMachines):
-            return None
-        return DataStore(self._directory / "data")
-
-    def _prepared_nodes(self) -> dict[str, str]:
-        if isinstance(self._provider, Local):
-            return prepared_here(self._image, self._directory)
-        if isinstance(self._provider, RemoteMachines):
-            return {}  # the image goes with the order of each machine
-        if self._image.pip or self._image.apt or self._image.includes:
-            raise BadPool(
-                f"image: {type(self._provider).__name__} cannot put packages or files on its machines; use machines "
-                "that have them, and image=Image(env=...) for the environment"
-            )
-        return dict(self._image.env)
-
-    async def _started(self, environment: Mapping[str, str]) -> PoolRuntime:
-        engine = self._engine(self._shape.settings.policy.unhealthy_timeout)
-        hub = PoolRuntime(
-            self._shape,
-            engine,
-            self._seller(),
-            open_journal(str(self._directory / JOURNAL), durable=False),
-            now=time.time,
-            steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-            environment=environment,
-            said=self._console.said,
-            passed=self._console.passed,
-            told=self._console.told,
-            holder=f"{self.name}-{os.getpid()}",
-            last_words=self._last_words,
-            store=self._store,
-        )
-        try:
-            await hub.start()
-        except BaseException:
-            hub.journal.close()
-            await engine.close()
-            raise
-        return hub
-
-    def _seller(self) -> Provider:
-        if isinstance(self._provider, RemoteMachines):
-            return self._provider.provider(self._image.for_machines())
-        if not isinstance(self._provider, Local):
-            return self._provider
-        from windlass.providers.local.provider import LocalProvider
-
-        local = self._provider
-        nodes = self._directory / "nodes" if local.directory is None else Path(local.directory)
-        write_config(self._shape, self._directory.absolute(), nodes.absolute())
-        return LocalProvider(
-            nodes,
-            boot_delay=local.boot_delay,
-            grace=local.grace,
-            tie_to=os.getpid(),
-            environment=None,
-        )
-
-    def _last_words(self, slice_id: str) -> str:
-        """What a node on this computer said last, from its log."""
-        if not isinstance(self._provider, Local):
-            return ""
-        home = Path(self._provider.directory or self._directory / "nodes") / slice_id
-        said = []
-        for log in sorted(home.glob("host-*/stderr.log")):
-            with suppress(OSError):
-                said += log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        return "; ".join(said)
 
     def close(self, *, wait: bool = True) -> None:
         """End it: with ``wait`` after everything that was started is over. ``with`` does it."""
-        hub, thread = self._hub, self._thread
-        if hub is None or thread is None or self._closed:
-            self._closed = True
-            return
-        try:
-            if wait:
-                self._wait_for_all()
-        finally:
-            self._closed = True
-            self._end_all(
-                self._console.closed,  # first: a live view asks the pool for its status until then
-                lambda: thread.do(hub.close(on_record=self._given_directory is not None)),
-                hub.journal.close,
-                thread.stop,
-                self._remove_directory,
-            )
-
-    @staticmethod
-    def _end_all(*steps: Callable[[], object]) -> None:
-        """Take every step of the end, whatever the others do. Ctrl-C is raised when all are done; other troubles are
-        logged, so that they never hide an exception of the program itself."""
-        interrupted: BaseException | None = None
-        for step in steps:
-            try:
-                step()
-            except Exception as error:  # noqa: BLE001
-                log.warning("while the pool was closed: %s: %s", type(error).__name__, error)
-            except BaseException as error:  # noqa: BLE001
-                interrupted = error
-        if interrupted is not None:
-            raise interrupted
-
-    def _wait_for_all(self) -> None:
-        while self._asked(lambda hub: hub.outstanding):
-            time.sleep(0.02)
-
-    def _remove_directory(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        if self._given_directory is None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _asked(self, question: Callable[[PoolRuntime], Any]) -> Any:
-        hub, thread = self._running()
-        return thread.ask(lambda: question(hub))
-
-    def _running(self) -> tuple[PoolRuntime, LoopThread]:
-        if self._closed:
-            raise PoolClosed("the pool is closed; make a new one")
-        if self._hub is None or self._thread is None:
-            raise PoolError("the pool has not been started: use it in a with, or call start()")
-        return self._hub, self._thread
+        self._host.close(wait=wait)
 
     # -- operators on what is no task ---------------------------------------------------------------------------------
 
@@ -337,31 +191,31 @@ class ComputePool:
 
     def submit(self, task: AnyTask | Callable[..., Any], *args: Any, **kwargs: Any) -> TaskFuture:
         """Start it: ``task > pool``. A function with arguments will do too: ``pool.submit(f, 1, 2)``."""
-        hub, thread = self._running()
+        runtime, thread = self._host.running()
         if not isinstance(task, Task | GangTask):
             task = compute_of(task)(*args, **kwargs)
         prepared = self._preparer.prepare([task])
         future = TaskFuture(self._cancel_tasks)
 
         def begin() -> None:
-            future.tasks = self._send(hub, task, prepared, future, future.answer)
+            future.tasks = self._send(runtime, task, prepared, future, future.answer)
 
         thread.soon(begin)
         return future
 
     @staticmethod
     def _send(
-        hub: PoolRuntime,
+        runtime: PoolRuntime,
         task: AnyTask,
         prepared: Prepared,
         single: Ticket,
         whole: Callable[[list[Answer]], None],
     ) -> list[BookTask]:
         if not isinstance(task, GangTask):
-            return hub.submit(prepared, [single])
+            return runtime.submit(prepared, [single])
         ranks = Ranks(task.size, whole)
         tickets = [ranks.ticket(rank, single.began) for rank in range(task.size)]
-        return hub.submit_gang(prepared, tickets, spread=task.spread)
+        return runtime.submit_gang(prepared, tickets, spread=task.spread)
 
     def gather(self, tasks: Sequence[AnyTask], *, return_exceptions: bool = False) -> list[Any]:
         """The values of many tasks, in their order: ``gather(*tasks) >> pool``."""
@@ -395,7 +249,7 @@ class ComputePool:
     ) -> Started:
         """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread.
         ``begun`` is given what is started before any of it has."""
-        hub, thread = self._running()
+        runtime, thread = self._host.running()
         plain = [position for position, task in enumerate(tasks) if isinstance(task, Task)]
         prepared = self._preparer.prepare([tasks[position] for position in plain])
         gangs = [
@@ -412,10 +266,10 @@ class ComputePool:
 
         def begin() -> None:
             with uncollected(len(plain)):
-                started.tasks.extend(hub.submit(prepared, [Member(collection, position) for position in plain]))
+                started.tasks.extend(runtime.submit(prepared, [Member(collection, position) for position in plain]))
             for position, task, one in gangs:
                 whole = partial(collection.put, position)
-                started.tasks.extend(self._send(hub, task, one, Member(collection, position), whole))
+                started.tasks.extend(self._send(runtime, task, one, Member(collection, position), whole))
 
         thread.soon(begin)
         return started
@@ -433,17 +287,17 @@ class ComputePool:
             started.ended(whole)
 
     def _generated(self, task: Task[Any]) -> Iterator[Any]:
-        hub, thread = self._running()
+        runtime, thread = self._host.running()
         prepared = self._preparer.prepare([task])
         ticket = StreamTicket()
         started: list[BookTask] = []
-        thread.soon(lambda: started.extend(hub.submit(prepared, [ticket])))
+        thread.soon(lambda: started.extend(runtime.submit(prepared, [ticket])))
         return streamed(ticket, lambda: self._cancel_tasks(started))
 
     def everywhere(self, task: Task[Any]) -> list[Any]:
         """Once on every node that is there, by rank: ``task @ pool``. A pool whose nodes are booting waits for
         them; one without any starts its first."""
-        hub, thread = self._running()
+        runtime, thread = self._host.running()
         prepared = self._preparer.prepare([task])
         future: Future[list[Answer]] = Future()
         tasks: list[BookTask] = []
@@ -453,7 +307,7 @@ class ComputePool:
             return [ranks.ticket(rank) for rank in range(count)]
 
         def begin() -> None:
-            tasks.extend(hub.submit_everywhere(prepared, tickets))
+            tasks.extend(runtime.submit_everywhere(prepared, tickets))
 
         self._wait_for_nodes(task)
         thread.soon(begin)
@@ -465,7 +319,7 @@ class ComputePool:
 
     def _wait_for_nodes(self, task: Task[Any]) -> None:
         self.run(_NOTHING.options(needs=task.compute.options_.needs)())  # until the first is there
-        while self._asked(lambda hub: hub.coming):
+        while self._host.ask(lambda runtime: runtime.coming):
             time.sleep(0.02)
 
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any], ordered: bool = True) -> Iterator[Any]:
@@ -481,43 +335,43 @@ class ComputePool:
 
     def put(self, value: Any) -> Handle:
         """Send a value once, for many tasks: ``handle = pool.put(array)``, then ``trial(handle, 0.1) >> pool``."""
-        self._running()
-        if self._store is None:
+        self._host.running()
+        if self._host.store is None:
             raise PoolError("put needs nodes on this computer, or the engine 'dask'; pass the value itself")
-        return Handle(self._store, value)
+        return Handle(self._host.store, value)
 
     def cancel(self, *futures: Future[Any]) -> int:
         """End what these futures stand for, running or not; all of the pool without any. How many tasks that were."""
         if not futures:
-            return int(self._asked(lambda hub: hub.cancel(hub.all_tasks())))
+            return int(self._host.ask(lambda runtime: runtime.cancel(runtime.all_tasks())))
         tasks = [task for future in futures for task in tasks_of(future)]
-        return int(self._asked(lambda hub: hub.cancel(tasks)))
+        return int(self._host.ask(lambda runtime: runtime.cancel(tasks)))
 
     def _cancel_tasks(self, tasks: list[BookTask]) -> None:
-        hub, thread = self._hub, self._thread
-        if hub is not None and thread is not None and not self._closed:
-            thread.soon(lambda: hub.cancel(list(tasks)))
+        if self._host.is_open:
+            runtime, thread = self._host.running()
+            thread.soon(lambda: runtime.cancel(list(tasks)))
 
     # -- size and state -----------------------------------------------------------------------------------------------
 
     def resize(self, nodes: int | tuple[int, int] | Nodes) -> None:
         """Other limits: ``4``, ``(2, 16)`` or ``Nodes(min, desired, max)``. Nodes that are too many go when they are
         done with their work."""
-        hub, thread = self._running()
+        runtime, thread = self._host.running()
         shape = shaped(self._provider, nodes, **self._arguments)
         self._shape = shape
         self._preparer.reshape(shape)
-        thread.do(hub.reshape(shape))
+        thread.do(runtime.reshape(shape))
 
     def status(self) -> PoolStatus:
         """What there is, what it does, what it costs, and why the last change was made. Prints as a page."""
-        status: PoolStatus = self._asked(status_of)
+        status: PoolStatus = self._host.ask(status_of)
         return status
 
     def why(self, name: str | int | None = None) -> str:
         """Why a node (by name or number), a function's tasks or a group are as they are, in words; without a name, why
         the pool has the size it has."""
-        told: str = self._asked(lambda hub: why(hub, name))
+        told: str = self._host.ask(lambda runtime: why(runtime, name))
         return told
 
     @property
@@ -529,7 +383,7 @@ class ComputePool:
     @property
     def directory(self) -> Path:
         """Where its journal is."""
-        return self._directory
+        return self._host.directory
 
     # -- other ways to use it -----------------------------------------------------------------------------------------
 

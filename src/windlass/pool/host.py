@@ -1,0 +1,214 @@
+"""PoolHost keeps a pool's runtime on a thread of its own, with the pool's directory, journal and data store.
+
+It brings everything up and ends everything, whatever goes wrong meanwhile. `pool` asks through it: `ask` for an answer,
+`running` for the runtime and the thread on which all its calls are made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from windlass.journal import open_journal
+from windlass.pool.engines.protocol import Engine
+from windlass.pool.engines.registry import engine_of
+from windlass.pool.options import PoolShape
+from windlass.pool.report.console import Console
+from windlass.pool.transport.data_store import DataStore
+from windlass.providers.protocol import Provider
+
+from .environment import Image, prepared_here
+from .errors import BadPool, PoolClosed, PoolError
+from .local import Local
+from .loop_thread import LoopThread
+from .machines import RemoteMachines
+from .runtime import PoolRuntime
+from .temp_dirs import JOURNAL, own_directory, write_config
+
+log = logging.getLogger(__name__)
+
+
+class PoolHost:
+    """Hosts the runtime of one pool."""
+
+    def __init__(
+        self,
+        provider: Local | RemoteMachines | Provider,
+        shape: PoolShape,
+        image: Image,
+        engine: str | Engine,
+        console: Console,
+        name: str,
+        directory: Path | None,
+    ) -> None:
+        """``directory``: one that is kept; None: a temporary one."""
+        self._provider, self._shape, self._image, self._name = provider, shape, image, name
+        self._engine, self._engine_name, self._console = engine_of(engine), engine, console
+        self._given_directory = directory
+        self.directory = Path()
+        self.store: DataStore | None = None
+        """Where large values are; None: they travel with their tasks."""
+        self._thread: LoopThread | None = None
+        self.runtime: PoolRuntime | None = None
+        self._closed = False
+
+    @property
+    def used(self) -> bool:
+        """Whether it has been started before, or closed."""
+        return self.runtime is not None or self._closed
+
+    @property
+    def is_open(self) -> bool:
+        return self.runtime is not None and not self._closed
+
+    def start(self) -> None:
+        """Bring everything up; nodes come by and by."""
+        if self.used:
+            raise PoolError("a pool is used once: make a new one for the next with")
+        self.directory = self._given_directory or own_directory()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._thread = LoopThread(f"windlass {self._name}")
+        try:
+            self.store = self._data_store()
+            environment = self._prepared_nodes()
+            self.runtime = self._thread.do(self._started(environment))
+        except BaseException:
+            self._closed = True
+            self._thread.stop()
+            self._remove_directory()
+            raise
+
+    def running(self) -> tuple[PoolRuntime, LoopThread]:
+        """The runtime, and the thread on which it is called."""
+        if self._closed:
+            raise PoolClosed("the pool is closed; make a new one")
+        if self.runtime is None or self._thread is None:
+            raise PoolError("the pool has not been started: use it in a with, or call start()")
+        return self.runtime, self._thread
+
+    def ask(self, question: Callable[[PoolRuntime], Any]) -> Any:
+        """The answer to a question, which is asked on the runtime's thread."""
+        runtime, thread = self.running()
+        return thread.ask(lambda: question(runtime))
+
+    def close(self, *, wait: bool) -> None:
+        """End everything: with ``wait`` after all tasks are over."""
+        runtime, thread = self.runtime, self._thread
+        if runtime is None or thread is None or self._closed:
+            self._closed = True
+            return
+        try:
+            if wait:
+                while self.ask(lambda runtime: runtime.outstanding):
+                    time.sleep(0.02)
+        finally:
+            self._closed = True
+            _take_all(
+                self._console.closed,  # first: a live view asks the pool for its status until then
+                lambda: thread.do(runtime.close(on_record=self._given_directory is not None)),
+                runtime.journal.close,
+                thread.stop,
+                self._remove_directory,
+            )
+
+    # -- how it is put together ---------------------------------------------------------------------------------------
+
+    def _data_store(self) -> DataStore | None:
+        """Nodes of Ray on other machines cannot read it: their values travel with the tasks."""
+        if self._engine_name == "ray" and isinstance(self._provider, RemoteMachines):
+            return None
+        return DataStore(self.directory / "data")
+
+    def _prepared_nodes(self) -> dict[str, str]:
+        """Prepare what nodes need; their environment."""
+        if isinstance(self._provider, Local):
+            return prepared_here(self._image, self.directory)
+        if isinstance(self._provider, RemoteMachines):
+            return {}  # the image goes with the order of each machine
+        if self._image.pip or self._image.apt or self._image.includes:
+            raise BadPool(
+                f"image: {type(self._provider).__name__} cannot put packages or files on its machines; use machines "
+                "that have them, and image=Image(env=...) for the environment"
+            )
+        return dict(self._image.env)
+
+    async def _started(self, environment: Mapping[str, str]) -> PoolRuntime:
+        engine = self._engine(self._shape.settings.policy.unhealthy_timeout)
+        runtime = PoolRuntime(
+            self._shape,
+            engine,
+            self._seller(),
+            open_journal(str(self.directory / JOURNAL), durable=False),
+            now=time.time,
+            steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+            environment=environment,
+            said=self._console.said,
+            passed=self._console.passed,
+            told=self._console.told,
+            holder=f"{self._name}-{os.getpid()}",
+            last_words=self._last_words,
+            store=self.store,
+        )
+        try:
+            await runtime.start()
+        except BaseException:
+            runtime.journal.close()
+            await engine.close()
+            raise
+        return runtime
+
+    def _seller(self) -> Provider:
+        if isinstance(self._provider, RemoteMachines):
+            return self._provider.provider(self._image.for_machines())
+        if not isinstance(self._provider, Local):
+            return self._provider
+        from windlass.providers.local.provider import LocalProvider
+
+        local = self._provider
+        nodes = self.directory / "nodes" if local.directory is None else Path(local.directory)
+        write_config(self._shape, self.directory.absolute(), nodes.absolute())
+        return LocalProvider(
+            nodes,
+            boot_delay=local.boot_delay,
+            grace=local.grace,
+            tie_to=os.getpid(),
+            environment=None,
+        )
+
+    def _last_words(self, slice_id: str) -> str:
+        """What a node on this computer printed last, from its log."""
+        if not isinstance(self._provider, Local):
+            return ""
+        home = Path(self._provider.directory or self.directory / "nodes") / slice_id
+        said = []
+        for log_file in sorted(home.glob("host-*/stderr.log")):
+            with suppress(OSError):
+                said += log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        return "; ".join(said)
+
+    def _remove_directory(self) -> None:
+        if self.store is not None:
+            self.store.close()
+        if self._given_directory is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _take_all(*steps: Callable[[], object]) -> None:
+    """Take every step of the end, whatever the others do. Ctrl-C is raised when all are done; other errors are logged,
+    so that they never hide an exception of the program itself."""
+    interrupted: BaseException | None = None
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001
+            log.warning("while the pool was closed: %s: %s", type(error).__name__, error)
+        except BaseException as error:  # noqa: BLE001
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
