@@ -52,7 +52,7 @@ def test_a_value_that_was_put_is_read_by_every_task_at_any_depth_and_dropped_wit
         (name,) = files(pool)
         del handle
         gc.collect()
-        pool._host.store.discard(name)
+        pool._host.store.discard(name)  # type: ignore[union-attr]
         assert files(pool) == []
 
 
