@@ -36,7 +36,7 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo plans test lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes bench-kubernetes
+.PHONY: help setup demo plans test typescript lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes bench-kubernetes
 
 help: ## Show all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -102,8 +102,15 @@ proto: ## Generate the messages of the Ray workload; needs grpcio-tools
 
 PYTEST = RAY_OLD=$(RAY_OLD) RAY_NEW=$(RAY_NEW) $(BIN)/python -m pytest
 
+# The type checker of the dashboard's JavaScript; without npm its test is skipped.
+tools/typescript/node_modules/.made: tools/typescript/package.json
+	@npm install --prefix tools/typescript --no-package-lock --no-audit --no-fund --silent && touch $@ \
+		|| echo "TypeScript cannot be installed here: the test that needs it is skipped"
+
+typescript: tools/typescript/node_modules/.made ## Install the type checker of the dashboard's JavaScript (needs npm)
+
 # Tests run in parallel: tests/conftest.py says which share a worker. Those that measure time run alone, at the end.
-test: lint ray-environments ## Lint, types, layers and all tests
+test: lint ray-environments typescript ## Lint, types, layers and all tests
 ifdef PYTEST_ARGS
 	$(PYTEST) $(PYTEST_ARGS)
 else

@@ -154,6 +154,13 @@ def test_the_past_is_shown_as_it_was(tmp_path):
         assert {len(series[key]) for key in ("at", "busy", "hourly_cost", "ceiling")} == {len(series["at"])}
 
 
+def test_a_status_as_of_an_event_has_the_event_in_it(api: Served):
+    launch = next(one for one in api.get("/events?after=0&kind=launch").data["events"])
+    then = api.get(f"/status?at={launch['at']!r}").data
+    assert then["seq"] == launch["seq"]
+    assert then["summary"]["coming"] > 0
+
+
 def test_the_accounts_add_up_to_the_bill(tmp_path):
     cluster = Cluster(tmp_path, CONFIG)
     cluster.live(all_is_given_back)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = ROOT / "src" / "windlass" / "server" / "static"
@@ -48,6 +51,20 @@ def test_every_module_that_is_imported_is_there():
     for path in STATIC.rglob("*.js"):
         for found in re.findall(r'from\s*"(\.[^"]+)"', path.read_text(encoding="utf-8")):
             assert (path.parent / found).is_file(), f"{path}: {found}"
+
+
+def test_the_types_of_the_api_are_those_of_its_document():
+    tool = ROOT / "tools" / "api_types.py"
+    done = subprocess.run([sys.executable, tool], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_javascript_has_no_mistake_of_types():
+    checker = ROOT / "tools" / "typescript"
+    if shutil.which("node") is None or not (checker / "node_modules" / "typescript").is_dir():
+        pytest.skip("TypeScript is missing: install Node and npm, then run make typescript")
+    done = subprocess.run([sys.executable, checker / "check.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_static_files_are_in_the_package():

@@ -208,6 +208,38 @@ def test_the_past_is_shown_with_at(operator):
     eventually(lambda: numbers(operator.get_by_test_id("figure-waiting"), "value") > 0)
 
 
+def test_a_line_of_decisions_opens_its_pass(operator):
+    operator.see("/decisions", "page-decisions")
+    row = operator.page.locator("[data-testid=event-row][data-kind=launch]").first
+    row.click()
+    opened = operator.get_by_test_id("pass")
+    opened.wait_for()
+    seq = row.get_attribute("data-seq")
+    assert opened.get_attribute("data-seq") == seq
+    assert f"pass={seq}" in operator.page.url
+    text = opened.inner_text()
+    assert all(group["name"] in text for group in operator.cluster.get("/status")["groups"])
+    for one in operator.cluster.get(f"/events?before={int(seq) + 1}&limit=1")["events"]:
+        assert one["text"] in text
+    row.click()
+    eventually(lambda: opened.count() == 0)
+    assert operator.errors == []
+
+
+def test_names_of_machines_are_cut_in_the_middle_and_no_two_look_alike(operator):
+    operator.page.set_viewport_size({"width": 390, "height": 844})
+    operator.see("/slices", "lanes")
+    operator.get_by_test_id("lane").first.wait_for()
+    lanes = operator.get_by_test_id("lane").all()
+    shown = [one.locator(".id").inner_text() for one in lanes]
+    assert len(set(shown)) == len(shown)
+    for lane in lanes:
+        assert lane.locator(".id").get_attribute("title") == lane.get_attribute("data-slice")
+        tail = lane.locator(".tail").bounding_box()
+        track = lane.locator(".track").bounding_box()
+        assert tail["x"] + tail["width"] <= track["x"] + 1
+
+
 def test_the_rows_of_the_cost_page_add_up(operator):
     operator.see("/cost", "cost-total")
     assert numbers(operator.get_by_test_id("cost-check"), "difference") == 0

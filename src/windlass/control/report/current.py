@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import inf, nextafter
 
 from windlass.control.reconcile.apply_plan import snapshot_of
 from windlass.control.reconcile.provider_health import boot_time
@@ -28,8 +28,11 @@ NAMED = 3
 
 
 def read_state(journal: Journal, until: float | None = None) -> ControllerState:
-    """The controller state of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``."""
-    return with_nodes(recovered(journal, until))
+    """The controller state of now, or of an instant, with the nodes of its slices; ``TooOld`` as for ``recovered``.
+
+    What was written at exactly that instant counts: the state as of an event has the event in it.
+    """
+    return with_nodes(recovered(journal, None if until is None else nextafter(until, inf)))
 
 
 @dataclass(frozen=True, slots=True)

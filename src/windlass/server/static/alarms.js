@@ -5,8 +5,11 @@ import { span } from "./format.js";
 import { Command, Why } from "./parts.js";
 import { at, now, status } from "./store.js";
 
-/** What needs a look: frozen groups, sources that do not answer, machines in trouble. */
-export function Alarms() {
+/**
+ * What needs a look: frozen groups, sources that do not answer, machines in trouble.
+ * @param {{above?: boolean}} props `above`: over the title of a page
+ */
+export function Alarms({ above }) {
   const known = status.value;
   if (!known) return null;
   /** @type {{subject: string, kind: string, look: string, text: any, action: any}[]} */
@@ -25,5 +28,5 @@ export function Alarms() {
     rows.push({ subject: one.id, kind: "lost", look: "alarm", text: [h("b", null, `${one.id} was ${one.code === "LOST" ? "lost" : "preempted"}`), ` ${span((at.value ?? now.value) - one.since)} ago: ${one.why}`], action: h(Why, { name: one.id, class: "btn plain" }, "Why") });
   }
   if (lost.length > 3) rows.push({ subject: "*", kind: "lost", look: "alarm", text: `and ${lost.length - 3} machines more`, action: null });
-  return h("div", { class: "notes", "data-testid": "alarms", role: "status", "aria-label": "Alarms" }, rows.map((row) => h("div", { class: `note ${row.look}`, key: `${row.kind}${row.subject}`, "data-testid": "alarm", "data-subject": row.subject, "data-kind": row.kind }, h("span", null, row.text), row.action)));
+  return h("div", { class: `notes${above && rows.length ? " above" : ""}`, "data-testid": "alarms", role: "status", "aria-label": "Alarms" }, rows.map((row) => h("div", { class: `note ${row.look}`, key: `${row.kind}${row.subject}`, "data-testid": "alarm", "data-subject": row.subject, "data-kind": row.kind }, h("span", null, row.text), row.action)));
 }

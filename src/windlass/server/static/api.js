@@ -37,5 +37,11 @@ export async function call(method, path, more = {}) {
   return body;
 }
 
-/** @param {string} path @param {Record<string, any>} [params] @param {AbortSignal} [signal] */
+/** @typedef {import("./types.js").Documents} Documents */
+
+/**
+ * @template {keyof Documents} P
+ * @param {P} path @param {Record<string, any>} [params] @param {AbortSignal} [signal]
+ * @returns {Promise<Documents[P]>}
+ */
 export const get = (path, params, signal) => call("GET", path, { params, signal });

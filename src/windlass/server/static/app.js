@@ -9,7 +9,7 @@ import { clock, span } from "./format.js";
 import { helpShown, Help, listen, timeAsked, TimeDialog } from "./keys.js";
 import { Alarms } from "./alarms.js";
 import { Failure, Link, Loading } from "./parts.js";
-import { addressOf, asked, at, change, connection, go, isOperator, liveState, me, now, order, outcome, problem, seq, status, toasts, toLogin, view } from "./store.js";
+import { addressOf, asked, at, change, connection, liveState, me, now, order, outcome, problem, seq, status, toasts, toLogin, view } from "./store.js";
 import { follow } from "./stream.js";
 import { WhyPanel } from "./why.js";
 import { Cost } from "./pages/cost.js";
@@ -60,11 +60,13 @@ function Search() {
 }
 
 function Top() {
+  const bar = useRef(/** @type {HTMLElement | null} */ (null)), path = view.value.path;
+  useEffect(() => { bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); }, [path]);
   const known = status.value, leader = known?.leader, state = liveState.value, who = me.value;
   const words = { live: "live", reconnecting: `reconnecting since ${clock(connection.value.since)}`, stale: connection.value.state === "live" ? "no controller runs" : `no connection since ${clock(connection.value.since)}`, past: "the past" };
   return h("header", { class: "top" },
     h(Link, { class: "brand", to: addressOf("/") }, h(Logo, null), "windlass"),
-    h("nav", { "aria-label": "Pages" }, PAGES.map(([path, name, label]) => h(Link, { key: name, to: addressOf(path, path === view.value.path ? {} : {}), "data-testid": `nav-${name}`, "aria-current": path === view.value.path ? "page" : undefined }, label))),
+    h("nav", { ref: bar, "aria-label": "Pages" }, PAGES.map(([path, name, label]) => h(Link, { key: name, to: addressOf(path), "data-testid": `nav-${name}`, "aria-current": path === view.value.path ? "page" : undefined }, label))),
     h("span", { class: "grow" }), h(Search, null),
     h("span", { class: "chip leader", "data-testid": "leader", title: leader?.alive ? `leader ${leader.holder}, epoch ${leader.epoch}` : "" }, leader ? (leader.alive ? leader.holder : "no controller runs") : ""),
     h("span", { class: "chip live", "data-testid": "live-state", "data-state": state }, h("i", { class: "dot" }), h("span", null, words[/** @type {keyof typeof words} */ (state)])),
@@ -112,7 +114,7 @@ function App() {
     h(Top, null), h(Band, null),
     h("main", { class: old ? "stale-data" : "" },
       h(Failure, { text: problem.value }),
-      status.value && path !== "/" && h(Alarms, null),
+      status.value && path !== "/" && h(Alarms, { above: true }),
       h(Outcome, null),
       !status.value ? (problem.value ? null : h(Loading, null)) : page
         ? h("div", { class: beside && why ? "split" : "split alone", style: beside ? { marginTop: "12px" } : undefined }, h("div", { style: { minWidth: "0px" } }, h(page[3], null)), beside && why && h(WhyPanel, { over: false }))

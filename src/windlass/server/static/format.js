@@ -52,6 +52,9 @@ export function span(seconds) {
   return `${(whole / 86400).toFixed(1)} days`;
 }
 
+/** A length of time that a setting has: "5 min", not "5 min 00 s". @param {number} seconds */
+export const lasting = (seconds) => span(seconds).replace(/ 00 (s|min)$/, "");
+
 /** @param {number} amount */
 export function usd(amount) {
   if (amount === 0) return "$0.00";
@@ -62,7 +65,7 @@ export function usd(amount) {
 export const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 /** @param {number} share 0 to 1 */
-export const percent = (share) => `${Math.round(share * 100)} %`;
+export const percent = (share) => (share > 0 && share < 0.005 ? "under 1 %" : `${Math.round(share * 100)} %`);
 
 /** "12 cpu, 1 gpu, 85Gi"  @param {Record<string, string | number> | null | undefined} needs */
 export const needsText = (needs) =>
@@ -70,6 +73,9 @@ export const needsText = (needs) =>
 
 /** The numbers of a wait move on the page; the sentence of the journal has them as of its row. @param {string} why */
 export const withoutWait = (why) => why.replace(/^waits [^:]*: /, "");
+
+/** A reason without the name of its group in front, where the name stands beside it. @param {string} why @param {string} group */
+export const withoutName = (why, group) => (why.startsWith(`${group}: `) ? why.slice(group.length + 2) : why);
 
 /** @param {string} change */
 export const arrows = (change) => change.replaceAll("->", "→");

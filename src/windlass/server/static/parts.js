@@ -2,7 +2,7 @@
 
 import { Fragment, h } from "./vendor/preact.js";
 import { useState } from "./vendor/preact-hooks.js";
-import { arrows, colourOf, FAILED, kindOf, needsText, plural, span, timeOfDay, clock, usd, withoutWait } from "./format.js";
+import { arrows, colourOf, FAILED, kindOf, needsText, plural, span, timeOfDay, clock, usd, withoutName, withoutWait } from "./format.js";
 import { addressOf, asked, change, go, instant, isOperator, status, toast, view } from "./store.js";
 
 /** @typedef {import("./types.js").GroupRow} GroupRow */
@@ -70,7 +70,7 @@ const COUNT_WORDS = /** @type {Record<string, string>} */ ({
   RATE_LIMITED: "launching as fast as they may", GANG_SHAPE: "of the wrong shape for the gang",
 });
 
-/** @param {{groups: Record<string, {code: string, why: string}>}} props */
+/** @param {{groups: DemandRow["groups"]}} props */
 export function Blockers({ groups }) {
   const [open, setOpen] = useState(false);
   const rows = Object.entries(groups);
@@ -78,7 +78,7 @@ export function Blockers({ groups }) {
   if (rows.length >= COUNTED && !open) {
     /** @type {Record<string, number>} */
     const counts = {};
-    for (const [, one] of rows) counts[one.code] = (counts[one.code] ?? 0) + 1;
+    for (const [, one] of rows) counts[one.code ?? ""] = (counts[one.code ?? ""] ?? 0) + 1;
     const text = Object.entries(counts).sort((a, b) => b[1] - a[1]).map(([code, count]) => `${count} ${COUNT_WORDS[code] ?? code}`).join(", ");
     return h("div", { class: "cells" }, h("button", { type: "button", class: "cell", onClick: () => setOpen(true), "aria-expanded": "false" }, h("span", null, text)));
   }
@@ -139,7 +139,7 @@ export function Slots({ group, slices }) {
 export function Next({ group }) {
   if (group.max === null) return h("div", { class: "a" }, h(Code, { code: "GROUP_REMOVED" }), h("span", { class: "dim" }, "no longer in the settings: what is left is drained"));
   const next = group.next;
-  if (next?.code) return h("div", { class: "a" }, h(Code, { code: next.code }), h("span", { class: next.code === "FROZEN" ? "" : "dim" }, next.why));
+  if (next?.code) return h("div", { class: "a" }, h(Code, { code: next.code }), h("span", { class: next.code === "FROZEN" ? "" : "dim" }, withoutName(next.why, group.name)));
   const boots = group.boot_seconds === null ? "" : `, ready in about ${span(group.boot_seconds)}`;
   const more = group.max - group.ready - group.coming - group.leaving;
   return h("div", { class: "a" }, h(Code, { code: null, kind: "fine", label: "can be had" }), h("span", { class: "dim" }, `${more} more${boots}`));
@@ -174,12 +174,15 @@ export function slicesByGroup() {
   return found;
 }
 
-/** @param {{one: WindlassEvent, wide?: boolean}} props */
-export function EventRow({ one, wide }) {
+/**
+ * A line of an event. A click opens the pass with `onOpen`, or why its subject is as it is.
+ * @param {{one: WindlassEvent, wide?: boolean, open?: boolean, onOpen?: () => void}} props
+ */
+export function EventRow({ one, wide, open, onOpen }) {
   const subject = one.subjects[0];
-  const open = () => { if (subject && subject !== "*") change({ why: subject }); };
+  const why = () => { if (subject && subject !== "*") change({ why: subject }); };
   return h("button", {
-    type: "button", class: `ev${one.alarm ? " al" : ""}${wide ? " wide" : ""}`, onClick: open, "data-row": subject ?? "", "data-testid": "event-row",
+    type: "button", class: `ev${one.alarm ? " al" : ""}${wide ? " wide" : ""}${open ? " on" : ""}`, onClick: onOpen ?? why, "aria-expanded": onOpen ? String(open === true) : undefined, "data-row": subject ?? "", "data-testid": "event-row",
     "data-seq": one.seq ?? "", "data-kind": one.kind, "data-code": one.code ?? "", "data-alarm": String(one.alarm),
   }, h("time", null, wide ? clock(one.at) : timeOfDay(one.at)), h("span", { class: "t" }, one.text), h(Code, { code: one.code }));
 }

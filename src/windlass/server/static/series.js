@@ -9,11 +9,12 @@ const EVERY = 2000;
 
 /**
  * A document of a path, kept while a newer one is asked for.
- * @param {string} path @param {Record<string, any>} params @param {number} version asked again when it changes @param {number} [every]
- * @returns {[any, string | null]}
+ * @template {keyof import("./types.js").Documents} P
+ * @param {P} path @param {Record<string, any>} params @param {number} version asked again when it changes @param {number} [every]
+ * @returns {[import("./types.js").Documents[P] | null, string | null]}
  */
 export function useDocument(path, params, version, every = EVERY) {
-  const [answer, setAnswer] = useState(/** @type {any} */ (null));
+  const [answer, setAnswer] = useState(/** @type {import("./types.js").Documents[P] | null} */ (null));
   const [failure, setFailure] = useState(/** @type {string | null} */ (null));
   const asked = useRef({ key: "", when: 0 });
   const key = JSON.stringify([path, params]);

@@ -6,7 +6,7 @@ import { Choice, Empty, Failure, Loading, Why } from "../parts.js";
 import { at, change, now, seq, view } from "../store.js";
 import { useDocument } from "../series.js";
 
-const ACCOUNTS = ["work", "booting", "idle", "spare", "draining", "ending"];
+const ACCOUNTS = /** @type {const} */ (["work", "booting", "idle", "spare", "draining", "ending"]);
 const COLOURS = /** @type {Record<string, string>} */ ({ work: "var(--s-busy)", booting: "var(--s-booting)", idle: "var(--s-idle)", spare: "var(--s-cordoned)", draining: "var(--s-draining)", ending: "var(--s-ending)" });
 const RANGES = /** @type {[string, string][]} */ ([["3600", "1 h"], ["86400", "24 h"], ["604800", "7 d"], ["all", "all"]]);
 
@@ -27,9 +27,9 @@ export function Cost() {
       h("div", { class: "k" }, `Spent since ${clock(answer.since)}`), h("div", { class: "v" }, usd(total)),
       total > 0 && h("div", { class: "bar", "aria-hidden": "true" }, ACCOUNTS.filter((name) => answer.total[name] > 0).map((name) => h("i", { key: name, style: { width: `${(answer.total[name] / total) * 100}%`, background: COLOURS[name] } }))),
       h("div", { class: "legend" }, ACCOUNTS.filter((name) => answer.total[name] > 0).map((name) => h("span", { key: name }, h("i", { class: "sw", style: { background: COLOURS[name] } }), `${name} ${percent(answer.total[name] / total)}`))))),
-    h("section", { class: "panel" }, answer.rows.length ? h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Accounts" }, h("table", null,
+    h("section", { class: "panel" }, answer.rows.length > 0 && h("header", null, h("h2", null, by === "account" ? "Accounts" : `Accounts by ${by}`), h("span", { class: "cap" }, "in dollars")), answer.rows.length ? h("div", { class: "scrollx", tabIndex: 0, role: "region", "aria-label": "Accounts" }, h("table", null,
       h("thead", null, h("tr", null, h("th", { scope: "col" }, by), columns.map((name) => h("th", { scope: "col", class: "num", key: name }, name)), h("th", { scope: "col", class: "num" }, "total"))),
-      h("tbody", null, answer.rows.map((/** @type {any} */ row) => h("tr", { key: row.name, "data-testid": "cost-row", "data-name": row.name },
+      h("tbody", null, answer.rows.map((row) => h("tr", { key: row.name, "data-testid": "cost-row", "data-name": row.name },
         h("th", { scope: "row" }, by === "account" || row.name.startsWith("(") ? row.name : h(Why, { name: row.name })),
         columns.map((name) => h("td", { class: "num", key: name, "data-testid": "cost-cell", "data-account": name, "data-value": row[name] }, exact(row[name]))),
         h("td", { class: "num", "data-testid": "cost-cell", "data-account": "total", "data-value": row.total }, exact(row.total))))),

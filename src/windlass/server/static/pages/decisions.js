@@ -3,8 +3,9 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useState } from "../vendor/preact-hooks.js";
 import { get } from "../api.js";
-import { Empty, EventRow, Failure } from "../parts.js";
-import { at, change, events, view } from "../store.js";
+import { clock, plural, usd, withoutName } from "../format.js";
+import { Code, Empty, EventRow, Failure, Why } from "../parts.js";
+import { addressOf, at, change, events, go, view } from "../store.js";
 
 const PAGE = 100;
 const KINDS = ["launch", "slice", "waiting", "refused", "trouble", "frozen", "order", "mistake", "settings"];
@@ -30,8 +31,9 @@ export function Decisions() {
     setOlder({ rows: [...answer.events, ...older.rows], previous: answer.previous });
   };
   const last = older.rows.at(-1)?.seq ?? 0;
-  const fits = (/** @type {any} */ one) => (!filter.kind || one.kind === filter.kind) && (!filter.code || one.code === filter.code) && (!filter.alarm || one.alarm) && (!filter.subject || one.subjects.includes(filter.subject));
+  const fits = (/** @type {import("../types.js").WindlassEvent} */ one) => (!filter.kind || one.kind === filter.kind) && (!filter.code || one.code === filter.code) && (!filter.alarm || one.alarm) && (!filter.subject || one.subjects.includes(filter.subject));
   const fresh = moment === null && ready ? events.value.filter((one) => (one.seq ?? 0) > last && fits(one)) : [];
+  const opened = params.get("pass") ?? "";
   const words = filter.text.toLowerCase();
   const rows = [...older.rows, ...fresh].filter((one) => !words || one.text.toLowerCase().includes(words));
   const pick = (/** @type {string} */ name) => (/** @type {Event} */ event) => change({ [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value }, true);
@@ -44,6 +46,43 @@ export function Decisions() {
       filter.subject && h("button", { type: "button", class: "btn", onClick: () => change({ subject: null }) }, `only ${filter.subject} ×`)),
     h(Failure, { text: failure }),
     h("section", { class: "panel", "data-testid": "events-list" },
-      rows.length ? rows.slice().reverse().map((one, index) => h(EventRow, { one, wide: true, key: `${one.seq}-${one.kind}-${one.text}-${rows.length - index}` })) : ready && h(Empty, null, words || filter.kind || filter.code || filter.alarm || filter.subject ? "Nothing of the kind happened." : "Nothing happened yet.")),
+      rows.length ? rows.slice().reverse().map((one, index, all) => {
+        const open = String(one.seq) === opened;
+        return [h(EventRow, { one, wide: true, open, onOpen: () => change({ pass: open ? null : String(one.seq) }, true), key: `${one.seq}-${one.kind}-${one.text}-${rows.length - index}` }),
+          open && all[index + 1]?.seq !== one.seq && h(Pass, { seq: one.seq, at: one.at, key: `pass ${one.seq}` })];
+      }) : ready && h(Empty, null, words || filter.kind || filter.code || filter.alarm || filter.subject ? "Nothing of the kind happened." : "Nothing happened yet.")),
     older.previous !== null && h("p", null, h("button", { type: "button", class: "btn", "data-testid": "load-older", onClick: more }, "older")));
+}
+
+/**
+ * One pass: what was known, what was done, and what it said about every group.
+ * @param {{seq: number, at: number}} props
+ */
+function Pass({ seq, at: moment }) {
+  const [known, setKnown] = useState(/** @type {{status: import("../types.js").Status, events: import("../types.js").WindlassEvent[]} | null} */ (null));
+  const [failure, setFailure] = useState(/** @type {string | null} */ (null));
+  useEffect(() => {
+    let over = false;
+    Promise.all([get("/status", { at: moment }), get("/events", { before: seq + 1, limit: 1 })]).then(
+      ([status, listed]) => { if (!over) setKnown({ status, events: listed.events }); }, (error) => { if (!over) setFailure(error.message); });
+    return () => { over = true; };
+  }, [seq, moment]);
+  if (failure) return h("div", { class: "opened" }, h(Failure, { text: failure }));
+  if (!known) return h("div", { class: "opened", "aria-busy": "true" }, "…");
+  const { status, events: done } = known, cost = status.hourly_cost, { summary } = status;
+  const subjects = [...new Set(done.flatMap((one) => one.subjects))].filter((name) => name !== "*");
+  return h("section", { class: "opened", "data-testid": "pass", "data-seq": seq, "aria-label": `Pass of ${clock(moment)}` },
+    h("h3", null, "What was known"),
+    h("p", null, `${status.headline} `, h("span", { class: "dim" }, `${plural(summary.slices, "machine")}: ${summary.busy} busy, ${summary.idle} idle, ${summary.coming} coming, ${summary.leaving} leaving. ${plural(summary.waiting_tasks, "task")} of ${plural(summary.waiting_demands, "job")} waited.`)),
+    h("h3", null, "What was done"),
+    h("ul", null, done.map((one, index) => h("li", { key: index, class: one.alarm ? "al" : "" }, one.text, " ", h(Code, { code: one.code })))),
+    h("h3", null, "What it said about every group"),
+    h("div", { class: "verdicts" }, status.groups.map((group) => [
+      h(Why, { name: group.name, key: group.name }), h("span", { class: "num", key: `${group.name} count` }, `${group.ready + group.coming} of ${group.max ?? 0}`),
+      h(Code, { key: `${group.name} code`, code: group.next?.code ?? null, kind: group.next?.code ? undefined : "fine", label: group.next?.code ?? "can be had" }),
+      h("span", { class: "dim", key: `${group.name} why` }, withoutName(group.next?.why ?? "", group.name))])),
+    h("h3", null, "What it cost"),
+    h("p", null, `${usd(cost.now)} an hour${cost.planned === cost.now ? "" : `, ${usd(cost.planned)} with what was planned`}${summary.ceiling === null ? "" : `, of ${usd(summary.ceiling)} at the most`}.`),
+    h("div", { class: "actions" }, subjects.slice(0, 4).map((name) => h(Why, { key: name, name, class: "btn plain" }, `Why ${name}`)),
+      h("button", { type: "button", class: "btn", onClick: () => go(addressOf("/", { at: String(moment) })) }, "The overview of then")));
 }

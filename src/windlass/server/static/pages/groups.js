@@ -1,15 +1,16 @@
 // Groups: what can be bought, how well its launches went, and the switch that holds a group still.
 
 import { h } from "../vendor/preact.js";
-import { useEffect, useState } from "../vendor/preact-hooks.js";
+import { useEffect, useMemo, useState } from "../vendor/preact-hooks.js";
 import { get } from "../api.js";
-import { plural, span, timeOfDay, usd } from "../format.js";
+import { lasting, plural, span, timeOfDay, usd } from "../format.js";
 import { Code, Command, Empty, GroupRowView, slicesByGroup } from "../parts.js";
-import { at, events, seq, status } from "../store.js";
+import { at, events, now, seq, status } from "../store.js";
+import { useDocument } from "../series.js";
 
 export function Groups() {
   const known = status.value;
-  const [details, setDetails] = useState(/** @type {Record<string, any>} */ ({}));
+  const [details, setDetails] = useState(/** @type {Record<string, import("../types.js").GroupWhy>} */ ({}));
   const names = known?.groups.map((group) => group.name).join("\n") ?? "", moment = at.value, version = Math.floor(seq.value / 50);
   useEffect(() => {
     let over = false;
@@ -17,29 +18,66 @@ export function Groups() {
       for (const name of names.split("\n").filter(Boolean)) {
         const answer = await get("/why", { name, at: moment }).catch(() => null);
         if (over) return;
-        if (answer?.group) setDetails((before) => ({ ...before, [name]: answer.group }));
+        if (answer?.group) { const { group } = answer; setDetails((before) => ({ ...before, [name]: group })); };
       }
     })();
     return () => { over = true; };
   }, [names, moment, version]);
+  const day = useDay(moment);
   if (!known) return null;
   const mine = slicesByGroup();
   return h("section", { "data-testid": "page-groups" },
     h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "Groups"), h("span", { class: "cap" }, `${plural(known.groups.length, "kind")} of machines that can be bought`)),
     known.groups.length ? h("div", { class: "cards" }, known.groups.map((group) => h("section", { class: "panel", key: group.name },
-      h(GroupRowView, { group, slices: mine.get(group.name) ?? [] }, h(Details, { group, more: details[group.name] }))))) : h(Empty, null, "No groups are configured: add one under groups: in the configuration file."));
+      h(GroupRowView, { group, slices: mine.get(group.name) ?? [] }, h(Details, { group, more: details[group.name], day: day?.get(group.name) }))))) : h(Empty, null, "No groups are configured: add one under groups: in the configuration file."));
 }
 
-/** @param {{group: import("../types.js").GroupRow, more: any}} props */
-function Details({ group, more }) {
-  const last = events.value.findLast((one) => one.subjects.includes(group.name) || one.subjects.some((name) => name.startsWith(`${group.name}-`)));
-  const bounds = [group.min ? `at least ${group.min}` : "", group.spare ? `${group.spare} spare` : "", more?.idle_timeout ? `released after ${span(more.idle_timeout)} idle` : ""].filter(Boolean).join(", ");
+/** The group of a machine or group by its name: machines are named after their group. @param {string} name @param {string[]} groups */
+const groupOf = (name, groups) => groups.filter((one) => name === one || name.startsWith(`${one}-`)).sort((a, b) => b.length - a.length)[0];
+
+const DAY = 86400;
+
+/** @typedef {{since: number, launches: number[], refusals: number[]}} Day */
+
+/** When machines of each group were launched and refused in the last 24 hours. @param {number | null} moment @returns {Map<string, Day> | null} */
+function useDay(moment) {
+  const until = moment ?? Math.floor(now.value / 60) * 60;
+  const asked = { since: until - DAY, until: moment, limit: 5000 };
+  const [launched] = useDocument("/events", { ...asked, kind: "launch" }, seq.value, 10000), [refused] = useDocument("/events", { ...asked, kind: "refused" }, seq.value, 10000);
+  const names = status.value?.groups.map((group) => group.name).join("\n") ?? "";
+  return useMemo(() => {
+    if (!launched || !refused) return null;
+    const groups = names.split("\n");
+    const found = new Map(groups.map((name) => /** @type {[string, Day]} */ ([name, { since: until - DAY, launches: [], refusals: [] }])));
+    for (const [key, listed] of /** @type {const} */ ([["launches", launched], ["refusals", refused]])) {
+      for (const one of listed.events) {
+        const group = one.subjects.map((name) => groupOf(name, groups)).find(Boolean);
+        if (group) found.get(group)?.[key].push(one.at);
+      }
+    }
+    return found;
+  }, [launched, refused, names]);
+}
+
+/** @param {{day: Day}} props */
+function Strip({ day }) {
+  const label = `${plural(day.launches.length, "launch").replace("launchs", "launches")} and ${plural(day.refusals.length, "refusal")} in 24 hours`;
+  const mark = (/** @type {string} */ colour) => (/** @type {number} */ time, /** @type {number} */ index) => h("rect", { key: `${colour}${index}`, x: `${(Math.max(0, time - day.since) / DAY) * 99.4}%`, y: 2, width: "0.6%", height: 10, fill: colour });
+  return h("svg", { class: "strip", role: "img", "aria-label": label }, h("title", null, label), day.launches.map(mark("var(--s-busy)")), day.refusals.map(mark("var(--s-failed)")));
+}
+
+/** @param {{group: import("../types.js").GroupRow, more: import("../types.js").GroupWhy | undefined, day: Day | undefined}} props */
+function Details({ group, more, day }) {
+  const groups = status.value?.groups.map((one) => one.name) ?? [];
+  const last = events.value.findLast((one) => one.subjects.some((name) => groupOf(name, groups) === group.name));
+  const bounds = [group.min ? `at least ${group.min}` : "", group.spare ? `${group.spare} spare` : "", more?.idle_timeout ? `released after ${lasting(more.idle_timeout)} idle` : ""].filter(Boolean).join(", ");
   return h("dl", { class: "more" },
     h("dt", null, "Price"), h("dd", null, group.price === null ? "not known" : `${usd(group.price)}/h each${group.preemptible ? ", spot" : ""}`),
     bounds ? [h("dt", null, "Limits"), h("dd", null, bounds)] : null,
-    h("dt", null, "Health"), h("dd", { "data-testid": "group-health", "data-value": more?.health ?? "" }, more ? `${more.health} of 1${group.boot_seconds === null ? "" : ` · boots in about ${span(group.boot_seconds)}`}` : "…"),
-    h("dt", null, "Launches"), h("dd", { "data-testid": "group-launches" }, more?.launches.length ? more.launches.slice(-3).reverse().map((/** @type {any} */ one) => h("div", { key: one.at }, `${timeOfDay(one.at)} ${plural(one.count, "machine")} `, h(Code, { code: one.code }))) : "none yet"),
-    h("dt", null, "Refusals"), h("dd", { "data-testid": "group-refusals" }, more?.refusals.length ? more.refusals.slice(-3).reverse().map((/** @type {any} */ one) => h("div", { key: one.at }, `${timeOfDay(one.at)} ${one.why} `, h(Code, { code: one.code }))) : "none"),
+    h("dt", null, "Health"), h("dd", { "data-testid": "group-health", "data-value": more?.health ?? "" }, more ? `score ${more.health.toFixed(1)} of 1${group.boot_seconds === null ? "" : ` · boots in about ${span(group.boot_seconds)}`}` : "…"),
+    day ? [h("dt", null, "24 hours"), h("dd", null, h(Strip, { day }))] : null,
+    h("dt", null, "Launches"), h("dd", { "data-testid": "group-launches", "data-value": day?.launches.length ?? "" }, more?.launches.length ? more.launches.slice(-3).reverse().map((one) => h("div", { key: one.at }, `${timeOfDay(one.at)} ${plural(one.count, "machine")} `, h(Code, { code: one.code }))) : "none yet"),
+    h("dt", null, "Refusals"), h("dd", { "data-testid": "group-refusals", "data-value": day?.refusals.length ?? "" }, more?.refusals.length ? more.refusals.slice(-3).reverse().map((one) => h("div", { key: one.at }, `${timeOfDay(one.at)} ${one.why} `, h(Code, { code: one.code }))) : "none"),
     last ? [h("dt", null, "Last"), h("dd", null, `${timeOfDay(last.at)} ${last.text}`)] : null,
     h("dt", null), h("dd", null, group.frozen_by ? h(Command, { what: "resume", subject: group.name }) : h(Command, { what: "freeze", subject: group.name })));
 }

@@ -8,8 +8,10 @@ import { Choice, Empty, Failure, Link, Loading } from "../parts.js";
 import { addressOf, at, change, now, seq, status, view } from "../store.js";
 import { useDocument, useSeries } from "../series.js";
 
+/** @typedef {import("../types.js").Lane} Lane */
+
 const RANGES = /** @type {[string, string][]} */ ([["240", "4 min"], ["3600", "1 h"], ["86400", "24 h"], ["604800", "7 d"]]);
-const LEGEND = [["requesting", "requesting", true], ["booting", "booting", false], ["initializing", "joining", false]];
+const LEGEND = /** @type {[string, string, boolean][]} */ ([["requesting", "requesting", true], ["booting", "booting", false], ["initializing", "joining", false]]);
 /** From so many lanes on rows are low, and only those in sight are in the page. */
 const MANY = 60;
 const ROW = { lane: 27, low: 12, group: 34 };
@@ -43,10 +45,10 @@ export function Slices() {
       h("div", { class: "ax", style: { height: "28px", borderTop: "1px solid var(--line)" } }, h("span", null), h(Ticks, { from: since, to: until }), h("span", null))));
 }
 
-/** @param {any[]} slices */
+/** @param {Lane[]} slices */
 const earliest = (slices) => slices.reduce((first, one) => Math.min(first, one.spans[0]?.from ?? Infinity), Infinity);
 
-/** @param {{series: any, since: number, until: number}} props */
+/** @param {{series: import("../types.js").Series, since: number, until: number}} props */
 function Waiting({ series, since, until }) {
   const from = series.at.findIndex((/** @type {number} */ time) => time >= since), start = Math.max(0, from < 0 ? series.at.length - 1 : from - 1);
   const times = [since, ...series.at.slice(start + 1).filter((/** @type {number} */ time) => time < until), until];
@@ -63,26 +65,26 @@ const Legend = () => h("span", { class: "legend", style: { margin: "0px" } },
   h("span", null, h("i", { class: "sw", style: { background: "var(--s-failed)", borderRadius: "50%" } }), "lost"),
   h("span", null, h("svg", { width: 9, height: 7, "aria-hidden": "true" }, h("path", { d: "M0 0h9L4.5 7z", fill: "var(--c-limit)" })), "by an operator"));
 
-/** @param {any} one */
+/** @param {Lane} one */
 const lastState = (one) => one.spans.at(-1)?.state ?? "";
 
-/** @param {any[]} slices @param {string} sort @param {{group: string, state: string, text: string}} filters */
+/** @param {Lane[]} slices @param {string} sort @param {{group: string, state: string, text: string}} filters */
 function ordered(slices, sort, filters) {
   const kept = slices.filter((one) => (!filters.group || one.group === filters.group) && (!filters.text || one.id.toLowerCase().includes(filters.text))
     && (!filters.state || (filters.state === "here" ? !OVER.has(lastState(one)) : lastState(one) === filters.state)));
-  const by = /** @type {Record<string, (a: any, b: any) => number>} */ ({
+  const by = /** @type {Record<string, (a: Lane, b: Lane) => number>} */ ({
     group: (a, b) => a.group.localeCompare(b.group) || a.spans[0].from - b.spans[0].from, cost: (a, b) => b.cost - a.cost, state: (a, b) => lastState(a).localeCompare(lastState(b)) || a.id.localeCompare(b.id),
   });
   return kept.sort(by[sort] ?? by.group);
 }
 
-/** Rows of a list, of which only those in sight are in the page when they are many. @param {{lanes: any[], since: number, until: number, grouped: boolean}} props */
+/** Rows of a list, of which only those in sight are in the page when they are many. @param {{lanes: Lane[], since: number, until: number, grouped: boolean}} props */
 function Rows({ lanes, since, until, grouped }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [sight, setSight] = useState({ top: 0, height: 900 });
   const many = lanes.length >= MANY;
   const rows = useMemo(() => {
-    /** @type {{top: number, height: number, group?: string, lane?: any}[]} */
+    /** @type {{top: number, height: number, group?: string, lane?: Lane}[]} */
     const found = [];
     let top = 0, group = null;
     for (const lane of lanes) {
@@ -103,18 +105,19 @@ function Rows({ lanes, since, until, grouped }) {
     watch.observe(element);
     return () => { element.removeEventListener("scroll", look); watch.disconnect(); };
   }, [many]);
+  const names = useMemo(() => shortNames(lanes.map((one) => one.id)), [lanes]);
   const last = rows.at(-1), total = last ? last.top + last.height : 0;
   const shown = many ? rows.filter((row) => row.top + row.height > sight.top - 200 && row.top < sight.top + sight.height + 200) : rows;
   return h("div", { class: "scroll", ref: box, role: "list", tabIndex: many ? 0 : undefined, "aria-label": "Machines" },
     many && h("div", { style: { height: `${shown[0]?.top ?? 0}px` }, "aria-hidden": "true" }),
-    shown.map((row) => (row.group !== undefined ? h(GroupHead, { key: `group:${row.group}`, name: row.group, lanes }) : h(Lane, { key: row.lane.id, one: row.lane, since, until, low: many }))),
+    shown.map((row) => (row.lane === undefined ? h(GroupHead, { key: `group:${row.group}`, name: row.group ?? "", lanes }) : h(Lane, { key: row.lane.id, one: row.lane, name: names.get(row.lane.id) ?? row.lane.id, since, until, low: many }))),
     many && h("div", { style: { height: `${Math.max(0, total - ((shown.at(-1)?.top ?? 0) + (shown.at(-1)?.height ?? 0)))}px` }, "aria-hidden": "true" }));
 }
 
-/** @param {{name: string, lanes: any[]}} props */
+/** @param {{name: string, lanes: Lane[]}} props */
 function GroupHead({ name, lanes }) {
   const group = status.value?.groups.find((one) => one.name === name);
-  const unused = lanes.filter((one) => one.group === name && one.spans.some((/** @type {any} */ part) => part.state === "ready") && !one.use.some((/** @type {any} */ part) => part.tasks > 0)).length;
+  const unused = lanes.filter((one) => one.group === name && one.spans.some((part) => part.state === "ready") && !one.use.some((part) => part.tasks > 0)).length;
   return h("div", { class: "lg", role: "listitem", "data-testid": "lane-group", "data-group": name },
     h(Link, { class: "id", to: addressOf(view.value.path, { why: name }) }, name),
     h("span", { class: "m" }, group && `${group.ready} ready${group.leaving ? `, ${group.leaving} leaving` : ""}${group.coming ? `, ${group.coming} coming` : ""} of ${group.max ?? 0}${group.price === null ? "" : `, ${usd(group.price)}/h each`}`,
@@ -122,41 +125,57 @@ function GroupHead({ name, lanes }) {
     h("span", null));
 }
 
-/** @param {{one: any, since: number, until: number, low: boolean}} props */
-function Lane({ one, since, until, low }) {
+/** @param {{one: Lane, name: string, since: number, until: number, low: boolean}} props */
+function Lane({ one, name, since, until, low }) {
   const length = until - since, state = lastState(one), gone = OVER.has(state), high = low ? 9 : 17;
   const left = (/** @type {number} */ time) => `${((Math.min(until, Math.max(since, time)) - since) / length) * 100}%`;
   const width = (/** @type {number} */ from, /** @type {number} */ to) => `${Math.max(0.25, ((Math.min(until, to) - Math.max(since, from)) / length) * 100)}%`;
-  const inSight = one.spans.filter((/** @type {any} */ part) => !OVER.has(part.state) && (part.to ?? until) >= since && part.from <= until);
+  const inSight = one.spans.filter((part) => !OVER.has(part.state) && (part.to ?? until) >= since && part.from <= until);
   const busy = (one.use.at(-1)?.tasks ?? 0) > 0;
   const dot = gone ? { background: "transparent", boxShadow: "inset 0 0 0 1.5px var(--line)" } : { background: state === "ready" ? (busy ? "var(--s-busy)" : "var(--s-idle)") : colourOf(state) };
-  const open = () => change({ why: one.id });
+  const open = () => change({ why: one.id }), [head, tail] = parted(name);
   return h("div", {
     class: `lane${gone ? " gone" : ""}${view.value.params.get("why") === one.id ? " on" : ""}`, role: "listitem", tabIndex: 0, "aria-label": `${one.id}, ${state}`, "data-row": one.id, onClick: open,
     "data-testid": "lane", "data-slice": one.id, "data-group": one.group, "data-state": state,
   },
-    h("span", { class: "id", title: one.id }, h("i", { class: "dot", style: dot }), shortName(one.id)),
+    h("span", { class: "id", title: one.id }, h("i", { class: "dot", style: dot }), h("span", { class: tail.startsWith("…") ? "head clip" : "head" }, head), h("span", { class: "tail" }, tail)),
     h("div", { class: "track" },
-      inSight.filter((/** @type {any} */ part) => !FAILED.has(part.state)).map((/** @type {any} */ part, /** @type {number} */ index, /** @type {any[]} */ all) => h("i", {
+      inSight.filter((part) => !FAILED.has(part.state)).map((part, /** @type {number} */ index, /** @type {any[]} */ all) => h("i", {
         key: `${part.state}${part.from}`, "data-testid": "lane-span", "data-state": part.state,
         class: `${part.state === "requesting" || part.state === "queued" ? "hatch" : ""}${index === 0 ? " first" : ""}${index === all.length - 1 ? " last" : ""}`,
         title: `${part.state} from ${clock(part.from)}, ${span((part.to ?? until) - part.from)}: ${part.why}`, style: { left: left(part.from), width: width(part.from, part.to ?? until), backgroundColor: colourOf(part.state) },
       })),
       used(one, since, until).map((part) => h("i", { key: part.from, class: "f", title: `${plural(part.tasks, "task")}, ${percent(part.share)} used`, style: { left: left(part.from), width: width(part.from, part.to), height: `${Math.max(2, part.share * high)}px` } })),
-      inSight.filter((/** @type {any} */ part) => FAILED.has(part.state)).map((/** @type {any} */ part) => h("span", { key: part.from, class: "xx", "data-testid": "lane-span", "data-state": part.state, style: { left: left(part.from) }, title: `${part.state} at ${timeOfDay(part.from)}: ${part.why}` }, "×")),
-      inSight.filter((/** @type {any} */ part) => part.by).slice(0, 1).map((/** @type {any} */ part) => h("span", { key: "by", class: "op", style: { left: left(part.from) }, title: `by ${part.by}: ${part.why}` }))),
+      inSight.filter((part) => FAILED.has(part.state)).map((part) => h("span", { key: part.from, class: "xx", "data-testid": "lane-span", "data-state": part.state, style: { left: left(part.from) }, title: `${part.state} at ${timeOfDay(part.from)}: ${part.why}` }, "×")),
+      inSight.filter((part) => part.by).slice(0, 1).map((part) => h("span", { key: "by", class: "op", style: { left: left(part.from) }, title: `by ${part.by}: ${part.why}` }))),
     h("span", { class: "c" }, usd(one.cost)));
 }
 
-/** The stamp in the middle of a name is the same for all machines of a run. @param {string} id */
-const shortName = (id) => id.replace(/-[0-9a-z]{6,}-(\d+)$/, "…-$1");
+/**
+ * Names without the stamp in the middle, which is the same for all machines of a run; one that is not unique without it stays as it is.
+ * @param {string[]} ids
+ */
+function shortNames(ids) {
+  const short = (/** @type {string} */ id) => id.replace(/-[0-9a-z]{6,}-(\d+)$/, "…-$1");
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const id of ids) counts.set(short(id), (counts.get(short(id)) ?? 0) + 1);
+  return new Map(ids.map((id) => [id, counts.get(short(id)) === 1 ? short(id) : id]));
+}
 
-/** @param {any} one @param {number} since @param {number} until */
+/** A name in two parts: where it does not fit, the first is cut and the last stays, so that no two look alike. @param {string} name */
+function parted(name) {
+  const cut = name.lastIndexOf("…"), from = cut > 0 ? cut : Math.max(name.lastIndexOf("-"), name.lastIndexOf("."));
+  const place = from > 0 && name.length - from <= 8 ? from : Math.max(0, name.length - 6);
+  return [name.slice(0, place), name.slice(place)];
+}
+
+/** @param {Lane} one @param {number} since @param {number} until */
 function used(one, since, until) {
   /** @type {{from: number, to: number, tasks: number, share: number}[]} */
   const found = [];
-  const over = one.spans.find((/** @type {any} */ part) => !["queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining"].includes(part.state))?.from ?? until;
-  one.use.forEach((/** @type {any} */ part, /** @type {number} */ index) => {
+  const over = one.spans.find((part) => !["queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining"].includes(part.state))?.from ?? until;
+  one.use.forEach((part, /** @type {number} */ index) => {
     const from = Math.max(since, part.at), to = Math.min(until, over, one.use[index + 1]?.at ?? until);
     if (part.tasks > 0 && to > from) found.push({ from, to, tasks: part.tasks, share: part.share });
   });

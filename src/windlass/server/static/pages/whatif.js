@@ -5,7 +5,7 @@ import { useEffect, useState } from "../vendor/preact-hooks.js";
 import { call, get } from "../api.js";
 import { percent, span, usd } from "../format.js";
 import { Failure } from "../parts.js";
-import { change, now, view } from "../store.js";
+import { change, now, status, view } from "../store.js";
 
 const RANGES = [["", "all that is recorded"], ["3600", "the last hour"], ["21600", "the last 6 hours"], ["86400", "the last day"]];
 /** @type {[string, string, (value: number) => string][]} */
@@ -41,17 +41,22 @@ export function WhatIf() {
   const put = (/** @type {number} */ index) => (/** @type {Event} */ event) => setRows(rows.map((row, place) => (place === index ? /** @type {HTMLInputElement} */ (event.currentTarget).value : row)));
   return h("section", { "data-testid": "page-whatif" },
     h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "What if"), h("span", { class: "cap" }, "the same work under other settings, by the code that runs here")),
+    h("datalist", { id: "whatif-keys" }, settable().map((key) => h("option", { key, value: `${key}=` }))),
     h("section", { class: "panel" }, h("form", { onSubmit: run, class: "nothing" },
       rows.map((row, index) => h("div", { class: "bar-of-filters", key: index },
-        h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", placeholder: "a100-spot.max=5", value: row, onInput: put(index) })))),
+        h("label", { class: "check" }, index ? "and" : "What if", h("input", { class: "field mono", size: 34, "data-testid": "whatif-set", list: "whatif-keys", "aria-label": "Setting and value", placeholder: "a100-spot.max=5", value: row, onInput: put(index) })))),
       h("div", { class: "bar-of-filters", style: { marginBottom: "0px" } },
         h("button", { type: "button", class: "btn", "data-testid": "whatif-add", onClick: () => setRows([...rows, ""]) }, "one more"),
         h("label", { class: "check" }, "over", h("select", { class: "field", "data-testid": "whatif-since", value: since, onChange: (/** @type {Event} */ event) => setSince(/** @type {HTMLSelectElement} */ (event.currentTarget).value) }, RANGES.map(([value, text]) => h("option", { key: value, value }, text)))),
         h("button", { type: "submit", class: "btn primary", "data-testid": "whatif-run", disabled: job && !over }, "Replay"),
         job && h("span", { class: "cap", "data-testid": "whatif-state", "data-state": job.state, role: "status" }, job.state === "running" ? `running, ${percent(job.progress ?? 0)}` : job.state)))),
     h(Failure, { text: failure ?? (job?.state === "failed" ? job.problem ?? "The replay failed." : null) }),
+    !job && h("p", { class: "cap" }, "What was recorded is run again in a simulated cloud, once as it was and once with the change: dollars, waits and utilization side by side. Nothing is bought, and the settings stay as they are."),
     job?.state === "done" && h(Answer, { answer: job.answer }));
 }
+
+/** Settings that are often changed. */
+const settable = () => ["cluster.max_hourly_cost", ...(status.value?.groups ?? []).flatMap((group) => [`${group.name}.max`, `${group.name}.min`, `${group.name}.spare`, `${group.name}.price`])].slice(0, 200);
 
 /** @param {{answer: any}} props */
 function Answer({ answer }) {
