@@ -127,7 +127,7 @@ class Metrics:
         self.notifications = Counter(
             "windlass_notifications", "Webhooks that were sent or not.", ["outcome"], registry=self.registry
         )
-        for outcome in ("sent", "failed", "dropped"):
+        for outcome in ("sent", "failed", "dropped", "repeated"):
             self.notifications.labels(outcome)
         self.pass_seconds = Histogram(
             "windlass_pass_seconds", "How long a pass of the loop took.", buckets=BUCKETS, registry=self.registry

@@ -1,8 +1,8 @@
-"""Notifications: alarms posted to webhooks, signed, at least once, and the same alarm not over and over.
+"""Notifications: alarms posted to webhooks, signed, at least once; a repeated alarm is counted, not sent again.
 
-Each has an id that stays the same however often it is sent. One that is not taken is sent again with a growing pause.
-An alarm that was sent already is counted, and the count goes with the next one of its kind. How far the journal was
-read is kept in a file, so that a restart misses nothing.
+A notification keeps its id over all tries. One that is not accepted is sent again with exponential back-off. An alarm
+that repeats within ten minutes is counted, and the count is sent with the next one of its kind. How far the journal was
+read, and everything before it delivered, is kept in a file, so that a restart misses nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ GIVEN_UP: Final = 24 * 3600.0
 TIMEOUT: Final = 10.0
 MOST: Final = 1000
 """Notifications that wait for one webhook; of more, the oldest are dropped."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect as a failure: the new address would get no body, and its answer would look like success."""
+
+    def redirect_request(self, *_args: Any, **_more: Any) -> None:
+        return None
+
+
+_OPENER: Final = urllib.request.build_opener(_NoRedirect)
 
 
 def topics(line: EventLine) -> frozenset[str]:
@@ -98,11 +108,13 @@ class Notifier:
     ) -> None:
         self._journal, self._hooks = journal, [_Hook(one) for one in webhooks]
         self._state, self._on_outcome, self._environment, self._clock = state, on_outcome, environment, clock
+        self._written: int | None = None
         self._seq = self._read_state()
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="windlass-notify", daemon=True)
 
     def start(self) -> None:
+        self._write_state()  # from here on nothing is missed, even if this process ends before it has sent anything
         self._thread.start()
 
     def stop(self) -> None:
@@ -130,10 +142,9 @@ class Notifier:
             return
         for hook in self._hooks:
             self._send(hook)
-        if upto > self._seq and not any(hook.waiting for hook in self._hooks):
-            self._seq = upto
-            self._write_state()
         self._seq = max(self._seq, upto)
+        if not any(hook.waiting for hook in self._hooks):
+            self._write_state()
 
     def _take(self, line: EventLine, number: int) -> None:
         found = topics(line)
@@ -144,6 +155,7 @@ class Notifier:
             last, count = hook.told.get(key, (-QUIET, 0))
             if now - last < QUIET:
                 hook.told[key] = (last, count + 1)
+                self._on_outcome("repeated")
                 continue
             hook.told[key] = (now, 0)
             name = f"{line.seq}-{number}"
@@ -189,7 +201,7 @@ class Notifier:
             headers["Windlass-Signature"] = f"sha256={signature(secret, stamp, one.body)}"
         request = urllib.request.Request(webhook.url, one.body, headers, method="POST")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            with _OPENER.open(request, timeout=TIMEOUT) as answer:
                 return 200 <= int(answer.status) < 300
         except (urllib.error.URLError, OSError, ValueError):
             return False
@@ -209,6 +221,8 @@ class Notifier:
             return self._journal.last_seq()
 
     def _write_state(self) -> None:
+        if self._written == self._seq:
+            return
         data: dict[str, Any] = {"seq": self._seq}
         temporary = self._state.with_name(f".{self._state.name}.{os.getpid()}")
         try:
@@ -217,6 +231,7 @@ class Notifier:
             temporary.replace(self._state)
         except OSError:
             return
+        self._written = self._seq
 
 
 def signature(secret: str, stamp: str, body: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -83,6 +84,13 @@ def served(
             count = made.metrics.notifications.labels
             notifier = Notifier(journal, config.notify, state, on_outcome=lambda outcome: count(outcome).inc())
             made.on_records.append(lambda _: notifier.wake())
+            for one in config.notify:
+                if one.secret_env is not None and not os.environ.get(one.secret_env):
+                    click.echo(
+                        f"notify: {one.name}: {one.secret_env} is not set in the environment, so nothing can be signed "
+                        "and nothing is sent there. Set it and start again.",
+                        err=True,
+                    )
             notifier.start()
             stack.callback(notifier.stop)
         yield http
