@@ -130,7 +130,8 @@ def test_an_alarm_is_posted_signed_and_with_an_id(cluster, receiver):
 
 
 def test_one_that_is_not_accepted_is_sent_again_with_back_off_and_the_same_id(cluster, receiver):
-    clock, outcomes = Clock(), []
+    clock = Clock()
+    outcomes: list[str] = []
     made = notifier(cluster, receiver, clock, outcomes, on=("frozen",))
     receiver.answers = [500, 302, 404, 503]
     freeze(cluster)
@@ -161,7 +162,8 @@ def test_a_notification_outlives_a_restart(cluster, receiver):
 
 
 def test_a_repeated_alarm_is_counted_and_the_count_is_told(cluster, receiver):
-    clock, outcomes = Clock(), []
+    clock = Clock()
+    outcomes: list[str] = []
     made = notifier(cluster, receiver, clock, outcomes, on=("frozen",))
     for _ in range(3):
         freeze(cluster)

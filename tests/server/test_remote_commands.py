@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ pytest.importorskip("fastapi", reason="the server is an extra: pip install 'wind
 pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
 
 from tests.cli.clusters import CONFIG, Cluster, one_waits
+from tests.cli.terminal import Terminal
 from tests.server.served import served
 from windlass.cli import windlass
 from windlass.cli.ui.plan_page import page
@@ -76,6 +78,19 @@ def test_a_job_is_told_from_afar_with_its_failed_tasks(tmp_path):
         assert "failed with exit code 3" in there.stdout
         assert without_config(there.stdout, api) == without_config(here.stdout, api)
         assert remotely(api, "why", "brokem").exit_code == 1
+
+
+def test_top_watches_a_remote_cluster(api):
+    words = ("top", "--url", f"http://{api.host}", "--token", api.secrets["viewer"])
+    terminal = Terminal(sys.executable, "-m", "windlass", *words)
+    try:
+        terminal.shows("1 job waits", "AT_MAX", "q end")
+        terminal.press("\n")
+        terminal.shows("Why d", "would help: ")
+        terminal.press("q")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
 
 
 def test_an_order_from_afar(api):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._extras import install_command
 from windlass.config import Config
 from windlass.config.server import BadListen, ServerConfig, parse_listen
 from windlass.control.settings import Settings
@@ -56,7 +57,7 @@ def served(
         from windlass.server.listener import CannotListen, HttpServer
         from windlass.server.notify import Notifier
     except ModuleNotFoundError as error:
-        stop(f"the server needs more packages ({error.name} is missing). Install them: pip install 'windlass[server]'")
+        stop(f"the server needs more packages ({error.name} is missing): {install_command('server')}")
     with ExitStack() as stack:
         location = config.journal.location
         if location != ":memory:" or journal is None:

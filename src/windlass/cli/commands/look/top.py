@@ -7,7 +7,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.console import Group as Lines
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from windlass.cli.connection.config_option import configured
@@ -80,7 +81,7 @@ def _watch(status: Callable[[], Document], why: Callable[[str], Document]) -> No
             document = status()
             names = [*(one["id"] for one in document["demands"]), *(one["id"] for one in document["slices"])]
             chosen = max(0, min(chosen, len(names) - 1))
-            live.update(page(document, names[chosen] if names else None, answer, live.console.height), refresh=True)
+            live.update(page(document, names[chosen] if names else None, answer, live.console.size), refresh=True)
             match _pressed(EVERY):
                 case "q":
                     return
@@ -112,43 +113,90 @@ def _pressed(seconds: float) -> str:
     return sys.stdin.read(1) if ready else ""
 
 
-def page(status: Document, chosen: str | None, answer: Document | None, height: int) -> RenderableType:
-    """The screen: a headline, groups, what waits, machines, and why the chosen row is as it is."""
-    parts: list[RenderableType] = [Text(status["headline"], style="bold"), Text(_figures(status), style="dim"), Text()]
-    groups = headed("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more*")
-    for one in status["groups"]:
+def page(status: Document, chosen: str | None, answer: Document | None, size: tuple[int, int]) -> RenderableType:
+    """The screen: a headline, groups, what waits, machines, and why the chosen row is as it is.
+
+    ``size`` is its width and height. Rows that do not fit are left out, but never the chosen one.
+    """
+    width, height = size
+    head, answers = Text(status["headline"], style="bold"), [] if answer is None else list(_why(answer))
+    used = sum(len(one.wrap(Console(), width)) for one in (head, *answers)) + 4 + bool(answers)
+    counts = (len(status["groups"]), len(status["demands"]), len(status["slices"]))
+    groups, jobs, machines = _shares(max(9, height - used), counts)
+    parts: list[RenderableType] = [
+        head,
+        Text(_figures(status), style="dim"),
+        Text(),
+        _groups(status["groups"][:groups]),
+    ]
+    if status["demands"]:
+        parts += [Text(), _jobs(_window(status["demands"], chosen, jobs), chosen)]
+    if status["slices"]:
+        parts += [Text(), _machines(_window(status["slices"], chosen, machines), chosen, status["as_of"])]
+    if answers:
+        parts += [Text(), *answers]
+    parts.append(Text("\nq end   j k choose   enter why", style="dim"))
+    return Lines(*parts)
+
+
+def _shares(lines: int, rows: tuple[int, ...]) -> list[int]:
+    """Rows of each table that are shown in so many lines; a table takes two lines more, for its head and the gap."""
+    free, shares = lines - 2 * sum(count > 0 for count in rows), [min(1, count) for count in rows]
+    free -= sum(shares)
+    while free > 0 and shares != list(rows):
+        for place, count in enumerate(rows):
+            if shares[place] < count and free > 0:
+                shares[place], free = shares[place] + 1, free - 1
+    return shares
+
+
+def _window(rows: Sequence[Document], chosen: str | None, most: int) -> Sequence[Document]:
+    """So many rows, with the chosen one among them."""
+    place = next((index for index, one in enumerate(rows) if one["id"] == chosen), 0)
+    first = max(0, min(place - most // 2, len(rows) - most))
+    return rows[first : first + most]
+
+
+def _table(*columns: str) -> Table:
+    """A table whose rows are one line each: what does not fit is cut."""
+    table = headed(*columns)
+    table.expand, last = True, table.columns[-1]
+    last.no_wrap, last.overflow, last.ratio = True, "ellipsis", 1
+    return table
+
+
+def _groups(rows: Sequence[Document]) -> Table:
+    table = _table("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more")
+    for one in rows:
         more = Text("can be had", style="green") if one["next"]["code"] is None else _code(one["next"]["code"])
         counts = (str(one[key]) for key in ("ready", "coming", "leaving"))
-        groups.add_row(one["name"], *counts, str(one["max"] or "-"), money(one["hourly_cost"]), more)
-    parts += [groups, Text()]
-    left = max(3, height - len(status["groups"]) - 10)
-    if status["demands"]:
-        waiting = headed("", "job", "tasks>", "code", "why*")
-        for one in status["demands"][: left // 2]:
-            part = one["parts"][0] if one["parts"] else {"code": None, "why": ""}
-            mark = ">" if one["id"] == chosen else " "
-            waiting.add_row(mark, one["id"], str(one["tasks"]), _code(part["code"]), part["why"])
-        parts += [waiting, Text()]
-    machines = headed("", "machine", "state", "for>", "tasks>", "use>", "code", "why*")
-    rows = status["slices"]
-    place = next((index for index, one in enumerate(rows) if one["id"] == chosen), 0)
-    first = max(0, min(place - 2, len(rows) - left // 2))
-    for one in rows[first : first + max(3, left // 2)]:
-        machines.add_row(
+        table.add_row(one["name"], *counts, str(one["max"] or "-"), money(one["hourly_cost"]), more)
+    return table
+
+
+def _jobs(rows: Sequence[Document], chosen: str | None) -> Table:
+    table = _table("", "job", "tasks>", "code", "why")
+    for one in rows:
+        part = one["parts"][0] if one["parts"] else {"code": None, "why": ""}
+        mark = ">" if one["id"] == chosen else " "
+        table.add_row(mark, one["id"], str(one["tasks"]), _code(part["code"]), part["why"])
+    return table
+
+
+def _machines(rows: Sequence[Document], chosen: str | None, now: float) -> Table:
+    table = _table("", "machine", "state", "for>", "tasks>", "use>", "code", "why")
+    for one in rows:
+        table.add_row(
             ">" if one["id"] == chosen else " ",
             one["id"],
             Text(one["state"], style=STATES.get(one["state"], "blue")),
-            span(status["as_of"] - one["since"]),
+            span(now - one["since"]),
             str(one["tasks"]),
             f"{one['use']:.0%}",
             _code(one["code"]),
             one["why"],
         )
-    parts.append(machines)
-    if answer is not None:
-        parts += [Text(), *_why(answer)]
-    parts.append(Text("\nq end   j k choose   enter why", style="dim"))
-    return Lines(*parts)
+    return table
 
 
 def _figures(status: Document) -> str:
@@ -158,7 +206,7 @@ def _figures(status: Document) -> str:
     return f"{summary['waiting_tasks']} tasks wait · {counts} · {money(status['hourly_cost']['now'])}/h{limit}"
 
 
-def _why(answer: Document) -> Iterator[RenderableType]:
+def _why(answer: Document) -> Iterator[Text]:
     yield Text(f"Why {answer['name']}", style="bold")
     if (one := answer["slice"]) is not None:
         yield Text.assemble(_code(one["now"]["code"]), f" {one['now']['why']}")
