@@ -91,7 +91,9 @@ class Served:
 def served(cluster: Cluster, directory: Path, **changes: Any) -> Iterator[Served]:
     """Serve the journal of a cluster on a free port."""
     config = read_config(cluster.config.read_text(encoding="utf-8"), path=cluster.config)
-    server_config = replace(config.server, listen=Listen(port=0), token_file=str(directory / "tokens"), **changes)
+    server_config = replace(
+        config.server, **{"listen": Listen(port=0), "token_file": str(directory / "tokens"), **changes}
+    )
     tokens = TokenFile(server_config.token_file)
     tokens.create_if_missing()
     with open_journal(config.journal.location, create=False) as journal:
@@ -108,7 +110,8 @@ def served(cluster: Cluster, directory: Path, **changes: Any) -> Iterator[Served
         http_server = HttpServer(server)
         http_server.start()
         try:
-            port = int(http_server.url.rpartition(":")[2])
+            number = http_server.url.rpartition(":")[2]
+            port = int(number) if number.isdigit() else 0
             secrets = {str(one.role): one.secret for one in tokens.tokens()}
             yield Served(cluster, server, port, secrets)
         finally:

@@ -37,6 +37,7 @@ def bound(listen: Listen) -> socket.socket:
         made = socket.socket(family, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((listen.host, listen.port))
+        made.listen(128)  # who connects as soon as the address is announced waits, and is not refused
     except OSError as error:
         raise CannotListen(
             f"server.listen: {listen} cannot be had: {error.strerror or error}. "

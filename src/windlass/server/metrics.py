@@ -37,6 +37,11 @@ STATES: Final = tuple(str(state) for state in State if state not in ENDED)
 WAITING: Final = tuple(sorted({str(code) for code in LIMITS | MARKET | NEVER | COMING | {Code.UNKNOWN_INPUT}}))
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 BOOT_BUCKETS: Final = (1, 5, 10, 30, 60, 120, 180, 300, 600, 1200, 1800)
+LAUNCHED: Final = ("DEMAND", "MIN", "SPARE")
+REFUSED_FOR: Final = ("STOCKOUT", "QUOTA")
+RELEASED: Final = ("IDLE", "MANUAL")
+LOST_BY: Final = ("LOST", "PREEMPTED")
+"""Codes of counters that are there as 0 from the start."""
 WHAT: Final = ("drain", "undrain", "freeze", "resume")
 SIZE_EVERY: Final = 300.0
 """Seconds between two questions to a database for its size."""
@@ -144,6 +149,8 @@ class Metrics:
         )
         self.streams: Callable[[], int] = lambda: 0
         self.resyncs: Callable[[], int] = lambda: 0
+        self.pass_age: Callable[[], float | None] = lambda: None
+        """Seconds since the last pass of a controller in this process that leads; None: there is none."""
         self.registry.register(_Collector(self))
 
     def catch_up(self) -> None:
@@ -193,14 +200,15 @@ class Metrics:
             yield GaugeMetricFamily(
                 "windlass_last_pass_timestamp_seconds", "When the last such pass was.", value=tally.last_pass
             )
-        for name, text, counts in (
-            ("windlass_launches", "Slices that were launched.", tally.launches),
-            ("windlass_refusals", "Launches that a provider refused.", tally.refusals),
-            ("windlass_releases", "Slices that were given back.", tally.releases),
-            ("windlass_lost", "Slices that were lost.", tally.lost),
+        for name, text, counts, usual in (
+            ("windlass_launches", "Slices that were launched.", tally.launches, LAUNCHED),
+            ("windlass_refusals", "Launches that a provider refused.", tally.refusals, REFUSED_FOR),
+            ("windlass_releases", "Slices that were given back.", tally.releases, RELEASED),
+            ("windlass_lost", "Slices that were lost.", tally.lost, LOST_BY),
         ):
             family = CounterMetricFamily(name, text, labels=["group", "code"])
-            for (group, code), count in _folded(counts).items():
+            zeros = {(group, code): 0.0 for group in self._groups() for code in usual}
+            for (group, code), count in _folded({**zeros, **counts}).items():
                 family.add_metric([group, code], count)
             yield family
         orders = CounterMetricFamily("windlass_orders", "Orders of operators.", labels=["what"])
@@ -211,13 +219,18 @@ class Metrics:
         for kind in sorted({"refused", "trouble", "mistake", *map(str, ALARMS), *tally.alarms}):
             alarms.add_metric([kind], tally.alarms[kind])
         yield alarms
-        yield _boots(tally.boots)
+        yield _boots({**{group: [] for group in self._groups()}, **tally.boots})
         try:
             health = self._journal_size()
         except JournalError:
             return
         yield GaugeMetricFamily("windlass_journal_records", "Records in the journal.", value=health[0])
         yield GaugeMetricFamily("windlass_journal_bytes", "Size of the journal.", value=health[1])
+
+    def _groups(self) -> list[str]:
+        """The groups of the settings: what has not happened in them yet is there as 0."""
+        current = self._feed.current
+        return [] if current is None else [one["name"] for one in current.document["groups"]]
 
     def _journal_size(self) -> tuple[int, int]:
         oldest = next(self._journal.read(limit=1), None)

@@ -25,6 +25,8 @@ TYPES: Final = {
 }
 LATE: Final = 3
 """The last pass may be so many times the longest interval old."""
+RENEWAL: Final = 15.0
+"""Seconds that a quiet leader of another process may take longer to show itself: it does when it renews its lease."""
 
 
 def add_pages(app: FastAPI, feed: Feed, metrics: Metrics, now: Callable[[], float]) -> None:
@@ -59,7 +61,7 @@ def add_pages(app: FastAPI, feed: Feed, metrics: Metrics, now: Callable[[], floa
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        why = not_ready(feed, now())
+        why = not_ready(feed, now(), metrics.pass_age())
         return Response("ok\n" if why is None else f"{why}\n", 200 if why is None else 503, media_type="text/plain")
 
     @app.get("/metrics")
@@ -67,13 +69,16 @@ def add_pages(app: FastAPI, feed: Feed, metrics: Metrics, now: Callable[[], floa
         return Response(await asyncio.to_thread(metrics.text), headers={"Content-Type": CONTENT_TYPE})
 
 
-def not_ready(feed: Feed, now: float) -> str | None:
-    """Why the server is of no use now; None: it is."""
+def not_ready(feed: Feed, now: float, pass_age: float | None) -> str | None:
+    """Why the server is not ready; None: it is. ``pass_age``: in seconds, if a controller in this process leads."""
     current = feed.current
     if feed.problem is not None or current is None:
         return "the journal cannot be read"
     leader = current.leader
+    late = f"the controller leads, but its last pass is older than {LATE} times evaluation_interval.max"
     longest = LATE * current.picture.settings.policy.evaluation_interval.max
-    if leader.alive and leader.seen_at is not None and now - leader.seen_at > longest + 15:
-        return "the controller leads, but its last pass is too long ago"
+    if pass_age is not None:
+        return late if pass_age > longest else None
+    if leader.alive and leader.seen_at is not None and now - leader.seen_at > longest + RENEWAL:
+        return late
     return None

@@ -13,9 +13,23 @@ from .metrics import Metrics
 Observe = Callable[[float], None]
 
 
-def measure(controller: Controller, metrics: Metrics) -> None:
+def measure(controller: Controller, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
     """Observe every pass and every commit of a controller from now on."""
-    _replace(controller, "tick", _timed_async(controller.tick, metrics.pass_seconds.observe))
+    timed = _timed_async(controller.tick, metrics.pass_seconds.observe)
+    finished: float | None = None  # of the last pass; None: it does not lead
+
+    async def tick(*args: Any, **more: Any) -> Any:
+        nonlocal finished
+        try:
+            done = await timed(*args, **more)
+        except BaseException:
+            finished = None
+            raise
+        finished = clock()
+        return done
+
+    _replace(controller, "tick", tick)
+    metrics.pass_age = lambda: None if finished is None else clock() - finished
     journal = controller.journal
     _replace(journal, "append", _timed(journal.append, metrics.append_seconds.observe))
 

@@ -31,6 +31,14 @@ def sent(
     return Response(body, status, more, "application/json")
 
 
+def of_now(request: Request, document: Any, seq: int) -> Response:
+    """A document of now, with the record that it is as of as its tag; 304 to a reader that has it."""
+    tag = f'"{seq}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag})
+    return answer(request, document, headers={"ETag": tag})
+
+
 def token_of(request: Request) -> Token:
     token: Token | None = request.state.token
     if token is None:

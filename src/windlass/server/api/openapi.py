@@ -110,6 +110,8 @@ READ: Final[dict[str, tuple[str, str, tuple[Parameter, ...]]]] = {
     ),
     "/whoami": ("Who", "Whose token this is.", ()),
 }
+OF_NOW: Final = ("/status", "/groups", "/slices", "/demands", "/nodes", "/plan")
+"""Documents that carry the number of the last record as their ETag."""
 OPEN: Final = ("/version", "/openapi.json")
 ORDER_BODY: Final = record(
     what={"type": "string", "enum": ["drain", "undrain", "freeze", "resume"]},
@@ -168,7 +170,7 @@ def document() -> dict[str, Any]:
     for path, (name, text, parameters) in READ.items():
         extra = ("unknown-name",) if path == "/why" else ()
         answers = {"200": _json(name, text), **_problems(*_GUARD, "bad-time", "bad-cursor", "too-old", *extra)}
-        if path == "/status":
+        if path in OF_NOW:
             answers["304"] = {"description": "Nothing changed since the ETag."}
         paths[path] = {
             "get": {

@@ -13,7 +13,7 @@ from windlass.server.access.guard import API
 from windlass.server.problems import Problem
 
 from . import documents, openapi
-from .answers import answer, sent
+from .answers import answer, of_now, sent
 from .arguments import instant, whole
 from .service import Server
 
@@ -48,7 +48,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
             many = whole("limit", limit, 1, documents.MOST, 500)
             scope = {"group": group, "state": state, "code": code, "text": q, "sort": sort}
             page = documents.listed(documents.rows_of(name, known), **scope, limit=many, cursor=cursor)
-            return answer(request, page, headers={} if at else {"ETag": f'"{known.seq}"'})
+            return answer(request, page) if at else of_now(request, page, known.seq)
 
     for name in ("groups", "slices", "demands", "nodes"):
         table(name)
@@ -65,7 +65,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
     @app.get(f"{API}/plan")
     async def plan(request: Request) -> Response:
         known = server.current()
-        return answer(request, await asyncio.to_thread(known.picture.plan.to_dict), headers={"ETag": f'"{known.seq}"'})
+        return of_now(request, await asyncio.to_thread(known.picture.plan.to_dict), known.seq)
 
     @app.get(f"{API}/settings")
     async def settings(request: Request) -> Response:
