@@ -29,7 +29,7 @@ def lines(done):
 def test_events_are_told_the_oldest_first_with_their_codes(cluster):
     cluster.live(all_is_given_back)
     told = lines(cluster.run("events"))
-    assert any("settings with 2 groups" in line for line in told)
+    assert any("settings in use: 2 groups" in line for line in told)
     [launch] = [line for line in told if "launch 2 machines of gpu" in line]
     assert launch.endswith("[DEMAND]")
     assert told.index(launch) < len(told) // 2

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from windlass.providers.registry import PROVIDER_TYPES
+from windlass.workloads.registry import WORKLOAD_TYPES
+
+SELLERS = ", ".join(PROVIDER_TYPES)
+WORKLOADS = ", ".join(WORKLOAD_TYPES)
 GROUPS = "groups: {g: {resources: {cpu: 4, gpu: 4}, max: 5}}\n"
 PROVIDERS = "providers: {here: {type: local}}\n"
 WORKLOAD = "workload: {type: queue}\n"
@@ -85,12 +90,12 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     f"{GROUPS}{WORKLOAD}providers: {{}}": ("providers", "at least one"),
     f"{GROUPS}{WORKLOAD}providers: [local]": ("providers", "must be a mapping", "a list"),
     f"{GROUPS}{WORKLOAD}providers: {{'': {{type: local}}}}": ("providers", "named ''"),
-    provider("local"): ("providers.p", "must be a provider with a type (", "local, ", "'local'"),
+    provider("local"): ("providers.p", f"must be a provider with a type ({SELLERS})", "is 'local'"),
     provider(""): ("providers.p", "must be a provider", "nothing"),
-    provider("{}"): ("providers.p.type", "required", "local, "),
-    provider("{type: 3}"): ("providers.p.type", "local, ", "3", "installed package"),
-    provider("{type: locl}"): ("providers.p.type", "'locl'", "did you mean local?"),
-    provider("{type: zzz}"): ("providers.p.type", "'zzz'", "installed package"),
+    provider("{}"): ("providers.p.type", f"is required: one of {SELLERS}"),
+    provider("{type: 3}"): ("providers.p.type", f"must be one of {SELLERS}, is 3", "installed package"),
+    provider("{type: locl}"): ("providers.p.type", f"must be one of {SELLERS}, is 'locl'; did you mean local?"),
+    provider("{type: zzz}"): ("providers.p.type", f"must be one of {SELLERS}, is 'zzz'", "installed package"),
     provider("{type: local, seed: 3}"): ("providers.p.seed", "unknown key"),
     provider("{type: local, directry: x}"): ("providers.p.directry", "did you mean directory?"),
     provider("{type: local, directory: 1.5}"): ("providers.p.directory", "1.5"),
@@ -101,8 +106,8 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("{type: simulated, seed: -1}"): ("providers.p.seed", "at least 0"),
     provider("{type: simulated, seed: x}"): ("providers.p.seed", "whole number", "'x'"),
     # -- workload --------------------------------------------------------------------------------------------------
-    workload("ray"): ("workload", "must be a workload with a type (queue, dask, ray, simulated", "'ray'"),
-    workload("{}"): ("workload.type", "required"),
+    workload("ray"): ("workload", f"must be a workload with a type ({WORKLOADS})", "is 'ray'"),
+    workload("{}"): ("workload.type", f"is required: one of {WORKLOADS}"),
     workload("{type: ray}"): ("workload.address", "required"),
     workload("{type: ray, address: 'ray://here:6379'}"): ("workload.address", "HOST:PORT", "'ray://here:6379'"),
     workload("{type: ray, address: 'here:x'}"): ("workload.address", "HOST:PORT", "'here:x'"),
@@ -117,12 +122,12 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     workload("{type: dask, scheduler: 'tcp://here:0'}"): ("workload.scheduler", "tls://HOST:PORT", "'tcp://here:0'"),
     workload("{type: dask, scheduler: 'tcp://h:1', tls: {ca: x}}"): ("workload.tls.ca", "unknown key"),
     workload("{type: dask, scheduler: 'tcp://h:1', heartbeat_timeout: 0}"): ("workload.heartbeat_timeout", "1s"),
-    workload("{type: queu}"): ("workload.type", "did you mean queue?"),
+    workload("{type: queu}"): ("workload.type", f"must be one of {WORKLOADS}, is 'queu'; did you mean queue?"),
     workload("{type: queue, directory: [x]}"): ("workload.directory", "a list"),
     workload("{type: simulated, duration: x}"): ("workload.duration", "'x'"),
     workload("{type: simulated, file: x}"): ("workload.file", "unknown key"),
     # -- journal ---------------------------------------------------------------------------------------------------
-    journal("5"): ("journal", "must be journal with location, retention", "5"),
+    journal("5"): ("journal", "must be a mapping with location, retention", "5"),
     journal("mysql://user:secret@host/db"): ("journal.location", "'mysql://...'"),
     journal("postgresql://"): ("journal.location", "server or a database"),
     journal("sqlite://"): ("journal.location", "must be a path"),
@@ -134,7 +139,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     journal("{retention: .nan}"): ("journal.retention", "nan"),
     journal("{retention: true}"): ("journal.retention", "true"),
     # -- policy ----------------------------------------------------------------------------------------------------
-    GOOD + "policy: 5": ("policy", "must be policy", "5"),
+    GOOD + "policy: 5": ("policy", "must be a mapping with evaluation_interval", "5"),
     policy("drain_timout: 5"): ("policy.drain_timout", "did you mean drain_timeout?"),
     policy("evaluation_interval: 5"): ("policy.evaluation_interval", "min, max", "5"),
     policy("evaluation_interval: {min: 9}"): ("policy.evaluation_interval.max", "at least min (9s)", "is 5s"),
@@ -151,7 +156,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     policy("launch_rate: 1.5"): ("policy.launch_rate", "whole number"),
     policy("allow_eviction: 1"): ("policy.allow_eviction", "true or false"),
     policy("vanish_timeout: x"): ("policy.vanish_timeout", "'x'"),
-    policy("backoff: 0.7"): ("policy.backoff", "must be backoff with factor"),
+    policy("backoff: 0.7"): ("policy.backoff", "must be a mapping with factor"),
     policy("backoff: {factor: 1}"): ("policy.backoff.factor", "below 1", "1"),
     policy("backoff: {factor: 0}"): ("policy.backoff.factor", "above 0"),
     policy("backoff: {factor: '0.7'}"): ("policy.backoff.factor", "'0.7'"),

@@ -16,6 +16,7 @@ from windlass.cli.commands.start.init import FIRST_FILE
 from windlass.config import read_config
 from windlass.config.json_schema import config_schema
 from windlass.config.reference import pages
+from windlass.providers.registry import PROVIDER_TYPES
 
 CONFIG = """\
 groups:
@@ -44,7 +45,7 @@ def test_a_configuration_is_planned_as_it_is_and_with_facts_beside_it():
 def test_settings_of_a_planned_configuration_are_checked_too():
     done = run("plan", "-", text=CONFIG.replace("type: local", "type: locl") + "policy: {drain_timeout: soon}\n")
     assert done.exit_code == 1
-    assert "providers.here.type: must be one of" in done.stderr
+    assert f"providers.here.type: must be one of {', '.join(PROVIDER_TYPES)}, is 'locl'" in done.stderr
     assert "policy.drain_timeout: must be" in done.stderr
 
 

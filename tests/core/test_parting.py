@@ -110,7 +110,7 @@ def test_what_was_bought_apart_is_not_bought_again():
 
 def test_a_group_that_would_be_shared_is_told_that_a_task_alone_costs_more_there():
     (launch,) = planned(wl.snapshot(GROUPS, demands=[wl.demand("a", {"gpu": 1}, count=4)], apart=0.5)).launches
-    assert launch.passed_over["four"].why == "a task alone would cost more with it ($3.00/h a slice, $1.00/h for one)"
+    assert launch.passed_over["four"].why == "a task alone would cost more with it ($3.00/h a machine, $1.00/h for one)"
 
 
 # -- the key -------------------------------------------------------------------------------------------------------

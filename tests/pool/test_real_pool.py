@@ -282,7 +282,7 @@ def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
         name = pool.status().nodes[0].name
         status, why = told("status"), told("why", name)
         assert name in status.stdout, status
-        assert "pool keeps at least 1 slice" in why.stdout, why
+        assert "pool keeps at least 1 machine" in why.stdout, why
         refused = subprocess.run(
             [sys.executable, "-m", "windlass", "run", str(tmp_path / "kept" / "windlass.yaml")],
             capture_output=True,

@@ -254,7 +254,7 @@ def test_status_and_why_tell_the_same_story_as_the_journal():
         assert status.done == 20
         assert "rule: pool:" in str(status)
         assert status.to_dict()["done"] == 20
-        assert "started for MIN: pool keeps at least 1 slice" in pool.why(0)
+        assert "started for MIN: pool keeps at least 1 machine" in pool.why(0)
         assert pool.why("square").startswith("square: 0 waiting")
         assert "min 1, max 3" in pool.why("pool")
 

@@ -144,7 +144,7 @@ class MemoryJournal:
         assert now is not None
         held = self._lease
         if held is None or (held.epoch, held.holder) != (lease.epoch, lease.holder):
-            raise LeaseLost(f"{lease.holder} has lost its lease (epoch {lease.epoch}); the epoch is {self._epoch}")
+            raise LeaseLost(f"{lease.holder} has lost its lease; another controller leads now")
         self._lease = Lease(lease.holder, lease.epoch, lease.ttl, now + lease.ttl)
         return self._lease
 
@@ -157,7 +157,7 @@ class MemoryJournal:
 
     def _fence(self, epoch: int) -> None:
         if epoch != self._epoch:
-            raise Fenced(f"epoch {epoch} is not the one that was granted last, {self._epoch}")
+            raise Fenced("another controller has taken over the journal")
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 

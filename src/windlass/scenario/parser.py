@@ -28,7 +28,11 @@ _STARTS_AS_JSON = re.compile(r'\s*\{\s*["}]')
 
 
 class _Unreadable(Exception):
-    """The text holds no data; why, in one line."""
+    """The text is neither JSON nor YAML: why, in one line, and in which line of the text."""
+
+    def __init__(self, why: str, line: int | None = None) -> None:
+        super().__init__(why)
+        self.line = line
 
 
 def plain_data(text: str | bytes, kind: FileKind = SCENARIO_FILE) -> object:
@@ -39,7 +43,9 @@ def plain_data(text: str | bytes, kind: FileKind = SCENARIO_FILE) -> object:
             raise _Unreadable(f"the file is empty; {kind.least}")
         return _from_text(text)
     except _Unreadable as error:
-        raise kind.error([f"{kind.noun}: {error}"]) from None
+        wrong = kind.error([f"{kind.noun}: {error}"])
+        wrong.line = error.line
+        raise wrong from None
 
 
 def _from_text(text: str) -> object:
@@ -53,12 +59,12 @@ def _from_text(text: str) -> object:
         return _from_json(text)
     except _NotJson as not_json:
         if _STARTS_AS_JSON.match(text) and len(text) > LARGE:
-            raise _Unreadable(str(not_json)) from None
+            raise _Unreadable(str(not_json), not_json.line) from None
         try:
             return _from_yaml(text)
         except _Unreadable:
             if _STARTS_AS_JSON.match(text):
-                raise _Unreadable(str(not_json)) from None
+                raise _Unreadable(str(not_json), not_json.line) from None
             raise
 
 
@@ -79,8 +85,8 @@ def _position(text: str, index: int) -> str:
 # -- JSON ----------------------------------------------------------------------------------------------------------
 
 
-class _NotJson(Exception):
-    """The text is no JSON; it may still be YAML."""
+class _NotJson(_Unreadable):
+    """The text is not JSON; it may still be YAML."""
 
 
 def _mapping_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def _from_json(text: str) -> object:
         except ValueError:  # a number with thousands of digits: kept as text, which is told where a number is wanted
             return json.loads(text, object_pairs_hook=_mapping_of, parse_int=_whole_or_text)
     except json.JSONDecodeError as error:
-        raise _NotJson(f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+        raise _NotJson(f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", error.lineno) from None
     except RecursionError:
         raise _Unreadable(f"is nested more than {DEEPEST} levels deep; 7 are enough") from None
 
@@ -138,7 +144,8 @@ def _from_yaml(text: str) -> object:
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise _Unreadable(_yaml_message(error, text)) from None
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        raise _Unreadable(_yaml_message(error, text), None if mark is None else mark.line + 1) from None
 
 
 def _yaml_message(error: Any, text: str) -> str:
@@ -151,6 +158,8 @@ def _yaml_message(error: Any, text: str) -> str:
         where = _position(text, position)
     else:
         where = "somewhere"
+    if mark is not None and text[mark.index : mark.index + 1] == "\t":
+        return plainly(f"is not YAML: a tab {where}; indent with spaces")
     if context := getattr(error, "context", None):
         problem = f"{problem} {context}"
     return plainly(f"is not YAML: {problem} {where}")

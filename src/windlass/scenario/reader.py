@@ -31,6 +31,8 @@ class FileError(ValueError):
         self.mistakes = tuple(mistakes)
         known = tuple(places)
         self.places: tuple[Path, ...] = known if len(known) == len(self.mistakes) else ((),) * len(self.mistakes)
+        self.line: int | None = None
+        """The line of a text that is not YAML or JSON."""
         super().__init__("\n".join(self.mistakes))
 
     def placed(self) -> Iterable[tuple[str, Path]]:
@@ -159,7 +161,8 @@ class DataReader:
             return value
         if not isinstance(value, Mapping):
             keys = ", ".join(form.required or form.known[:4])
-            self.wrong(at, f"must be {form.noun} with {keys}, is {shown(value)}")
+            noun = form.noun if form.noun.startswith(("a ", "an ")) else "a mapping"
+            self.wrong(at, f"must be {noun} with {keys}, is {shown(value)}")
             return {}
         before = len(self.mistakes)
         entries = self.mapping(at, value)

@@ -1,4 +1,4 @@
-"""Mistakes in a file, each on one line with the file and the line on which it stands."""
+"""Reports mistakes in a file: one line each, with the file and the line number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from windlass.scenario.reader import FileError
 
 
 def located(error: FileError, file: str, text: str | bytes) -> list[str]:
-    """``FILE:LINE: PATH: what is wrong``, for every mistake; for standard input the path alone."""
+    """``FILE:LINE: PATH: what is wrong``, in the order of the lines; for standard input the path alone."""
     if file == "-":
         return list(error.mistakes)
-    lines = lines_of(text, error.places)
-    return [
-        f"{file}:{line}: {mistake}" if line is not None else f"{file}: {mistake}"
-        for mistake, line in zip(error.mistakes, lines, strict=True)
-    ]
+    lines = lines_of(text, error.places) if error.line is None else [error.line] * len(error.mistakes)
+    found = sorted(zip(error.mistakes, lines, strict=True), key=lambda one: one[1] or 0)
+    return [f"{file}:{line}: {mistake}" if line is not None else f"{file}: {mistake}" for mistake, line in found]
 
 
 def refuse(error: FileError, file: str, text: str | bytes) -> NoReturn:

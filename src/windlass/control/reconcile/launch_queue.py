@@ -80,12 +80,14 @@ class _Pace:
             most = max(1, ceil(sold.upscaling_speed * max(self._running[name], 1)))
             if self._by_group[name] >= most:
                 times = f"upscaling_speed {sold.upscaling_speed:g}"
-                return f"{plural(most, 'slice')} of {name} may come up at once, with {times} at {self._running[name]}"
+                return f"{plural(most, 'machine')} of {name} may come up at once, with {times} at {self._running[name]}"
         if settings.max_concurrent_launches is not None and self._all >= settings.max_concurrent_launches:
-            return f"{plural(settings.max_concurrent_launches, 'slice')} may come up at once (max_concurrent_launches)"
+            return (
+                f"{plural(settings.max_concurrent_launches, 'machine')} may come up at once (max_concurrent_launches)"
+            )
         limit = settings.starting.get(sold.provider)
         if limit is not None and self._by_provider[sold.provider] >= limit:
-            return f"{plural(limit, 'slice')} may start at once on the machine of {sold.provider}"
+            return f"{plural(limit, 'machine')} may start at once at {sold.provider}"
         return ""
 
     def add(self, sold: SoldGroup) -> None:
@@ -112,7 +114,7 @@ def _by_group(queued: Iterable[SliceRecord]) -> dict[str, list[SliceRecord]]:
 
 def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
     """Asked of whoever sells the group now: while it was queued, that may have become another."""
-    why = Reason(Code.LAUNCHING, "its turn came: the provider is asked")
+    why = Reason(Code.LAUNCHING, "the provider is asked for it")
     following, _ = moved(record, State.REQUESTING, now, why)
     return following.replace(
         provider=sold.provider,

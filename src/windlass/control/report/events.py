@@ -227,7 +227,7 @@ def _line(one: Entry | Record) -> EventLine | None:
             return EventLine(one.at, one.kind, "INVALID_DEMAND", f"left out: {data['why']}", (one.subject,), True)
         case "settings" if IS in data:
             names = [sold["group"]["name"] for sold in data[IS]["groups"]]
-            return EventLine(one.at, one.kind, "", f"settings with {plural(len(names), 'group')}", tuple(names))
+            return EventLine(one.at, one.kind, "", f"settings in use: {plural(len(names), 'group')}", tuple(names))
         case _:
             return None
 

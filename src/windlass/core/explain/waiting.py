@@ -156,7 +156,7 @@ class Explainer:
             )
             return Reason(Code.GANG_SHAPE, why)
         if demand.gang == Gang.SAME_SLICE and slices_for(demand.count, group.hosts) is None:
-            why = f"a gang of {demand.count} does not divide into whole slices of {plural(group.hosts, 'host')}"
+            why = f"a gang of {demand.count} does not divide into whole machines of {plural(group.hosts, 'host')}"
             return Reason(Code.GANG_SHAPE, f"{group.name}: {why}")
         for one in part:
             if reason := self._rule_hindrance(index, one.need, one.selector, one.rules):

@@ -135,7 +135,7 @@ TABLE: Final = MappingProxyType(
 )
 
 TRANSITIONS: Final = (
-    Transition(State.QUEUED, State.REQUESTING, "its turn came: the provider is asked"),
+    Transition(State.QUEUED, State.REQUESTING, "the provider is asked for it"),
     Transition(State.QUEUED, State.TERMINATED, "cancelled before anything was asked"),
     Transition(State.REQUESTING, State.BOOTING, "the provider's list shows it"),
     Transition(State.REQUESTING, State.QUEUED, "throttled: asked again later, with the same token"),

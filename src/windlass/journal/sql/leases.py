@@ -22,7 +22,7 @@ class Leases(SqlTables):
             time = self._time(session, now)
             if head.holder not in (None, holder) and time < head.expires_at:
                 if head.expires_at > time + head.ttl:
-                    # Nobody is granted more than a ttl: the clock was set back. From now on it counts by the new one.
+                    # No lease is longer than its ttl, so the clock was set back. The lease counts from the new time on.
                     session.rows("UPDATE windlass_journal SET expires_at = ?", (time + head.ttl,))
                 return None
             lease = Lease(holder, head.epoch + 1, length, time + length)
@@ -33,8 +33,8 @@ class Leases(SqlTables):
         with self._writing() as (session, head):
             if (head.epoch, head.holder) != (lease.epoch, lease.holder):
                 raise LeaseLost(
-                    f"{lease.holder} has lost its lease (epoch {lease.epoch}) on the journal {self.location}: it is at "
-                    f"epoch {head.epoch}, " + (f"held by {head.holder}" if head.holder else "and was released")
+                    f"{lease.holder} has lost its lease on the journal {self.location}: "
+                    + (f"{head.holder} leads now" if head.holder else "it was released")
                 )
             renewed = Lease(lease.holder, lease.epoch, lease.ttl, self._time(session, now) + lease.ttl)
             self._store(session, renewed)

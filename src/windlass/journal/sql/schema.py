@@ -183,12 +183,12 @@ class SqlTables(ABC):
     def _fence(self, head: Head, epoch: int) -> None:
         if epoch < head.epoch:
             raise Fenced(
-                f"epoch {epoch} was overtaken: the journal {self.location} is at epoch {head.epoch}"
-                + (f", held by {head.holder}" if head.holder else "")
-                + ". This controller must stop; start it again to follow the leader."
+                f"another controller has taken over the journal {self.location}"
+                + (f": {head.holder} leads now" if head.holder else "")
+                + ". This controller must stop; start it again to stand by."
             )
         if epoch > head.epoch:
             raise Fenced(
-                f"epoch {epoch} was never granted by the journal {self.location}, which is at epoch {head.epoch}: "
-                "it is an older copy, or another journal, than the one that granted it. Acquire the lease again."
+                f"the journal {self.location} has not granted this lease: it is an older copy, or another journal, "
+                "than the one that granted it. Acquire the lease again."
             )

@@ -34,7 +34,7 @@ def _remotely(remote: Remote, everything: bool, as_json: bool) -> None:
     _show({"jobs": None, **remote.get("/status")}, everything, as_json)
 
 
-@click.command("status", epilog="Exit status: 0 told, 1 the configuration or the journal is wrong.")
+@click.command("status", epilog="Exit status: 0 shown, 1 the configuration or the journal is wrong.")
 @reachable(_remotely)
 @configured
 @click.option("--all", "everything", is_flag=True, help="Every machine and every job, however many.")
@@ -97,9 +97,10 @@ def first_sentence(status: Document) -> str:
     ]
     if jobs := status.get("jobs"):
         open_jobs = [one for one in jobs if one["state"] in ("running", "waiting")]
-        counted = open_jobs or jobs[-1:]
+        counted = open_jobs or jobs
         done, tasks = sum(one["done"] for one in counted), sum(one["tasks"] for one in counted)
         parts.append(f"{done} of {plural(tasks, 'task')} done")
+        parts += [f"{count} {key}" for key in ("failed", "cancelled") if (count := sum(one[key] for one in counted))]
     parts.append(_waiting_words(status, waiting) if waiting else "nothing waits")
     text = ", ".join(parts)
     leader = status["leader"]
@@ -179,7 +180,7 @@ def _groups(status: Document) -> RenderableType:
 
 
 def availability_text(one: Document, now: float) -> Text:
-    """Whether one more can be had now, and if not why and until when."""
+    """Whether one more can be bought now, and if not, why and until when."""
     if one["max"] is None:
         return coloured("removed from the settings: what is left is drained", "yellow")
     if one["frozen_by"]:
