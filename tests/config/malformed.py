@@ -92,7 +92,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     f"{GROUPS}{WORKLOAD}providers: {{'': {{type: local}}}}": ("providers", "named ''"),
     provider("local"): ("providers.p", f"must be a provider with a type ({SELLERS})", "is 'local'"),
     provider(""): ("providers.p", "must be a provider", "nothing"),
-    provider("{}"): ("providers.p.type", f"is required: one of {SELLERS}"),
+    provider("{}"): ("providers.p.type", f"is required in a provider: one of {SELLERS}"),
     provider("{type: 3}"): ("providers.p.type", f"must be one of {SELLERS}, is 3", "installed package"),
     provider("{type: locl}"): ("providers.p.type", f"must be one of {SELLERS}, is 'locl'; did you mean local?"),
     provider("{type: zzz}"): ("providers.p.type", f"must be one of {SELLERS}, is 'zzz'", "installed package"),
@@ -107,7 +107,7 @@ MALFORMED: dict[str, tuple[str, ...]] = {
     provider("{type: simulated, seed: x}"): ("providers.p.seed", "whole number", "'x'"),
     # -- workload --------------------------------------------------------------------------------------------------
     workload("ray"): ("workload", f"must be a workload with a type ({WORKLOADS})", "is 'ray'"),
-    workload("{}"): ("workload.type", f"is required: one of {WORKLOADS}"),
+    workload("{}"): ("workload.type", f"is required in a workload: one of {WORKLOADS}"),
     workload("{type: ray}"): ("workload.address", "required"),
     workload("{type: ray, address: 'ray://here:6379'}"): ("workload.address", "HOST:PORT", "'ray://here:6379'"),
     workload("{type: ray, address: 'here:x'}"): ("workload.address", "HOST:PORT", "'here:x'"),

@@ -80,7 +80,7 @@ def test_times_of_facts_may_have_units_too():
         (FACTS + "  - {id: y,\n     needs: {gpu: much}}\n", "f.yaml:4: demands.y.needs.gpu: must be"),
         ("groups: {}\nslices:\n  - {id: s, group: g, state: odd}\n", "f.yaml:3: slices.s.state: must be one of"),
         ('{"groups": {},\n "nwo": 1}', "f.yaml:2: nwo: unknown key; did you mean now?"),
-        ("groups: [", "f.yaml: scenario: "),
+        ("groups: [", "f.yaml:2: scenario: "),
         ("groups:\n  a: {resources: {cpu: 1}}\n", "f.yaml:2: groups.a.max: is required"),
     ],
 )
