@@ -71,7 +71,7 @@ def test_one_line_per_mistake_and_nothing_on_standard_output():
     done = run("plan", "-", text="groups: {a: {resources: {cpu: -1}, min: 3, max: 1}}\nfoo: 1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
-        "foo: unknown key; known here: now, cluster, groups, slices, demands, requests",
+        "foo: unknown key; known here: now, cluster, families, groups, slices, demands, requests",
         "groups.a.resources.cpu: must not be negative, is -1",
         "groups.a.max: must be at least min (3), is 1",
     ]

@@ -306,4 +306,4 @@ class LimitCounter:
 
 def _at_max(scope: LimitScope, have: int) -> str:
     at = f"is at its max of {scope.max}" if have >= scope.max else f"has {have} of at most {scope.max}"
-    return f"{scope} {at} {'slice' if scope.max == 1 else 'slices'}"
+    return f"{scope} {at} {'machine' if scope.max == 1 else 'machines'}"

@@ -93,10 +93,10 @@ def launch_reason(draft: PlanDraft, run: Sequence[Purchase], demands: Mapping[st
     match first.code:
         case Code.MIN:
             scope = _scope(draft, first)
-            why = f"{scope} keeps at least {plural(scope.min, 'slice')}"
+            why = f"{scope} keeps at least {plural(scope.min, 'machine')}"
         case Code.SPARE:
             scope = _scope(draft, first)
-            why = f"{scope} holds {plural(scope.spare, 'free slice')} ready beyond demand"
+            why = f"{scope} keeps {plural(scope.spare, 'free machine')} ready beyond demand"
         case Code.REQUEST:
             why = f"the standing request {first.owner} needs room"
         case Code.CONSOLIDATE:
@@ -145,7 +145,7 @@ def _lost(draft: PlanDraft, purchase: Purchase, other: int, keys: dict[int, tupl
     """A group that could have been taken and was not."""
     winner, loser = draft.groups[purchase.group], draft.groups[other]
     if draft.strategy == "cheapest":
-        prices = f"{format_money(loser.price or 0)}/h a slice, {format_money(winner.price or 0)}/h for {winner.name}"
+        prices = f"{format_money(loser.price or 0)}/h a machine, {format_money(winner.price or 0)}/h for {winner.name}"
         if draft.snapshot.cluster.apart is not None and sum(count for _, count in purchase.tasks) == 1:
             return Reason(Code.DEARER, f"a task alone would cost more with it ({prices})")
         return Reason(Code.DEARER, f"all that is left would cost more with it ({prices})")

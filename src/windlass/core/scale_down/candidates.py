@@ -105,10 +105,10 @@ class Release:
         for scope in scopes:
             live = self.live_in(scope)
             if live <= scope.min:
-                return Reason(Code.MIN, f"{scope} keeps at least {plural(scope.min, 'slice')} and has {live}")
+                return Reason(Code.MIN, f"{scope} keeps at least {plural(scope.min, 'machine')} and has {live}")
         for scope in scopes:
             if scope.spare and self.is_free(position) and self.free_in(scope) <= scope.spare:
-                return Reason(Code.SPARE, f"{scope} holds {plural(scope.spare, 'free slice')} ready beyond demand")
+                return Reason(Code.SPARE, f"{scope} keeps {plural(scope.spare, 'free machine')} ready beyond demand")
         return None
 
     def live_in(self, scope: LimitScope) -> int:
@@ -231,7 +231,7 @@ def release_low_utilization(release: Release) -> None:
         left = release.ready(group)
         victims = [p for p in left if not release.is_pinned(p)]
         victims.sort(key=lambda p: (draft.busy(p), descending(draft.slices[p].id)))
-        why = f"{share}, below {limit}, enough: {plural(keep, 'slice')}"
+        why = f"{share}, below {limit}, enough: {plural(keep, 'machine')}"
         excess = len(left) - keep
         for position in victims:
             if excess <= 0:

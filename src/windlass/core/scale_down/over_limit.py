@@ -44,7 +44,7 @@ def _above_max(draft: PlanDraft) -> None:
         live = sum(draft.live_count(group) for group in scope.groups)
         if live <= scope.max:
             continue
-        why = f"{scope} has {live} slices, its max is {scope.max}"
+        why = f"{scope} has {live} machines, its max is {scope.max}"
         if scope.family:
             _above(draft, scope.max, lambda _: 1, why, dearest_first=True, groups=scope.groups)
             continue
