@@ -187,7 +187,7 @@ def keys_of(value: Any, at: str = "") -> Iterator[str]:
             yield from keys_of(one, at)
     elif isinstance(value, dict):
         for key, one in value.items():
-            given = at in ("launch", "groups", "passed_over", "value")
+            given = at in ("launch", "groups", "passed_over", "demands", "value")
             if not given:
                 yield key
             if key != "value":

@@ -382,6 +382,7 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
             "code": ("text", "Why: a [reason code](reasons.md)."),
             "why": ("text", "The same as a sentence."),
             "hourly_cost": ("number", "Dollars per hour for all of them."),
+            "demands": ("mapping", "For each demand that these slices serve, how many of its tasks."),
             "passed_over": (
                 "mapping",
                 (
