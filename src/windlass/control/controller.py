@@ -32,7 +32,7 @@ from windlass.control.record.journal_tables import (
     with_nodes,
 )
 from windlass.control.state.fleet import Refused
-from windlass.core.model.lifecycle import State
+from windlass.core.model.lifecycle import ENDING, State
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
 from windlass.journal import Entry, Journal, JournalVersion
@@ -183,7 +183,16 @@ class Controller:
             lambda: self.settings.policy.observe_timeout,
             self.steady,
             self._wake,
+            self._missing,
         )
+
+    def _missing(self, provider: str) -> dict[str, str]:
+        """Slices of a provider that may have ended, with their groups."""
+        return {
+            record.id: record.group
+            for record in self.controller_state.fleet.activity.active.values()
+            if record.provider == provider and (record.absent_since is not None or record.state in ENDING)
+        }
 
     # -- one pass -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ provider that can keep the highest epoch it has seen refuses a lower one with ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -106,7 +106,8 @@ class LaunchOrder:
     """Whose slice it is. The provider stores both parts in the tags of everything that it makes for the slice."""
 
 
-InstanceState = Literal["pending", "running", "ending"]
+InstanceState = Literal["pending", "running", "ending", "ended"]
+"""``ended``: nothing of it is left and it costs nothing, for good. A list need not show what has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A slice as the provider shows it. What is gone is not listed."""
+    """A slice as the provider shows it. What is gone is not listed, or listed as ``ended`` for a while."""
 
     slice_id: str
     """The tag that its launch carried."""
@@ -196,6 +197,22 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Let go of connections. Slices live on."""
+        ...
+
+
+@runtime_checkable
+class EndConfirmingProvider(Protocol):
+    """An optional part of the contract, for a provider that remembers which slices have ended.
+
+    A slice that is only missing from the list may be there all the same: lists lag. So it keeps its place under every
+    limit for ``vanish_timeout``. One whose end the provider confirms frees its place at once.
+    """
+
+    async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
+        """Return those of our slices that have ended: nothing of them is left or costs money, for good.
+
+        It may leave some out, and is asked again. It never names a slice that may still run, or that it does not know.
+        """
         ...
 
 

@@ -16,6 +16,7 @@ from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import (
     ClusterConflict,
     ClusterIdentity,
+    EndConfirmingProvider,
     HostOrder,
     Instance,
     InvalidRequest,
@@ -114,9 +115,13 @@ class ProviderConformance:
         return ()
 
     async def _shown(self, provider: Provider, slice_id: str) -> Instance | None:
-        found = [one for one in await provider.list() if one.slice_id == slice_id]
+        found = [one for one in await self._listed(provider) if one.slice_id == slice_id]
         assert len(found) <= 1, f"{slice_id} is listed {len(found)} times"
         return found[0] if found else None
+
+    async def _listed(self, provider: Provider) -> Sequence[Instance]:
+        """What the list shows, without what has ended: a provider may still show that."""
+        return [one for one in await provider.list() if one.state != "ended"]
 
     async def _until(self, provider: Provider, slice_id: str, state: str | None) -> Instance | None:
         """Wait until the list shows a slice in a state; None: until it shows it no more."""
@@ -126,7 +131,7 @@ class ProviderConformance:
 
         def wanted(seen: Instance | None) -> bool:
             if state is None or seen is None:
-                return state is None and seen is None
+                return state is None and (seen is None or seen.state == "ended")
             return seen.state == state and not seen.phase
 
         return await eventually(look, wanted, within=self.patience, pass_time=self.pass_time)
@@ -203,7 +208,7 @@ class ProviderConformance:
                     await asyncio.gather(*(one.launch(self.order("c-1"), EPOCH) for _ in range(2)))
                     await one.launch(self.order("c-2", self.most_hosts), EPOCH)
                 await self._up(provider, "c-3")
-                assert [one.slice_id for one in await provider.list()] == ["c-3"]
+                assert [one.slice_id for one in await self._listed(provider)] == ["c-3"]
                 for name in ("c-1", "c-2"):
                     assert list(await self.leftovers(name)) == []
 
@@ -213,7 +218,7 @@ class ProviderConformance:
         async def test() -> None:
             async with self._opened() as provider:
                 onlooker = self._bound(self.onlooker())
-                assert list(await onlooker.list()) == []
+                assert list(await self._listed(onlooker)) == []
                 up = await self._up(provider, "c-1")
                 for one in (onlooker, onlooker, provider):
                     assert await self._shown(one, "c-1") == up
@@ -228,7 +233,7 @@ class ProviderConformance:
             async with self._opened() as provider:
                 await asyncio.gather(*(provider.launch(self.order("c-1"), EPOCH) for _ in range(5)))
                 await self._until(provider, "c-1", "running")
-                assert [one.slice_id for one in await provider.list()] == ["c-1"]
+                assert [one.slice_id for one in await self._listed(provider)] == ["c-1"]
 
         self._run(test())
 
@@ -288,9 +293,9 @@ class ProviderConformance:
         async def test() -> None:
             async with self._opened() as provider:
                 await self.make_foreign()
-                assert list(await provider.list()) == []
+                assert list(await self._listed(provider)) == []
                 await self._up(provider, "c-1")
-                assert [one.slice_id for one in await provider.list()] == ["c-1"]
+                assert [one.slice_id for one in await self._listed(provider)] == ["c-1"]
 
         self._run(test())
 
@@ -301,10 +306,10 @@ class ProviderConformance:
                 theirs = ClusterIdentity("neighbour", "c0ffee0002")
                 other = self._bound(cluster=theirs)
                 try:
-                    assert list(await other.list()) == []
+                    assert list(await self._listed(other)) == []
                     await other.launch(replace(self.order("n-1"), cluster=theirs), 1)  # epochs are not compared
                     await self._until(other, "n-1", "running")
-                    assert [one.slice_id for one in await provider.list()] == ["c-1"]
+                    assert [one.slice_id for one in await self._listed(provider)] == ["c-1"]
                     with suppress(ProviderError):
                         await other.terminate("c-1", 1)
                     await self.pass_time()
@@ -328,7 +333,7 @@ class ProviderConformance:
                 await refusal_of(other.launch(replace(self.order("s-1"), cluster=second), EPOCH + 1), ClusterConflict)
                 await refusal_of(other.terminate("c-1", EPOCH + 1), ClusterConflict)
                 await self.pass_time()
-                assert list(await provider.list()) == [up]
+                assert list(await self._listed(provider)) == [up]
                 await other.close()
 
         if self.shared:
@@ -339,7 +344,7 @@ class ProviderConformance:
             async with self._opened() as provider:
                 up = await self._up(provider, "c-1")
                 provider.bind(replace(self.cluster, name="renamed"))
-                assert list(await provider.list()) == [up]
+                assert list(await self._listed(provider)) == [up]
                 await self._gone(provider, "c-1")
 
         self._run(test())
@@ -351,7 +356,7 @@ class ProviderConformance:
                 for provider_of_today in (provider, self._bound()):
                     await refusal_of(provider_of_today.launch(self.order("c-2"), EPOCH - 1), StaleEpoch)
                     await refusal_of(provider_of_today.terminate("c-1", EPOCH - 1), StaleEpoch)
-                assert [one.slice_id for one in await provider.list()] == ["c-1"]
+                assert [one.slice_id for one in await self._listed(provider)] == ["c-1"]
 
         if self.fences:
             self._run(test())
@@ -379,10 +384,31 @@ class ProviderConformance:
                 await asyncio.gather(*(provider.launch(self.order(name), EPOCH) for name in names))
                 for name in names:
                     await self._until(provider, name, "running")
-                assert sorted(one.slice_id for one in await provider.list()) == names
+                assert sorted(one.slice_id for one in await self._listed(provider)) == names
                 await asyncio.gather(*(provider.terminate(name, EPOCH) for name in names))
                 for name in names:
                     await self._until(provider, name, None)
+
+        self._run(test())
+
+    def test_the_end_of_a_slice_is_confirmed_when_nothing_of_it_is_left_and_of_no_other(self) -> None:
+        async def test() -> None:
+            async with self._opened() as provider:
+                if not isinstance(provider, EndConfirmingProvider):
+                    return
+                await self._up(provider, "c-1")
+                await self._up(provider, "c-2", self.most_hosts)
+                names = ("c-1", "c-2", "c-never")
+                assert list(await provider.confirm_ended(names)) == []
+                await self._gone(provider, "c-2")
+
+                async def look() -> list[str]:
+                    return sorted(await provider.confirm_ended(names))
+
+                await eventually(look, lambda seen: seen == ["c-2"], within=self.patience, pass_time=self.pass_time)
+                other = self._bound()
+                assert isinstance(other, EndConfirmingProvider)
+                assert "c-1" not in await other.confirm_ended(names), "it runs"
 
         self._run(test())
 

@@ -7,12 +7,12 @@ as long as one call may take; after that the source is unknown, and its error sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from windlass.core.model.reasons import seconds
-from windlass.providers.protocol import Instance, Provider
+from windlass.providers.protocol import EndConfirmingProvider, Instance, Provider
 from windlass.workloads.protocol import Workload, WorkloadError
 
 from .completed import Completed
@@ -121,6 +121,50 @@ class Observation:
         return self.work.mistakes if self.work is not None else ()
 
 
+class _Listing:
+    """The list of a provider, with the slices whose end it confirms as ``ended``."""
+
+    def __init__(self, provider: Provider, name: str, missing: Callable[[str], Mapping[str, str]]) -> None:
+        self._provider, self._name, self._missing = provider, name, missing
+        self._last: Sequence[Instance] = ()
+
+    def __call__(self) -> Coroutine[Any, Any, object]:
+        listing = self._provider.list()
+        provider = self._provider
+        if not isinstance(provider, EndConfirmingProvider):
+            return listing
+        if isinstance(listing, Completed):
+            asked = self._absent(listing.answer)
+            if not asked:
+                return listing
+            ends = provider.confirm_ended(asked)
+            return Completed(_with_ends(listing.answer, asked, ends.answer)) if isinstance(ends, Completed) else listing
+        return self._look(listing, provider)
+
+    async def _look(self, listing: Coroutine[Any, Any, Sequence[Instance]], provider: EndConfirmingProvider) -> object:
+        shown = await listing
+        asked = self._absent(shown)
+        return _with_ends(shown, asked, await provider.confirm_ended(asked)) if asked else shown
+
+    def _absent(self, shown: Sequence[Instance]) -> dict[str, str]:
+        """Slices that the last list had and this one has not, and those that the controller misses, with groups."""
+        wanted = dict(self._missing(self._name))
+        if shown is self._last and not wanted:
+            return {}
+        try:
+            listed = {one.slice_id for one in shown}
+            wanted |= {one.slice_id: one.group for one in self._last}
+        except (AttributeError, TypeError):  # no list at all: that is found out when it is checked
+            return {}
+        self._last = shown
+        return {name: group for name, group in wanted.items() if name not in listed}
+
+
+def _with_ends(shown: Sequence[Instance], asked: Mapping[str, str], ended: Collection[str]) -> Sequence[Instance]:
+    confirmed = [Instance(name, asked[name], "ended", ()) for name in ended if name in asked]
+    return (*shown, *confirmed) if confirmed else shown
+
+
 class Observer:
     """Looks at the workload and at every provider."""
 
@@ -131,13 +175,15 @@ class Observer:
         limit: Callable[[], float],
         steady: Callable[[], float],
         answered: Callable[[], None] = lambda: None,
+        missing: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """``answered`` is called when a look comes to its end that nobody waits for any more."""
+        """``answered`` is called when a look ends that no caller waits for any more. ``missing``: the slices of a
+        provider, with their groups, that may have ended: a provider that remembers ends is asked about them."""
         self._answered, self._waited_for = answered, False
         self._views, self._lists = Views(), {name: Lists() for name in providers}
         self._workload = _Source(workload.observe, self._views, limit, steady, self._late)
         self._providers = {
-            name: _Source(provider.list, self._lists[name], limit, steady, self._late)
+            name: _Source(_Listing(provider, name, missing), self._lists[name], limit, steady, self._late)
             for name, provider in sorted(providers.items())
         }
         self._sources: tuple[_Source[Any], ...] = (self._workload, *self._providers.values())

@@ -28,6 +28,8 @@ class SliceObservation(NamedTuple):
     """Why the workload refused the current cordon; empty: it did not."""
     final: bool = False
     """Whether the workload has cordoned it for good, under the current fence or an earlier one."""
+    ended: bool = False
+    """Whether the provider confirms that nothing of it is left; there is no instance then."""
 
     @property
     def absent(self) -> bool:

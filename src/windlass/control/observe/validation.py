@@ -156,7 +156,7 @@ def _is_whole_instance(one: Any) -> bool:
     return (
         _is_name(one.slice_id)
         and _is_name(one.group)
-        and one.state in ("pending", "running", "ending")
+        and one.state in ("pending", "running", "ending", "ended")
         and isinstance(one.hosts, tuple | list)
         and all(isinstance(host, Host) and _is_name(host.id) and type(host.running) is bool for host in one.hosts)
         and _is_time(one.preempted_at)

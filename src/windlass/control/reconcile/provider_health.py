@@ -43,6 +43,11 @@ def succeeded(provider_health: ProviderHealth, now: float, boot: float | None) -
     return replace(provider_health, succeeded_at=now, quota_until=None, boots=boots)
 
 
+def ended_after(provider_health: ProviderHealth, took: float) -> ProviderHealth:
+    """A machine was confirmed gone so many seconds after the order to end it."""
+    return replace(provider_health, ends=(*provider_health.ends, took)[-BOOTS_KEPT:])
+
+
 def health(provider_health: ProviderHealth, rules: BackOff, now: float) -> float:
     """Between the floor and 1: how well launches of a group went lately."""
     fading = max(rules.heal - rules.window, 1e-9)
@@ -122,6 +127,11 @@ def next_turn(provider_health: ProviderHealth, rate: float, rules: BackOff, now:
 
 def _spacing(provider_health: ProviderHealth, rate: float, rules: BackOff, now: float) -> float:
     return min(60.0, 60 / (rate * health(provider_health, rules, now)))
+
+
+def end_time(provider_health: ProviderHealth) -> float | None:
+    """How long a machine takes to end, by the last few; None: not known yet."""
+    return median(provider_health.ends) if provider_health.ends else None
 
 
 def boot_time(provider_health: ProviderHealth) -> float | None:

@@ -31,7 +31,7 @@ from windlass.core.model.snapshot import Group, Node
 from windlass.providers.protocol import Instance
 from windlass.workloads.protocol import Acknowledgement
 
-from .provider_health import over_quota, record_failure, succeeded, throttle_until
+from .provider_health import ended_after, over_quota, record_failure, succeeded, throttle_until
 
 REMEMBERED = 3600.0
 """Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
@@ -132,6 +132,11 @@ class _Folding:
 
     def _listed(self, name: str) -> Instance | None:
         """What shows of a slice in the list of a provider that has answered."""
+        found = self._answer_about(name)
+        return None if found is None or found.state == "ended" else found
+
+    def _answer_about(self, name: str) -> Instance | None:
+        """What a provider that has answered says of a slice, also that it has ended."""
         found = self.observed.instance.get(name)
         if found is None or (self.silent and seller_of(self.observed, self.settings, found) in self.silent):
             return None
@@ -156,15 +161,17 @@ class _Folding:
     # -- one record ---------------------------------------------------------------------------------------------------
 
     def _sight(self, record: SliceRecord) -> SliceObservation:
-        word = self._word(record)
+        word, shown = self._word(record), self._answer_about(record.id)
+        ended = shown is not None and shown.state == "ended"
         return SliceObservation(
-            instance=self._listed(record.id),
+            instance=None if ended else shown,
             provider_known=record.provider not in self.silent,
             nodes=self.observed.nodes_of.get(record.id, ()) if self.workload_known else (),
             workload_known=self.workload_known,
             running=self._running(record),
             refused=word.refused if word is not None and word.epoch == record.fence else "",
             final=word is not None and word.final and not word.refused,
+            ended=ended,
         )
 
     def _next(self, record: SliceRecord) -> SliceRecord:
@@ -221,6 +228,8 @@ class _Folding:
                     provider_health, Failure(self.now, code), move.reason.why, rules
                 )
                 return
+        if after.state == State.TERMINATED and before.state == State.TERMINATING and before.seen:
+            self.provider_health[after.group] = ended_after(provider_health, max(0.0, self.now - before.since))
         if after.state == State.READY and before.joined_at is None:
             boot = None if after.asked_at is None else max(0.0, self.now - after.asked_at)
             self.provider_health[after.group] = succeeded(provider_health, self.now, boot)
@@ -424,7 +433,10 @@ _TERMINATE_AGAIN = 60.0
 
 
 def _gone(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> bool:
-    """Missing from the list for long enough. One look is not enough: a page may be lost, a replica may lag."""
+    """Confirmed gone by the provider, or missing from its list for long enough. One list without it is not enough: a
+    page may be lost, a replica may lag."""
+    if sight.ended:
+        return True
     if not sight.absent or record.absent_since is None or now < unseen_until(record, policy):
         return False
     return now - record.absent_since >= policy.vanish_timeout
@@ -433,7 +445,7 @@ def _gone(record: SliceRecord, sight: SliceObservation, policy: Policy, now: flo
 def _contradicted(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> bool:
     """Whether the workload sees hosts of a slice that its provider does not list: one of the two is wrong, and as long
     as it may be the list, work that runs there is not given up."""
-    if record.absent_since is None or not sight.shows_life(record):
+    if sight.ended or record.absent_since is None or not sight.shows_life(record):
         return False
     return now - record.absent_since < policy.unhealthy_timeout
 

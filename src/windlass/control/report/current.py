@@ -6,17 +6,18 @@ same snapshot again. Pure, and not part of the loop: nothing here is acted on or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, nextafter
+from typing import Final
 
 from windlass.control.reconcile.apply_plan import snapshot_of
-from windlass.control.reconcile.provider_health import boot_time
+from windlass.control.reconcile.provider_health import boot_time, end_time
 from windlass.control.record.journal_tables import SETTINGS, ControllerState, recovered, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import ProviderHealth, SliceRecord
-from windlass.core.model.lifecycle import IN_FLIGHT, RECALLABLE, TABLE, State
+from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.model.plan import Change, Plan, Waiting
 from windlass.core.model.reasons import Code, plural, seconds
 from windlass.core.model.snapshot import Demand, Group, Snapshot
@@ -96,6 +97,16 @@ class Picture:
             return None
         return max(0.0, usual - (self.now - record.asked_at if record.asked_at is not None else 0.0))
 
+    def room_in(self, groups: Collection[str]) -> float | None:
+        """Seconds until the first of the slices that are ending in these groups is gone, by how long the last ones
+        took; None: none is ending, or it is not known how long that takes."""
+        found = []
+        for record in self.controller_state.fleet.activity.active.values():
+            usual = end_time(self.provider_health(record.group))
+            if record.group in groups and record.state in ENDING and usual is not None:
+                found.append(max(0.0, usual - (self.now - record.since)))
+        return min(found, default=None)
+
     def stay(self, record: SliceRecord) -> tuple[Code | None, str]:
         """Why a slice is as it is, with what is due next."""
         if record.quarantine:
@@ -124,7 +135,10 @@ class Picture:
         """What becomes of the tasks of a demand: those that find no place first."""
         found: list[SlicePart] = []
         if (waiting := self._waiting.get(demand.id)) is not None:
-            found.append(SlicePart(waiting.count, waiting.reason.code, waiting.why, waiting=waiting))
+            full = [name for name, reason in waiting.groups.items() if reason.code in _HELD_UP]
+            left = self.room_in(full)
+            why = waiting.why if left is None else f"{waiting.why}; room comes {about(left)}"
+            found.append(SlicePart(waiting.count, waiting.reason.code, why, waiting=waiting))
         new: dict[str, int] = {}
         ready: dict[str, int] = {}
         coming: dict[str, int] = {}
@@ -156,6 +170,8 @@ class Picture:
         return SlicePart(sum(on.values()), code, why, tuple(sorted(on)), left)
 
 
+_HELD_UP: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET})
+"""Limits for which a slice counts until it is confirmed gone."""
 _DUE = {
     "cancel": "due to be cancelled",
     "drain": "due to be drained",

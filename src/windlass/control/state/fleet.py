@@ -182,6 +182,8 @@ class ProviderHealth:
     """By when the launches that were asked for would be spread evenly at the launch rate."""
     boots: tuple[float, ...] = ()
     """How long the last few took from the call to READY, in seconds."""
+    ends: tuple[float, ...] = ()
+    """How long the last few took from the order to end until they were confirmed gone, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ class LimitCounter:
         if kind.frozen:
             return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing is launched in it until it is resumed")
         if self.under_max(group) < slices:
-            return Reason(Code.AT_MAX, _at_max(self.scopes[group], have) + many)
+            return Reason(Code.AT_MAX, _at_max(self.scopes[group], have) + many + self._leaving(group))
         if self.under_family(group) < slices:
             scope = self.family_of[group]
             return Reason(Code.AT_MAX, _at_max(self.scopes[scope], self._of_family[scope]) + many)
@@ -267,6 +267,13 @@ class LimitCounter:
         if self.available(group) < slices:
             return self._unavailable(group, many)
         return None
+
+    def _leaving(self, group: int) -> str:
+        """That slices of a group are ending, and free their place when they are gone."""
+        ending = self.ending[group]
+        if not ending:
+            return ""
+        return f"; {ending} of them {'is' if ending == 1 else 'are'} ending, which makes room when confirmed gone"
 
     def refusal_of_mix(self, mix: Mapping[int, int], gang: bool) -> Reason | None:
         """The first ceiling over all groups that does not allow slices of several groups at once."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from windlass.core.model.conditions import Condition
 from windlass.core.model.constraints import Apart, Spread
+from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.plan import Unblock, Waiting
 from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names
 from windlass.core.model.snapshot import (
@@ -74,6 +75,10 @@ STEPS: Final = 4
 """A cap on tasks is raised by up to so many times the tasks of the demand: what runs already counts too."""
 
 
+_LIMITS: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET})
+"""Hindrances that slices take part in until they are confirmed gone."""
+
+
 class _Spent(Exception):
     """No more what-if plans for this plan."""
 
@@ -98,6 +103,8 @@ class Unblocker:
         """The ways out that are found before the what-ifs run out."""
         demand, found = self._demands[waiting.demand], dict[str, Unblock]()
         try:
+            if self._room_comes(demand, waiting):
+                return ()
             for edit in _different(self._edits(demand, waiting)):
                 unblock = self._if_true(demand, (edit,))
                 if unblock is not None:
@@ -111,6 +118,16 @@ class Unblocker:
         except _Spent:
             pass
         return tuple(found.values())
+
+    def _room_comes(self, demand: Demand, waiting: Waiting) -> bool:
+        """Whether a demand that a limit holds up is placed when the slices that are ending are gone: then there is
+        nothing to change."""
+        if not any(reason.code in _LIMITS for reason in waiting.groups.values()):
+            return False
+        staying = tuple(one for one in self.snapshot.slices if one.state not in ENDING)
+        if len(staying) == len(self.snapshot.slices):
+            return False
+        return self._places(demand, replace(self.snapshot, slices=staying)) is not None
 
     def _places(self, demand: Demand, snapshot: Snapshot) -> TrialOutcome | None:
         """What comes of the snapshot if nothing of the demand waits there."""

@@ -15,7 +15,7 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -147,6 +147,13 @@ class AWSProvider:
         for one in found:
             slices.setdefault(_tags(one).get("slice", ""), []).append(one)
         return [self._instance(name, slices[name]) for name in sorted(slices) if name]
+
+    async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
+        """Slices all of whose instances EC2 shows as terminated; it does so for about an hour."""
+        states: dict[str, set[str]] = {}
+        for one in await self._instances():
+            states.setdefault(_tags(one).get("slice", ""), set()).add(str(one["State"]["Name"]))
+        return [name for name in slice_ids if states.get(name) == {"terminated"}]
 
     async def offerings(self) -> Sequence[Offering]:
         """Machine types of the catalogue, for the markets that are bought from."""

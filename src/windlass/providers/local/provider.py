@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +143,10 @@ class LocalProvider:
     async def list(self) -> Sequence[Instance]:
         with _told():
             return await asyncio.to_thread(self._list)
+
+    async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
+        with _told():
+            return await asyncio.to_thread(self._ended, tuple(slice_ids))
 
     async def offerings(self) -> Sequence[Offering]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -293,6 +297,11 @@ class LocalProvider:
                 self._files.remember(home.name, self._now())
             self._files.remove(home)
         return True
+
+    def _ended(self, slice_ids: Sequence[str]) -> Collection[str]:
+        """Slices whose directory was removed after the last of their processes was gone."""
+        self._files.check_cluster()
+        return [name for name in slice_ids if not self._files.home(name).exists() and self._files.has_ended(name)]
 
     # -- listing ----------------------------------------------------------------------------------------------------
 

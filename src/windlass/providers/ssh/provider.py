@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -200,6 +200,15 @@ class SSHProvider:
             if sold is not None and not sold.get("foreign") and not self._is_over(seen, str(sold["slice"])):
                 slices.setdefault(str(sold["slice"]), []).append(seen)
         return [self._instance(slice_id, found) for slice_id, found in sorted(slices.items())]
+
+    async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
+        """Slices that ended on a machine and that no machine holds. A machine that is silent may still hold one."""
+        await self._look(tuple(slice_ids))
+        answering = self._answering()
+        if len(answering) < len(self._machines):
+            return ()
+        ended = {name for seen in answering for name in (seen.looked or {}).get("ended", ())}
+        return [name for name in slice_ids if name in ended and not any(seen.holds(name) for seen in answering)]
 
     async def offerings(self) -> Sequence[Offering]:
         await self._all(self._facts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import chain
@@ -60,14 +60,17 @@ class SimulatedProvider:
         quota: int | None = None,
         terminate_seconds: float = 5.0,
         struck: dict[str, int] | None = None,
+        confirms_ends: bool = True,
     ) -> None:
         """``quota``: slices that the account may have at once. A group orders the kind of its own name, or the one in
-        its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults."""
+        its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults.
+        Without ``confirms_ends`` it does not tell which slices have ended, as many clouds do not."""
         self._kinds = {kind.offering.name: kind for kind in kinds}
         self._now = now
         self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
         self._quota = quota
         self._terminate_seconds = terminate_seconds
+        self._confirms_ends = confirms_ends
         self._machines: dict[str, Machine] = {}
         self._agenda: list[tuple[float, str]] = []
         self._alive: Counter[tuple[str, str]] = Counter()
@@ -173,6 +176,11 @@ class SimulatedProvider:
         if "page-lost" in self._fault_set.by_kind:
             self._handed_out = tuple([one for one in self._last_list if not self._page_lost(one.slice_id)])
         return self._handed_out
+
+    def confirm_ended(self, slice_ids: Collection[str]) -> Coroutine[Any, Any, Collection[str]]:
+        self.step()
+        known = self.history if self._confirms_ends else {}
+        return Completed([name for name in slice_ids if name in known and name not in self._machines])
 
     async def offerings(self) -> Sequence[Offering]:
         return tuple(kind.offering for _, kind in sorted(self._kinds.items()))

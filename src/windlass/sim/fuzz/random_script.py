@@ -53,6 +53,7 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
         kinds=tuple(_kind(dice, group) for group in groups),
         seed=seed,
         hours=hours,
+        confirms_ends=Random(f"ends-{seed}").random() < 0.5,
     )
 
 

@@ -132,6 +132,7 @@ class Simulation:
                 faults=faults,
                 quota=script.quota,
                 struck=self.struck,
+                confirms_ends=script.confirms_ends,
             )
             for name in sorted({sold.provider for sold in script.settings.groups})
         }
