@@ -296,6 +296,12 @@ class Budget(Struct, frozen=True):
     duration: str | None = None
 
 
+class RepairRule(Struct, frozen=True):
+    condition: str
+    status: str
+    after: str
+
+
 class ProvisionerSpec(Struct, frozen=True):
     template: NodeTemplate = NodeTemplate()
     provider: str = ""
@@ -312,6 +318,7 @@ class ProvisionerSpec(Struct, frozen=True):
     price: str | None = None
     deletion_policy: str = "Drain"
     paused: bool = False
+    repair: tuple[RepairRule, ...] | None = None
 
 
 class NodeProvisioner(Struct, frozen=True):

@@ -50,6 +50,8 @@ class WorkNode:
     """The time of release that the node itself carries, for a controller that has lost its journal."""
     leaving: str = ""
     """Why its slice must go although it is well, such as an order given to the workload itself; empty: it may stay."""
+    repair: str = ""
+    """Why its slice must be replaced by a rule of the workload itself; empty: it is well. Its work is evicted."""
     classes: tuple[tuple[str, int], ...] = ()
     """(class, tasks of it that run there), sorted: what the constraints between tasks count."""
     jobs: tuple[tuple[str, int], ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -120,6 +121,25 @@ def test_deleting_a_node_drains_it_first_and_respects_disruption_budgets(cluster
         cluster.plane.kubectl("delete", "pdb", "kept")
     cluster.until(lambda: node not in cluster.nodes)
     assert "kept" not in cluster.bound()
+
+
+def test_a_node_with_a_bad_condition_is_drained_and_replaced(cluster: Cluster):
+    cluster.provision(repair=[{"condition": "GPUHealthy", "status": "False", "after": "2s"}])
+    cluster.run()
+    cluster.pods("a", "b")
+    cluster.until(lambda: len(cluster.bound()) == 2)
+    broken = cluster.bound()["a"]
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    bad = {"type": "GPUHealthy", "status": "False", "reason": "XidError", "lastTransitionTime": at}
+    patch = {"status": {"conditions": [bad]}}
+    cluster.plane.call(
+        "PATCH", f"/api/v1/nodes/{broken}/status", patch, content_type="application/strategic-merge-patch+json"
+    )
+    cluster.until(lambda: broken not in cluster.nodes)
+    assert "a" not in cluster.bound()
+    assert cluster.bound()["b"] in cluster.nodes
+    cluster.pods("again")
+    cluster.until(lambda: cluster.bound().get("again"))
 
 
 def test_deleting_a_provisioner_drains_its_nodes_and_then_lets_it_go(cluster: Cluster):

@@ -352,6 +352,8 @@ def _must_leave(record: SliceRecord, sight: SliceObservation, policy: Policy, no
         return None
     if why := next((node.leaving for node in sight.nodes if node.leaving), ""):
         return Reason(Code.MANUAL, why)
+    if why := next((node.repair for node in sight.nodes if node.repair), ""):
+        return Reason(Code.UNHEALTHY, why)
     taken_at = sight.instance.preempted_at if sight.instance is not None else None
     if taken_at is not None:
         return Reason(Code.PREEMPTED, f"the provider takes it in {seconds(max(0, round(taken_at - now)))}")

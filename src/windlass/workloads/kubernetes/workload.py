@@ -36,6 +36,7 @@ from .fence import SETTLE, NodeFences, describe
 from .health import HealthServer, metrics
 from .lease import LeaseElection
 from .mirror import ClusterMirror
+from .repair import NodeRepairs
 from .translate.constraints import ConstraintTable
 from .translate.demand import DemandMaker, WaitingPods
 from .translate.nodes import MirroredNode, keeps_away, lacks
@@ -96,6 +97,7 @@ class KubernetesWorkload:
         self.fences = NodeFences(api, self.mirror, self._news.set, now, settle=settle, sleep=sleep)
         self._demand = DemandMaker()
         self.devices = DevicePlanning(self.mirror, self.mirror.pod_counts)
+        self._repairs = NodeRepairs()
         self.waiting = WaitingPods((), {}, {})
         self.provisioners: dict[str, KnownProvisioner] = {}
         self._groups: dict[str, tuple[Any, WorkloadGroup]] = {}
@@ -310,6 +312,11 @@ class KubernetesWorkload:
 
     def _work_nodes(self) -> Iterable[WorkNode]:
         fresh: dict[str, tuple[Any, WorkNode]] = {}
+        repairs = self._repairs.choose(
+            (node for hosts in self.mirror.claim_nodes.values() for node in hosts.values()),
+            self.mirror.provisioners.store,
+            self._now(),
+        )
         for hosts in self.mirror.claim_nodes.values():
             for node in hosts.values():
                 if not node.provisioner:
@@ -319,8 +326,8 @@ class KubernetesWorkload:
                 claim = self.mirror.claims.store.get(node.claim)
                 deleted = claim is not None and claim.metadata.deletion_timestamp is not None
                 reserved = self.devices.reserved(node.name, pods.values())
-                generation = known and known.object.metadata.generation
-                key = (node, tuple(pods.values()), generation, deleted, reserved, id(self.devices.columns))
+                state = (known and known.object.metadata.generation, deleted, reserved, repairs.get(node.name))
+                key = (node, tuple(pods.values()), state, id(self.devices.columns))
                 before = self._nodes.get(node.name)
                 if before is not None and before[0] == key:
                     fresh[node.name] = before
@@ -361,6 +368,7 @@ class KubernetesWorkload:
             healthy=not self._lacks(node, provisioner),
             marked_until=node.marked_until,
             leaving=leaving,
+            repair=self._repairs.chosen.get(node.name, ""),
         )
 
     def _lacks(self, node: MirroredNode, provisioner: NodeProvisioner | None) -> str:
@@ -377,11 +385,14 @@ class KubernetesWorkload:
         return self.fences.acknowledgements()
 
     def _is_evicted(self, slice_id: str) -> bool:
-        """Whether pods of a slice are evicted: it is drained by an order, or its provisioner was deleted."""
+        """Whether pods of a slice are evicted: it is drained by an order or for repair, or its provisioner was
+        deleted."""
         decided = self.decision.slices.get(slice_id) if self.decision is not None else None
         if decided is None:
             return False
-        return decided.must_go and decided.reason.code in ("MANUAL", "GROUP_REMOVED")
+        if decided.must_go and decided.reason.code in ("MANUAL", "GROUP_REMOVED"):
+            return True
+        return decided.must_go and any(node in self._repairs.chosen for node in self.mirror.nodes_of(slice_id))
 
     # -- probes --------------------------------------------------------------------------------------------------------
 

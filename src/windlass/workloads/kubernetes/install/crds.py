@@ -151,6 +151,19 @@ _PROVISIONER_SPEC = _object(
             "What happens to its nodes when it is deleted.", enum=["Drain", "Orphan"], default="Drain"
         ),
         "paused": _flag("Nothing is bought and nothing is given back."),
+        "repair": _list(
+            "Conditions by which a node is drained and replaced; at most 20 % of the nodes at once.",
+            _object(
+                "A condition that a healthy node does not have.",
+                {
+                    "condition": _string("The type of the node's condition, such as GPUHealthy.", minLength=1),
+                    "status": _string("Its bad status.", enum=["True", "False", "Unknown"]),
+                    "after": _string("How long it must have had that status.", pattern=_DURATION),
+                },
+                required=["condition", "status", "after"],
+            ),
+            maxItems=50,
+        ),
     },
     required=["template", "maxNodes"],
     **{

@@ -44,6 +44,8 @@ class MirroredNode:
     deleted: bool = False
     """Whether somebody has deleted it, and its finalizer holds it."""
     finalizers: tuple[str, ...] = ()
+    conditions: tuple[tuple[str, str, float], ...] = ()
+    """Type, status and time of the last transition, of the nodes of provisioners."""
 
     @property
     def protected(self) -> bool:
@@ -63,6 +65,7 @@ def mirrored_node(node: KubeNode) -> MirroredNode:
     """What is kept of a node that the API server shows."""
     meta, labels = node.metadata, node.metadata.labels or {}
     ours = PROVISIONER in labels
+    conditions = node.status.conditions or ()
     return MirroredNode(
         name=meta.name,
         uid=meta.uid,
@@ -79,6 +82,9 @@ def mirrored_node(node: KubeNode) -> MirroredNode:
         since=unix(meta.creation_timestamp) or 0.0,
         deleted=meta.deletion_timestamp is not None,
         finalizers=meta.finalizers or (),
+        conditions=tuple((one.type, one.status, unix(one.last_transition_time) or 0.0) for one in conditions)
+        if ours
+        else (),
     )
 
 

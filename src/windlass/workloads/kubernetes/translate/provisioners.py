@@ -87,6 +87,13 @@ def mistakes_in(provisioner: NodeProvisioner) -> list[str]:
         refuse("scaleDownDelay", str(error))
     if spec.price is not None and _dollars(spec.price) is None:
         refuse("price", f"must be dollars per hour such as '2.50', is {spec.price!r}")
+    for place, rule in enumerate(spec.repair or ()):
+        if rule.status not in ("True", "False", "Unknown"):
+            refuse(f"repair[{place}].status", f"must be True, False or Unknown, is {rule.status!r}")
+        try:
+            duration(rule.after)
+        except ValueError as error:
+            refuse(f"repair[{place}].after", str(error))
     for place, budget in enumerate(spec.budgets or ()):
         if why := _mistake_in_budget(budget):
             refuse(f"budgets[{place}]", why)
