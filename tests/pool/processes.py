@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 MARK = "WINDLASS_POOL_TEST"
@@ -56,6 +57,22 @@ class Program:
             except ProcessLookupError:
                 continue
         self.process.wait()
+
+
+def children(pid: int) -> list[int]:
+    """Every process that descends from one."""
+    found = [pid]
+    for one in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{one}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found[1:]
+
+
+def command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
 
 
 def eventually(wanted: Callable[[], object], within: float, told: Callable[[], object] = lambda: "") -> float:

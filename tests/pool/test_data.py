@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import windlass as wl
-from windlass.pool.transport.data_store import DataStore, Packed, load, packed, sweep
+from windlass.pool.transport.data_store import DataStore, Packed, load, owned_directory, packed, sweep
 
 from .processes import Program, eventually
 from .quick import quick_pool
@@ -106,6 +106,18 @@ def test_a_value_that_nobody_holds_makes_room_for_others(tmp_path):
     store.close()
 
 
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_owns_is_not(tmp_path):
+    mine = owned_directory(tmp_path)
+    pid = os.fork()
+    if not pid:
+        owned_directory(tmp_path)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    (dead,) = set(tmp_path.iterdir()) - {mine}
+    assert sweep(tmp_path) == [dead]
+    assert list(tmp_path.iterdir()) == [mine]
+
+
 def test_small_buffers_stay_in_one_pickle():
     small = packed(np.arange(10))
     assert isinstance(small, Packed)
@@ -137,8 +149,7 @@ def test_nothing_stays_in_shared_memory_when_the_program_is_ended(tmp_path, numb
         eventually(lambda: list(directory.glob("v-*")), 60, program.said)
         os.kill(program.process.pid, number)
         eventually(lambda: len(program.processes()) == 0, 60)
-        sweep(directory.parent)  # as the next pool does
-        assert not directory.exists()
+        eventually(lambda: not directory.exists(), 60)
     finally:
         program.close()
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import signal
+import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import windlass as wl
 from windlass.testing.clouds import SshHosts, missing_for_hosts
 
 from .machines_elsewhere import PACKAGE, package_index
-from .processes import eventually
+from .processes import children, command, eventually
 
 pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
 pytestmark = [
@@ -107,6 +113,43 @@ def test_a_connection_that_is_cut_while_tasks_run_runs_none_twice(hosts, tmp_pat
             host.cut()
         assert future.result() == list(range(8))
     assert Counter(marks(file, "begin")) == Counter(range(8))
+
+
+@wl.compute
+def shifted(array, number):
+    return array + number
+
+
+def received_by(pid: int) -> int:
+    """Bytes that a process has received over its TCP connections that are open."""
+    text = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=True).stdout
+    return sum(
+        int(found)
+        for line in re.sub(r"\n\s+", " ", text).splitlines()
+        if f"pid={pid}," in line
+        for found in re.findall(r"bytes_received:(\d+)", line)
+    )
+
+
+@pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss: apt install iproute2")
+def test_large_values_go_between_program_and_machine_without_the_scheduler_and_leave_nothing(hosts):
+    array = np.arange(5 << 20, dtype=float)
+    before = set(Path("/dev/shm").glob("windlass-data-*"))
+    with pool_on(hosts, 2) as pool:
+        eventually(lambda: pool.status().count("ready") == 2, 90, pool.status)
+        handle = pool.put(array)
+        results = wl.gather(*[shifted(handle, number) for number in range(6)]) >> pool
+        for number, result in enumerate(results):
+            assert np.array_equal(result, array + number)
+        (scheduler,) = [pid for pid in children(os.getpid()) if "dask.scheduler" in command(pid)]
+        assert 0 < received_by(scheduler) < 4 << 20, "280 MB went by"
+        holder = next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists())
+        for pid in holder.pids():
+            if "dask.node" in command(pid):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        assert float((shifted(handle, 1) >> pool)[3]) == 4.0
+    eventually(lambda: set(Path("/dev/shm").glob("windlass-data-*")) <= before, 60)
 
 
 def test_a_closed_pool_leaves_its_machines_free_for_the_next(hosts, tmp_path):

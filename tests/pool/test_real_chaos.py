@@ -16,6 +16,8 @@ import pytest
 
 import windlass as wl
 
+from .processes import children, command
+
 pytestmark = pytest.mark.slow
 
 TASKS = int(os.environ.get("WINDLASS_CHAOS_TASKS", "2000"))
@@ -36,22 +38,6 @@ def work(directory: str, number: int, seconds: float, crashes: bool) -> int:
         os._exit(1)
     time.sleep(seconds)
     return number * 3
-
-
-def children(pid: int) -> list[int]:
-    """Every process that descends from one."""
-    found = [pid]
-    for one in found:
-        with suppress(OSError):
-            for task in Path(f"/proc/{one}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
-    return found[1:]
-
-
-def command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
 
 
 def of_pool(directory: Path, kind: str) -> list[int]:

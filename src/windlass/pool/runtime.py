@@ -103,8 +103,7 @@ class PoolRuntime:
             limit=shape.result_limit,
             over=self._over,
             unhealthy_timeout=shape.settings.policy.unhealthy_timeout,
-            place=None if store is None else store.place,
-            fetch=(lambda _name: None) if store is None else store.read,
+            store=store,
         )
         self.service = Service(
             shape.settings,

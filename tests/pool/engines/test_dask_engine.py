@@ -4,7 +4,9 @@ import asyncio
 import ctypes
 import os
 import random
+import re
 import signal
+import tempfile
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,9 +79,10 @@ class Pool:
 
 
 @asynccontextmanager
-async def pool(**about):
+async def pool(store=None, **about):
     stage = ProcessStage(lambda: DaskEngine(**about))
     one = Pool(stage)
+    one.heard.store = store
     try:
         await stage.engine.start(one.heard)
         yield one
@@ -333,29 +336,105 @@ def test_an_engine_that_was_not_started_says_so():
         DaskEngine().join("n", 1)
 
 
-def test_a_value_that_is_on_another_machine_is_fetched_once_for_all_slots(tmp_path):
+class CountedStore(DataStore):
+    """Counts how often each value is asked for by a node."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.asked = []
+
+    def known(self, name):
+        self.asked.append(name)
+        return super().known(name)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store whose paths no process of a node may use: as if it were on another machine."""
+    found = CountedStore(tmp_path / "disk", limit=8 << 20, memory=tmp_path)
+    yield found
+    found.close()
+
+
+def elsewhere(name):
+    return Shared(name, "/nowhere/on/this/machine")
+
+
+def test_a_value_that_is_on_another_machine_is_fetched_once_for_all_slots(store):
     async def test():
-        async with pool() as one:
-            store = DataStore(tmp_path / "disk", memory=tmp_path)
-            name = store.put(pack_shared(list(range(1000))))
-            one.heard.values[name] = store.read(name)
-            asked = []
-            fetch = one.heard.fetch
-
-            def counted(name):
-                asked.append(name)
-                return fetch(name)
-
-            one.heard.fetch = counted
-            elsewhere = Shared(name, "/nowhere/on/this/machine")
+        async with pool(store=store) as one:
+            name = store.put(pack_shared(list(range(100_000))))
             await one.node("n", slots=2)
             for slot in (0, 1, 0):
-                assert await one.value("n", sum, elsewhere, slot=slot) == 499500
-            assert asked == [name]
+                assert await one.value("n", sum, elsewhere(name), slot=slot) == 4999950000
+            assert store.asked == [name]
             outcome = one.run("n", sum, Shared("never", "/nowhere/else"))
             await one.ended(outcome)
             (told,) = unpack_results(one.heard.results(outcome))
             assert "not there any more" in str(result_of(told).error())
-            store.close()
 
     run(test())
+
+
+def nodes_stores():
+    return {path for base in ("/dev/shm", tempfile.gettempdir()) for path in Path(base).glob("windlass-data-*")}
+
+
+def test_large_results_of_another_machine_come_as_files_and_nothing_stays_there_or_here(store):
+    """Also those that do not fit into shared memory. The scheduler is stopped meanwhile: nothing goes through it."""
+
+    async def test():
+        before = nodes_stores()
+        async with pool(store=store) as one:
+            await one.node("n", slots=2)
+            link = await link_of(one)
+            peak = peak_of(link)
+            place = store.place._replace(memory="/nowhere/on/this/machine")
+            name = store.put(pack_shared(bytes(64 << 20)))
+
+            def step(value, number):
+                return value[:1] * (6 << 20) + bytes([number])
+
+            items = [pack_arguments((elsewhere(name), number)) for number in range(3)]
+            call = Call("c1", "n", 0, pack_batch(pack_function(step), items, place=place, call="c1"), {}, 3)
+            one.engine.run(call)
+            await one.began("c1")
+            scheduler = await scheduler_of(one)
+            os.kill(scheduler, signal.SIGSTOP)
+            try:
+                await eventually(lambda: results_in(store, 3), within=PATIENCE)
+            finally:
+                os.kill(scheduler, signal.SIGCONT)
+            assert (await one.ended("c1")).ending == "done"
+            values = [result_of(told).value() for told in unpack_results(one.heard.results("c1"))]
+            assert values == [bytes(6 << 20) + bytes([number]) for number in range(3)]
+            assert not await results_in(store, 1), "a file goes when its result is read"
+            assert nodes_stores() > before
+            assert peak_of(link) - peak < 32 << 10, "the link holds a whole value in its memory"
+        await eventually(_same(nodes_stores, before), within=PATIENCE)
+
+    run(test())
+
+
+async def link_of(one):
+    """The process of a node that talks to the pool: the supervisor and the slots lead process groups."""
+    nodes = [pid for pid, command in await one.stage.leftovers() if "dask.node" in command]
+    (link,) = [pid for pid in nodes if os.getpgid(pid) != pid]
+    return link
+
+
+def peak_of(pid):
+    """The most memory that a process has had, in KiB."""
+    return int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[0])
+
+
+async def results_in(store, count):
+    files = [entry for place in (store.directory, Path(store.place.disk)) for entry in place.iterdir()]
+    return len([one for one in files if one.name.startswith("r-") and one.suffix != ".part"]) >= count
+
+
+def _same(look, wanted):
+    async def same():
+        return look() <= wanted
+
+    return same

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.runner import Stream
 from windlass.workloads.protocol import Join
 
@@ -113,8 +114,9 @@ class Listener(Protocol):
         """It is over."""
         ...
 
-    def fetch(self, name: str) -> bytes | None:
-        """Return the file of a shared value for a node that has no access to the pool's store; None: it is gone."""
+    def data_store(self) -> DataStore | None:
+        """Return the store of large values, which an engine serves to nodes on other machines; None: there is none, and
+        values travel with their tasks."""
         ...
 
     def engine_down(self, why: str) -> None:

@@ -14,7 +14,7 @@ from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.scheduler.task_book import PYTHON, TaskBook
 from windlass.pool.scheduler.tasks import SLOTS, Over, Said
-from windlass.pool.transport.data_store import StorePlace
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.serialization import LIMIT
 from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
 
@@ -34,11 +34,11 @@ class PoolWorkload:
         limit: int = LIMIT,
         over: Over = lambda _tasks: None,
         unhealthy_timeout: float = 30.0,
-        place: StorePlace | None = None,
-        fetch: Callable[[str], bytes | None] = lambda _name: None,
+        store: DataStore | None = None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are."""
+        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are.
+        ``store``: where large values are."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()
         self._group_of: dict[str, str] = {}
@@ -54,8 +54,7 @@ class PoolWorkload:
             limit=limit,
             over=over,
             unhealthy_timeout=unhealthy_timeout,
-            place=place,
-            fetch=fetch,
+            store=store,
             all_groups=lambda: self._groups.values(),
         )
 

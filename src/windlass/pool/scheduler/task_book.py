@@ -26,7 +26,7 @@ from windlass.pool.errors import (
     TaskCancelled,
     TaskError,
 )
-from windlass.pool.transport.data_store import StorePlace
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, result_of, unpack_results
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
@@ -64,17 +64,16 @@ class TaskBook:
         limit: int = LIMIT,
         over: Over = lambda _tasks: None,
         unhealthy_timeout: float = 30.0,
-        place: StorePlace | None = None,
-        fetch: Callable[[str], bytes | None] = lambda _name: None,
+        store: DataStore | None = None,
         all_groups: Callable[[], Iterable[Group]] = tuple,
     ) -> None:
         """``groups`` gives the group of a slice, ``all_groups`` those that nodes can be bought of. ``changed`` is
         called when there is something new to look at. ``limit``: bytes of the largest result of a task. ``over`` is
         given tasks that are over. ``unhealthy_timeout``: seconds without a sign of life after which a node is given up.
-        ``place``: where large results go. ``fetch`` gives the file of a shared value."""
+        ``store``: where large values are."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
-        self._over, self._place, self._fetch = over, place, fetch
+        self._over, self._store = over, store
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
@@ -295,8 +294,8 @@ class TaskBook:
             self._liveness.heard(self.nodes[node])
             self._move_on()
 
-    def fetch(self, name: str) -> bytes | None:
-        return self._fetch(name)
+    def data_store(self) -> DataStore | None:
+        return self._store
 
     def engine_down(self, why: str) -> None:
         self.engine_trouble = f"{why}; it is being started again"
@@ -531,6 +530,7 @@ class TaskBook:
             **(environment or {}),
         }
         arguments = [task.arguments for task in tasks]
-        blob = pack_batch(kind.function, arguments, limit=self._limit, place=self._place, call=placed.id)
+        place = None if self._store is None else self._store.place
+        blob = pack_batch(kind.function, arguments, limit=self._limit, place=place, call=placed.id)
         self.engine.run(Call(placed.id, node.id, slot.number, blob, told, len(tasks)))
         return placed

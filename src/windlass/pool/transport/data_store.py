@@ -2,14 +2,15 @@
 
 A file has the pickle of a value and, beside it, its buffers as pickle protocol 5 gives them: reading a value maps the
 file privately, so arrays are not copied, and a process that changes one changes only its own pages. Files are in shared
-memory (``/dev/shm``) up to a limit, and on disk above it. Their directories belong to one pool and go with it; those of
-a program that was killed are removed by the scheduler process or by the next pool of the same user.
+memory (``/dev/shm``) up to a limit, and on disk above it. Their directories belong to one pool, or to one node on
+another machine, and go with it; those of a process that was killed are removed by the processes that watch over it, or
+by the next pool or node of the same user there (`sweep`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import json
 import mmap
 import os
 import pickle
@@ -19,18 +20,18 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped, unused-ignore]
 
-from windlass.providers.local.supervisor import HostProcess as ProcessIdentity
-
 SHARED_MEMORY: Final = Path("/dev/shm")
 PREFIX: Final = "windlass-data-"
-OWNER: Final = "owner.json"
+OWNER: Final = "owner"
+"""A file in each directory that its owner keeps locked for as long as it lives. A number of a process would not do: two
+machines that share a directory, such as containers, have processes with the same numbers."""
 LARGE: Final = 128 << 10
 """Bytes from which on a value travels through the store."""
 LINGERING: Final = 60.0
@@ -40,6 +41,9 @@ _LOOK: Final = 0.5
 """Seconds for which the size of a directory is believed."""
 _MOST_PARTS: Final = 64
 _COUNT: Final = struct.Struct("=Q")
+_KEPT: Final = ("v-", "f-")
+"""How names of values and functions begin, which are kept until there is no need for them. Results go when they are
+read."""
 
 
 class Packed(NamedTuple):
@@ -168,19 +172,26 @@ def unpack(memory: mmap.mmap) -> Any:
 class DataStore:
     """The files of one pool."""
 
-    def __init__(self, disk: Path, limit: int | None = None, memory: Path | None = None) -> None:
-        """``disk``: a directory of its own for what does not fit into shared memory. ``limit``: bytes in shared memory;
-        None: half of what is free there, a third of the machine's memory at the most."""
+    def __init__(
+        self,
+        disk: Path | None = None,
+        limit: int | None = None,
+        memory: Path | None = None,
+        *,
+        cache: bool = False,
+    ) -> None:
+        """``disk``: a directory of its own for what does not fit into shared memory; None: a temporary one. ``limit``:
+        bytes in shared memory; None: half of what is free there, a third of the machine's memory at the most.
+        ``cache``: its values can be had again, so that they may be removed at any time."""
         base = memory or SHARED_MEMORY
         if not (base.is_dir() and os.access(base, os.W_OK)):
             base = Path(tempfile.gettempdir())
         sweep(base)
+        self._memory = owned_directory(base)
+        if disk is None:
+            disk = owned_directory(Path(tempfile.gettempdir()))
         disk.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._memory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-        owner = ProcessIdentity.of(os.getpid())
-        if owner is not None:
-            (self._memory / OWNER).write_text(json.dumps(list(owner)), encoding="utf-8")
-        self._disk = disk
+        self._disk, self._cache = disk, cache
         self._lock = threading.Lock()
         self._files: dict[str, str] = {}
         self._holders: dict[str, int] = {}
@@ -207,27 +218,32 @@ class DataStore:
         with self._lock:
             return self._files[name]
 
-    def read(self, name: str) -> bytes | None:
-        """The file of a value, for another machine; None if it is gone."""
-        with suppress(OSError, KeyError):
-            return Path(self.path(name)).read_bytes()
-        return None
-
-    def keep_file(self, name: str, data: bytes) -> str:
-        """Keep the file of a value that came from another machine; its path. Others go if there is no room."""
+    def receive(self, name: str, size: int, pieces: Iterable[bytes]) -> str:
+        """Keep the file of a value that comes from another machine in pieces; its path. In a cache, values that came
+        before it go if there is no room."""
         with self._lock:
-            while self._files and not _fits(self.place, len(data)):
+            while self._cache and self._files and not _fits(self.place, size):
                 Path(self._files.pop(next(iter(self._files)))).unlink(missing_ok=True)
-            directory = self.place.memory if _fits(self.place, len(data)) else self.place.disk
-            path = Path(directory, name)
-            path.with_suffix(".part").write_bytes(data)
-            path.with_suffix(".part").rename(path)
-            self._files[name] = str(path)
-            return str(path)
+            directory = self.place.memory if _fits(self.place, size) else self.place.disk
+        path, part = f"{directory}/{name}", Path(directory, f"{name}.{threading.get_ident()}.part")
+        try:
+            with part.open("wb") as file:
+                file.truncate(size)  # counted as used from now on
+                for piece in pieces:
+                    file.write(piece)
+            part.rename(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        if name.startswith(_KEPT):
+            with self._lock:
+                self._files[name] = path
+        return path
 
     def known(self, name: str) -> str | None:
         """The path of a value that is here."""
-        return self._files.get(name)
+        with self._lock:
+            return self._files.get(name)
 
     def hold(self, name: str, times: int = 1) -> None:
         """So many more users need it."""
@@ -292,6 +308,7 @@ class DataStore:
             self._unused.clear()
         for directory in (self._memory, self._disk):
             shutil.rmtree(directory, ignore_errors=True)
+            _disown(directory)
 
 
 def result_name(call: str, item: int, number: int, *, streamed: bool = False) -> str:
@@ -316,13 +333,49 @@ def _default_limit(base: Path) -> int:
     return 1 << 28
 
 
-def sweep(base: Path) -> list[Path]:
-    """Remove directories of this user's pools whose programs are gone; those that were removed."""
+_locks: dict[str, int] = {}
+"""The open files of the locks that this process holds, by directory."""
+
+
+def owned_directory(base: Path) -> Path:
+    """A new directory that `sweep` removes when this process is gone."""
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    new = directory / f"{OWNER}.new"
+    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    new.rename(directory / OWNER)
+    _locks[str(directory)] = handle
+    return directory
+
+
+def _disown(directory: Path) -> None:
+    handle = _locks.pop(str(directory), None)
+    if handle is not None:
+        os.close(handle)
+
+
+def sweep(*bases: Path) -> list[Path]:
+    """Remove directories of this user's pools and nodes whose processes are gone; those that were removed. Without
+    ``bases``: wherever they are made."""
     gone = []
-    for directory in base.glob(f"{PREFIX}*"):
-        with suppress(OSError, ValueError, TypeError):
-            mine = not directory.is_symlink() and directory.stat().st_uid == os.getuid()
-            if mine and not ProcessIdentity(*json.loads((directory / OWNER).read_text(encoding="utf-8"))).alive:
+    for directory in [one for base in bases or _bases() for one in base.glob(f"{PREFIX}*")]:
+        with suppress(OSError):
+            if not directory.is_symlink() and directory.stat().st_uid == os.getuid() and _is_ownerless(directory):
                 shutil.rmtree(directory, ignore_errors=True)
                 gone.append(directory)
     return gone
+
+
+def _is_ownerless(directory: Path) -> bool:
+    handle = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _bases() -> list[Path]:
+    return list(dict.fromkeys((SHARED_MEMORY, Path(tempfile.gettempdir()))))

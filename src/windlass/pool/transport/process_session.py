@@ -14,7 +14,7 @@ import signal
 import site
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -73,7 +73,18 @@ class ProcessSession:
 
 
 def _guard(session: int, directory: str) -> int:
-    """A process that waits for the end of this one. To be called while there are no other threads."""
+    """A process that ends the session when this process is gone."""
+
+    def end() -> None:
+        _kill_session(session)
+        shutil.rmtree(directory, ignore_errors=True)
+
+    return watch_over_this(end)
+
+
+def watch_over_this(then: Callable[[], object]) -> int:
+    """Start a process that waits for the end of this one, however it ends, and does something ``then``; its id. To be
+    called while there are no other threads."""
     parent = os.pidfd_open(os.getpid())
     pid = os.fork()
     if pid:
@@ -84,8 +95,7 @@ def _guard(session: int, directory: str) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         select.select([parent], [], [])
-        _kill_session(session)
-        shutil.rmtree(directory, ignore_errors=True)
+        then()
     finally:
         os._exit(0)
 

@@ -15,8 +15,8 @@ import pickle
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
-from functools import lru_cache
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol
 
@@ -55,6 +55,10 @@ class Sink(Protocol):
     def yielded(self, item: int, blob: bytes) -> None: ...
 
 
+FETCHES: Final = 3
+"""How often a shared value is fetched again that was removed before it could be read."""
+Deliver = Callable[[str, Packed], str]
+"""Brings a value to the pool's machine under a name; its path there."""
 Turn = Callable[[int], None]
 """Told the number of the item whose turn it is."""
 
@@ -75,10 +79,20 @@ Ended = Callable[[int, Told], bool]
 class Runner:
     """Runs batches on one slot, and keeps there what is needed again."""
 
-    def __init__(self, capture: Capture | None = None, fetch: Callable[[str, str], str] = lambda _, path: path) -> None:
+    def __init__(
+        self,
+        capture: Capture | None = None,
+        fetch: Callable[[str, str], str] = lambda _, path: path,
+        deliver: Deliver | None = None,
+        *,
+        away: bool = False,
+    ) -> None:
         """Without a ``capture``, what Python itself prints is caught, and what other programs and libraries print is
-        not. ``fetch`` gives the path here of a shared value, by its name and its path on the pool's machine."""
-        self._capture, self._fetch = capture or PythonOutput(), fetch
+        not. ``fetch`` gives the path here of a shared value, by its name and its path on the pool's machine.
+        ``deliver`` brings a large result to the pool's machine if that is another one; without it results travel as
+        messages. ``away``: the pool is known to be on another machine."""
+        self._capture, self._fetch, self._deliver = capture or PythonOutput(), fetch, deliver
+        self._away = away
         self._function_of: Callable[[bytes], Callable[..., Any]] = lru_cache(KEPT_FUNCTIONS)(self._unpickled)
         self._kept: OrderedDict[str, Any] = OrderedDict()
 
@@ -87,12 +101,20 @@ class Runner:
         limit, function, items, place, call = pickle.loads(blob)
         with _environment(environment), self._capture.batch(sink) as turn:
             turn(0)
+            write = self._write_to(place)
             for number, arguments in enumerate(items):
-                output = _Output(limit, number, place, call)
+                output = _Output(limit, number, write, call)
                 told = self._run(function, arguments, output, sink)
                 turn(number + 1)  # all its lines come before its result
                 if not ended(number, told):
                     return
+
+    def _write_to(self, place: StorePlace | None) -> Deliver | None:
+        """How large results are brought to a place of the pool."""
+        if place is None:
+            return None
+        here = not self._away and os.path.isdir(place.memory)  # noqa: PTH112  # quick
+        return partial(create, place) if here else self._deliver
 
     def _run(self, function: bytes | Shared, arguments: Arguments, output: _Output, sink: Sink) -> Told:
         try:
@@ -138,6 +160,9 @@ class Runner:
         """Arguments of a task may hold other shared values: they are found the same way."""
         token = shared_here.set(self._shared)
         try:
+            for _ in range(FETCHES):
+                with suppress(FileNotFoundError):  # it had to make room for another value, between two steps
+                    return load(self._fetch(name, path))
             return load(self._fetch(name, path))
         finally:
             shared_here.reset(token)
@@ -146,9 +171,8 @@ class Runner:
 class _Output:
     """Packs what one item gives back."""
 
-    def __init__(self, limit: int, item: int, place: StorePlace | None, call: str) -> None:
-        self.limit, self.item = limit, item
-        self._place = place if place is not None and os.path.isdir(place.memory) else None  # noqa: PTH112  # quick
+    def __init__(self, limit: int, item: int, write: Deliver | None, call: str) -> None:
+        self.limit, self.item, self._write = limit, item, write
         self._call, self._number = call, 0
 
     def result(self, value: Any, what: str, kind: Kind) -> ItemResult:
@@ -167,18 +191,14 @@ class _Output:
                 f"{self.limit:,}. Write it to a file or a bucket and return its name."
             )
             return ItemResult("too-large", text=text)
-        if self._place is not None and blob.size >= LARGE:
+        if self._write is not None and blob.size >= LARGE:
             self._number += 1
-            return ItemResult(
-                kind,
-                StoredValue(
-                    create(
-                        self._place,
-                        result_name(self._call, self.item, self._number, streamed=what.startswith("value number")),
-                        blob,
-                    )
-                ),
-            )
+            streamed = what.startswith("value number")
+            try:
+                path = self._write(result_name(self._call, self.item, self._number, streamed=streamed), blob)
+            except OSError as error:
+                return ItemResult("unsendable", text=f"the {what} is large, and could not be brought back: {error}")
+            return ItemResult(kind, StoredValue(path))
         return ItemResult(kind, blob.whole())
 
 

@@ -8,12 +8,16 @@ forgotten as soon as both certificates are made.
 from __future__ import annotations
 
 import datetime as dt
+import os
+import ssl
 from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from .shared_memory import memory_file
 
 _YEARS = 10
 """How long a pool may live."""
@@ -51,6 +55,20 @@ def make_credentials(*names: str) -> tuple[Credentials, ...]:
         )
         made.append(Credentials(_pem(root), _pem(certificate), private.decode("ascii")))
     return tuple(made)
+
+
+def tls_context(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
+    """Both sides show a certificate of the pool's own authority. Names are not looked at: machines have many."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=credentials.authority)
+    handle = memory_file(((credentials.certificate + credentials.key).encode(),))
+    try:
+        context.load_cert_chain(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
+    return context
 
 
 def _certificate(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from windlass.pool.engines.protocol import CallOutcome, Engine, NodeFacts
+from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.runner import Stream
 from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
 from windlass.workloads.protocol import Join
@@ -33,8 +34,8 @@ class Heard:
     def __init__(self) -> None:
         self.words: list[tuple[Any, ...]] = []
         self._more = asyncio.Event()
-        self.values: dict[str, bytes] = {}
-        """Files of shared values, for nodes that have no access to the store."""
+        self.store: DataStore | None = None
+        """Where large values are."""
 
     def joined(self, facts: NodeFacts) -> None:
         self._hear("joined", facts.node, facts)
@@ -54,8 +55,8 @@ class Heard:
     def shortened(self, call: str, items: int) -> None:
         self._hear("shortened", call, items)
 
-    def fetch(self, name: str) -> bytes | None:
-        return self.values.get(name)
+    def data_store(self) -> DataStore | None:
+        return self.store
 
     def engine_down(self, why: str) -> None:
         self._hear("engine", "down", why)

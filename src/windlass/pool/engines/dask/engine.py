@@ -1,7 +1,8 @@
 """The Dask engine, on the pool's side: it carries calls to slots over Dask's encrypted connections.
 
 Dask carries, and decides nothing: a scheduler process passes messages on, and the pool's task book says which call goes
-to which slot. `messages` has the picture of the processes. What can die, and what happens then:
+to which slot. Large values of nodes on other machines go directly between node and program (`data_transfer`).
+`messages` has the picture of the processes. What can die, and what happens then:
 
 - A slot: the node starts it again; the call that ran there has crashed, and the node stays.
 - A node: its connection breaks, its calls are lost.
@@ -33,6 +34,7 @@ from distributed.comm import Comm
 from distributed.core import connect
 
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
+from windlass.pool.transport.data_transfer import DataServer
 from windlass.pool.transport.process_session import program
 from windlass.pool.transport.slot_page import LONGEST_ID, entries
 from windlass.pool.transport.tls import Credentials, make_credentials
@@ -119,6 +121,7 @@ class DaskEngine:
         self._errors: IO[bytes] | None = None
         self._comm: Comm | None = None
         self._writer: OrderedWriter | None = None
+        self._data: DataServer | None = None
         self._nodes: dict[str, _EngineNode] = {}
         self._places: dict[str, _EngineNode] = {}
         """The node of every call that has not ended."""
@@ -137,6 +140,9 @@ class DaskEngine:
             self._credentials, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the engine
         try:
+            store = listener.data_store()
+            if store is not None:
+                self._data = DataServer(store, self._host, self._credentials)
             await self._launch()
         except BaseException:
             await self.close()
@@ -264,6 +270,8 @@ class DaskEngine:
             await _end_process(self._process)
         for task in list(self._tasks):
             task.cancel()
+        if self._data is not None:
+            self._data.close()
         if self._errors is not None:
             self._errors.close()
 
@@ -271,11 +279,15 @@ class DaskEngine:
 
     def join(self, node: str, slots: int) -> Join:
         address = self._contact_address()
-        order = DaskNodeOrder(node, slots, address, tuple(sys.path), self._node_credentials, self._unhealthy_timeout)
+        host = address.partition("://")[2]
+        data = f"{host.rpartition(':')[0]}:{self._data.port if self._data is not None else 0}"
+        order = DaskNodeOrder(
+            node, slots, address, tuple(sys.path), self._node_credentials, data, self._unhealthy_timeout
+        )
         return Join(
             program(self._python, "windlass.pool.engines.dask.node"),
             {NODE: order.text()},
-            reach=(address.partition("://")[2],),
+            reach=(host, data) if self._data is not None else (host,),
             requirements=requirements(),
         )
 
@@ -429,9 +441,6 @@ class DaskEngine:
     def _hear_event(self, node: _EngineNode, kind: str, *words: Any) -> None:
         if kind == "why":
             node.why = node.why or words[0]
-            return
-        if kind == "fetch":
-            self._order(node.facts.node, {"data": words[0], "blob": self._told.fetch(words[0])})
             return
         call, *rest = words
         carried = node.calls.get(call)

@@ -4,6 +4,8 @@
                                      ▲
                                  supervisor
 
+                          pool ◄──────────────► node link: large values, if the two are on different machines
+
 Calls and orders go from left to right, what becomes of them from right to left, each in order. The scheduler only
 passes messages on and remembers nothing of them, so it can be started again: the pool sends calls again that have not
 ended, the node link sends events again that were not acknowledged, and both ignore what they know already.
@@ -86,6 +88,8 @@ class DaskNodeOrder:
     path: tuple[str, ...]
     """Where the pool's program finds its modules; a node on the same machine finds them there too."""
     credentials: Credentials | None
+    data: str
+    """Where large values are fetched and sent, if the pool is on another machine: ``host:port``."""
     unhealthy_timeout: float = 30.0
     """Seconds for which a slot may be stopped."""
 
@@ -94,7 +98,9 @@ class DaskNodeOrder:
         if not is_remote():
             return self
         scheme, _, address = self.scheduler.partition("://")
-        return replace(self, scheduler=f"{scheme}://{tunnels().get(address, address)}", path=())
+        ways = tunnels()
+        scheduler = f"{scheme}://{ways.get(address, address)}"
+        return replace(self, scheduler=scheduler, data=ways.get(self.data, self.data), path=())
 
     def text(self) -> str:
         return json.dumps(asdict(self))

@@ -11,7 +11,8 @@ slot that ended is back within milliseconds. It has no threads and no event loop
 - A slot that is stopped (SIGSTOP) for longer than the limit is killed and started again.
 - It gives a heartbeat every second, so that the pool notices a node that hangs.
 - Told to leave (SIGTERM, or by the link), or without its link, it ends all processes and itself.
-- Killed, it takes all of them with it, by the parent-death signal of the kernel.
+- Killed, it takes all of them with it, by the parent-death signal of the kernel. On another machine than the pool's a
+  guard removes the large values that it kept.
 
 Needs Linux.
 """
@@ -34,7 +35,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from windlass.pool.transport.data_store import sweep
+from windlass.pool.transport.process_session import watch_over_this
 from windlass.pool.transport.slot_page import SlotPage
+from windlass.providers.remote.tunnels import is_remote
 
 from . import messages as dask_messages
 from . import slot as slot_module
@@ -46,6 +50,8 @@ GRACE: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1
 _LOCK: Final = 5.0
 """Seconds that a slot may hold its page; one that needs longer does not run any more."""
+_SWEEPS: Final = 20
+_SWEEP_PAUSE: Final = 0.1
 _STILLBORN: Final = 3
 """Processes of one slot in a row that may end before they have run a call."""
 
@@ -67,6 +73,7 @@ class DaskNode:
 
     def __init__(self, order: DaskNodeOrder) -> None:
         self._order = order
+        self._guard = watch_over_this(_sweep) if is_remote() else 0
         self._slots: dict[int, SlotProcess] = {}
         self._to_link, link = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link = self._forked(lambda: asyncio.run(NodeLink(order, link).hold()), self._to_link)
@@ -235,12 +242,23 @@ class DaskNode:
                 with suppress(OSError):
                     os.kill(self._link, signal.SIGKILL)
             self._doze()
+        if self._guard:
+            sweep()  # what the link left, if it was killed
+            with suppress(OSError):
+                os.kill(self._guard, signal.SIGKILL)
 
     def _doze(self) -> None:
         """Until a process has ended, or a moment is over."""
         select.select([self._awake], [], [], 0.05)
         with suppress(BlockingIOError):
             os.read(self._awake, 4096)
+
+
+def _sweep() -> None:
+    """Remove the values of a node that was killed; its link dies within moments."""
+    for _ in range(_SWEEPS):
+        sweep()
+        time.sleep(_SWEEP_PAUSE)
 
 
 def _is_stopped(pid: int) -> bool:

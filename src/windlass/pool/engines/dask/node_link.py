@@ -12,7 +12,6 @@ import asyncio
 import json
 import platform
 import socket
-import tempfile
 import time
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -25,6 +24,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.core import connect
 
 from windlass.pool.transport.data_store import DataStore
+from windlass.pool.transport.data_transfer import DataClient
 from windlass.pool.transport.framing import FrameBuffer, frame_of
 from windlass.pool.transport.slot_page import PREFIX, SETTLING, SlotPage
 
@@ -72,8 +72,9 @@ class NodeLink:
         self._slots: dict[int, _LinkSlot] = {}
         self._early: dict[int, list[_LinkCall]] = {}
         """Calls for slots whose process is not there yet."""
+        self._data = DataClient(order.data, order.credentials)
         self._store: DataStore | None = None
-        """Values that were fetched from the pool's machine, if that is another one."""
+        """Values from the pool's machine and results for it, if that is another one."""
         self._wanted: dict[str, list[_LinkSlot]] = {}
         """Slots that wait for a value."""
         self._known: OrderedDict[str, None] = OrderedDict()
@@ -92,6 +93,7 @@ class NodeLink:
         scheduler.cancel()
         if self._writer is not None:
             await self._writer.close()
+        self._data.close()
         if self._store is not None:
             self._store.close()
 
@@ -138,8 +140,6 @@ class NodeLink:
                 self._revoke(call)
             case {"kill": call}:
                 self._kill(call)
-            case {"data": name, "blob": blob}:
-                self._fetched(name, blob)
             case {"leave": _}:
                 self._order_supervisor({"leave": True})
 
@@ -241,6 +241,10 @@ class NodeLink:
                     self._look_later(slot, slot.running, _FIRST_LOOK)
             case "fetch":
                 self._fetch(slot, call)
+            case "place":
+                self._keep(self._hand(slot, frame_of(tuple(self._own_store().place))))
+            case "put":
+                self._keep(self._put(slot, call, words[0]))
             case "results":
                 self._collect(slot)
                 seconds, told = words
@@ -290,28 +294,37 @@ class NodeLink:
 
     # -- shared values ------------------------------------------------------------------------------------------------
 
+    def _own_store(self) -> DataStore:
+        if self._store is None:
+            self._store = DataStore(cache=True)
+        return self._store
+
     def _fetch(self, slot: _LinkSlot, name: str) -> None:
         """A slot needs a value whose file is on the pool's machine, which is another one."""
-        if self._store is None:
-            self._store = DataStore(Path(tempfile.mkdtemp(prefix="windlass-node-")))
-        path = self._store.known(name)
-        if path is not None:
+        path = self._own_store().known(name)
+        if path is not None and Path(path).exists():
             self._keep(self._hand(slot, frame_of((path, ""))))
         else:
             self._wanted.setdefault(name, []).append(slot)
             if len(self._wanted[name]) == 1:
-                self._tell("fetch", name)
+                self._keep(self._bring(name))
 
-    def _fetched(self, name: str, blob: bytes | None) -> None:
-        assert self._store is not None
-        answer = "", "no task and no handle of the program holds it"
-        if blob is not None:
-            try:
-                answer = self._store.keep_file(name, bytes(blob)), ""
-            except OSError as error:
-                answer = "", f"there is no room for it: {error}"
+    async def _bring(self, name: str) -> None:
+        try:
+            path = await asyncio.to_thread(self._data.fetch, name, self._own_store())
+            answer = path or "", "no task and no handle of the program holds it"
+        except OSError as error:
+            answer = "", str(error)
         for slot in self._wanted.pop(name, ()):
-            self._keep(self._hand(slot, frame_of(answer)))
+            await self._hand(slot, frame_of(answer))
+
+    async def _put(self, slot: _LinkSlot, name: str, path: str) -> None:
+        """A slot has a large result for the pool, which is on another machine."""
+        try:
+            answer = await asyncio.to_thread(self._data.send, name, path), ""
+        except OSError as error:
+            answer = "", str(error)
+        await self._hand(slot, frame_of(answer))
 
     # -- the supervisor -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from distributed.comm import Comm
 from distributed.core import Server, Status
 
+from windlass.pool.transport.data_store import sweep
 from windlass.pool.transport.process_session import told_to_end
 from windlass.pool.transport.tls import Credentials
 
@@ -105,6 +106,7 @@ async def serve(told: dict[str, Any]) -> None:
     sys.stdout.flush()
     await ended.wait()
     await server.part()
+    sweep()  # large values of a program that was killed
     os._exit(0)  # nothing here is worth a slow end
 
 

@@ -15,12 +15,15 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from windlass.pool.transport.data_store import Packed, StorePlace, create
 from windlass.pool.transport.framing import receive_frame, send_frame
 from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
 from windlass.pool.transport.slot_page import SlotPage
+from windlass.providers.remote.tunnels import is_remote
 
 from .messages import MOST
 
@@ -30,7 +33,10 @@ class SlotRunner:
 
     def __init__(self, page: SlotPage, link: socket.socket, log: int) -> None:
         self._page, self._link = page, link
-        self._runner = Runner(ProcessOutput(log), self._fetch)
+        self._away = is_remote()
+        self._runner = Runner(ProcessOutput(log), self._fetch, self._deliver, away=self._away)
+        self._place: StorePlace | None = None
+        """Where this node keeps values, if the pool is on another machine."""
 
     def serve(self) -> None:
         while (frame := receive_frame(self._link)) is not None:
@@ -64,13 +70,33 @@ class SlotRunner:
     def _fetch(self, name: str, path: str) -> str:
         """The path of a shared value here: the pool's own file on its machine, and a copy on another one, which the
         node link fetches once for all slots."""
-        if os.path.exists(path):  # noqa: PTH110  # quick
+        if not self._away and os.path.exists(path):  # noqa: PTH110  # quick
             return path
-        self.tell("fetch", name)
-        found, why = receive_frame(self._link) or ("", "the node lost its link to the pool")
+        found, why = self._ask("fetch", name)
         if not found:
-            raise FileNotFoundError(f"a value that was sent to the pool is not there any more: {why}")
+            raise LookupError(f"a value that was sent to the pool is not there any more: {why}")
         return str(found)
+
+    def _deliver(self, name: str, value: Packed) -> str:
+        """Bring a large result to the pool's machine, which is another one: as a file here, which the node link sends.
+        The call waits for that, so that results that are not sent yet never pile up."""
+        if self._place is None:
+            self._place = StorePlace(*self._ask("place", ""))
+        path = create(self._place, name, value)
+        try:
+            found, why = self._ask("put", name, path)
+        finally:
+            Path(path).unlink(missing_ok=True)
+        if not found:
+            raise OSError(why)
+        return str(found)
+
+    def _ask(self, *words: Any) -> Any:
+        self.tell(*words)
+        answer = receive_frame(self._link)
+        if answer is None:
+            raise OSError("the node lost its link to the pool")
+        return answer
 
     def tell(self, *words: Any) -> None:
         send_frame(self._link, words)

@@ -21,10 +21,11 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from windlass.pool.transport.data_store import sweep
 from windlass.pool.transport.process_session import ProcessSession, told_to_end
-from windlass.pool.transport.tls import Credentials
+from windlass.pool.transport.tls import Credentials, tls_context
 
-from .messages import HUB, encryption, frame, resource_of, watch_over, words_from
+from .messages import HUB, frame, resource_of, watch_over, words_from
 from .node import ray_command, short_directory
 from .slot import CONCURRENCY, RaySlot
 
@@ -283,7 +284,7 @@ async def serve(told: dict[str, Any]) -> None:
         ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=told["host"])
         reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=told["pipe"]))
         hub = RayDriver(writer, tuple(told["path"]))
-        security = encryption(Credentials(**told["credentials"]), server=True)
+        security = tls_context(Credentials(**told["credentials"]), server=True)
         server = await asyncio.start_server(hub.hold_line, told["host"], 0, ssl=security)
         writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
         waits = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(hub.obey(reader))]
@@ -292,6 +293,7 @@ async def serve(told: dict[str, Any]) -> None:
             await hub.close()
     finally:
         session.end()
+        sweep()  # large values of a program that was killed
     os._exit(0)  # the driver's own threads have nothing left to do
 
 

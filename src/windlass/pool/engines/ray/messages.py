@@ -14,12 +14,10 @@ import json
 import os
 import pickle
 import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from windlass.pool.transport.shared_memory import memory_file
 from windlass.pool.transport.tls import Credentials
 
 from .loopback import SINGLE_MACHINE, is_loopback
@@ -76,20 +74,6 @@ def ray_environment(token: str, path: tuple[str, ...], host: str) -> Mapping[str
         "RAY_DEDUP_LOGS": "0",
         "PYTHONPATH": os.pathsep.join((*path, os.environ.get("PYTHONPATH", ""))).strip(os.pathsep),
     }
-
-
-def encryption(credentials: Credentials, *, server: bool) -> ssl.SSLContext:
-    """Both sides show a certificate of the pool's own authority. Names are not looked at: machines have many."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=credentials.authority)
-    handle = memory_file(((credentials.certificate + credentials.key).encode(),))
-    try:
-        context.load_cert_chain(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
-    return context
 
 
 def watch_over(connection: socket.socket) -> None:

@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Final
 
 from windlass.pool.transport.process_session import ProcessSession, program
+from windlass.pool.transport.tls import tls_context
 
 from .loopback import is_loopback
-from .messages import NODE, RayNodeOrder, encryption, ray_environment, resource_of, watch_over
+from .messages import NODE, RayNodeOrder, ray_environment, resource_of, watch_over
 
 _PATIENCE: Final = 60.0
 _LOOK: Final = 1.0
@@ -87,7 +88,7 @@ def main() -> int:
             directory,
         )
         try:
-            with encryption(order.credentials, server=False).wrap_socket(plain) as line:
+            with tls_context(order.credentials, server=False).wrap_socket(plain) as line:
                 line.settimeout(_PATIENCE)
                 stay(order, line, session)
         except OSError:
