@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from windlass.control.report.status import GroupStatus
+import asyncio
+
+from tests.control.worlds import GPU, QUICK, World
+from windlass.control.report.assignments import AssignmentLog
+from windlass.control.report.current import pictured, read_state
+from windlass.control.report.leader import Leader
+from windlass.control.report.status import GroupStatus, Status
+from windlass.control.settings import Settings, SoldGroup
+from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Availability
+from windlass.providers.protocol import InsufficientCapacity
 
 
 def group(*, requesting: int = 0, code: Code | None = None, availability: Availability | None = None) -> GroupStatus:
@@ -18,3 +27,50 @@ def test_a_group_is_requesting_while_a_launch_is_under_way_and_at_max_while_it_m
     assert group(requesting=1, code=Code.AT_MAX).state == "at_max"
     assert group(requesting=1, availability=Availability("backoff", 5.0, "none left")).state == "backoff"
     assert group(requesting=1).to_dict()["availability"]["state"] == "requesting"
+
+
+def test_a_group_counts_its_slices_by_every_state_and_those_that_failed_or_ended_within_the_hour() -> None:
+    async def story() -> None:
+        settings = Settings((SoldGroup(GPU, "cloud"),), policy=QUICK)
+        world = World(settings=settings)
+        leader = world.controller()
+
+        def states() -> dict[str, int]:
+            picture = pictured(read_state(world.journal()), settings, world.time)
+            (row,) = Status(settings, Leader(None, 1, False, None), picture, world.time).to_dict()["groups"]
+            assert list(row["states"]) == [str(state) for state in State]
+            return {name: count for name, count in row["states"].items() if count}
+
+        world.cloud.refusing = lambda _: InsufficientCapacity("none left")
+        world.work.waiting = ["a"]
+        await world.ticks(leader, 3)
+        assert states() == {"launch_failed": 1}
+        world.cloud.refusing = lambda _: None
+        await world.ticks(leader, 60)
+        assert states() == {"launch_failed": 1, "ready": 1}
+        world.cloud.kill(world.cloud.bought[0])
+        await world.ticks(leader, 5)
+        assert states() == {"launch_failed": 1, "lost": 1, "ready": 1}
+        world.work.finish()
+        await world.ticks(leader, 90)
+        assert states() == {"launch_failed": 1, "lost": 1, "terminated": 1}
+        await world.tick(leader, 3600)
+        assert states() == {}
+
+    asyncio.run(story())
+
+
+def test_each_demand_that_is_put_on_capacity_in_flight_is_logged_once() -> None:
+    async def story() -> None:
+        world = World(settings=Settings((SoldGroup(GPU, "cloud"),), policy=QUICK))
+        leader, log = world.controller(), AssignmentLog()
+        world.cloud.booting = True
+        world.work.waiting = ["a", "b"]
+        lines = []
+        for _ in range(5):
+            made = await world.tick(leader)
+            lines += [line.text for line in log.lines(made.snapshot, made.plan)]
+        assert sorted(line.split(":")[0] for line in lines) == ["a", "b"]
+        assert all("1 task assigned to gpu-" in line for line in lines)
+
+    asyncio.run(story())

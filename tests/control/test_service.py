@@ -165,14 +165,16 @@ def test_a_change_in_the_workload_is_answered_at_once(world: World) -> None:
     leap(story())
 
 
-def test_a_pass_that_the_clock_asked_for_does_not_hold_up_what_happens_next(world: World) -> None:
+def test_a_pass_that_the_clock_asked_for_holds_up_what_happens_next_by_the_minimum_interval_at_most(world: World) -> None:
     async def story() -> None:
         async with running(world) as run:
             await asyncio.sleep(12)
             by_the_clock = run.passes[-1]
             await asyncio.sleep(by_the_clock + 5.05 - 12)  # a moment after the next one
             arrive(world, "a")
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.1)
+            assert len(world.cloud.bought) == 0
+            await asyncio.sleep(0.051)
             assert len(world.cloud.bought) == 1
 
     leap(story())
@@ -189,6 +191,20 @@ def test_however_much_happens_the_minimum_interval_is_kept(world: World) -> None
             pauses = [later - earlier for earlier, later in pairwise(run.passes)]
             assert min(pauses) > 0.2 - 1e-6
             assert 15 < len(run.passes) <= 21
+
+    leap(story())
+
+
+def test_the_minimum_interval_is_kept_after_a_pass_that_the_clock_asked_for_too(world: World) -> None:
+    world.settings = replace(world.settings, policy=replace(POLICY, evaluation_interval=Interval(2, 5)))
+
+    async def story() -> None:
+        async with running(world) as run:
+            for number in range(40):
+                await asyncio.sleep(1.3)
+                arrive(world, f"job-{number}")
+            pauses = [later - earlier for earlier, later in zip(run.passes, run.passes[1:], strict=False)]
+            assert min(pauses) > 2 - 1e-6
 
     leap(story())
 

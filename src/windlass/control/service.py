@@ -63,8 +63,6 @@ class Service:
         self._on_pass, self._on_message, self._on_lead = on_pass, on_message, on_lead or on_message
         self._retention, self._journal = retention, journal
         self._said = ""
-        self._happened = True
-        """Whether the last pass was due to something that happened."""
         self._changed: asyncio.Task[None] | None = None
         self._compacted_at = -inf  # at once: one that is often started anew would never come to it
         self.controller = Controller(
@@ -165,18 +163,15 @@ class Service:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def _pause(self, begun: float) -> None:
-        """Until something happens or is due; between two passes for something that happened, the minimum interval."""
+        """Until something happens or is due, and at least for the minimum interval since the pass began."""
         controller = self.controller
         interval = controller.settings.policy.evaluation_interval
         self._listen()
         due = controller.next_deadline()
         left = interval.max if due is None else min(interval.max, due - controller.now())
         await self._sleep(max(0.001, min(left, controller.leading.renews_in)))
-        happened, least = self._wake.is_set(), begun + interval.min - controller.steady()
-        # A pass that the clock alone had asked for does not hold up the next event.
-        spinning = self._happened or not happened
-        self._happened = happened
-        if least > 0 and spinning and not self._stop.is_set():
+        least = begun + interval.min - controller.steady()
+        if least > 0 and not self._stop.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), least)
 

@@ -118,6 +118,11 @@ class Host:
     running: bool = True
     """False: not up yet, in an instance that is ``pending``; dead, in one that is ``running``."""
     address: str = ""
+    exit_code: int | None = None
+    """Of a dead host: the exit code of its program, negative for a signal, where the provider knows."""
+    last_output: str = ""
+    """Of a dead host: the last lines of what its program wrote, where the provider has them. At most 2,000 characters
+    of it are kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,12 +158,22 @@ def _is_whole_instance(one: Any) -> bool:
         and _is_name(one.group)
         and one.state in ("pending", "running", "ending", "ended")
         and isinstance(one.hosts, tuple | list)
-        and all(isinstance(host, Host) and _is_name(host.id) and type(host.running) is bool for host in one.hosts)
+        and all(isinstance(host, Host) and _is_whole_host(host) for host in one.hosts)
         and _is_time(one.preempted_at)
         and (one.zone == "" or _is_name(one.zone))
         and (one.price is None or _is_count(one.price))
         and all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in (one.phase, one.trouble))
         and _is_time(one.phase_since)
+    )
+
+
+def _is_whole_host(host: Any) -> bool:
+    return (
+        _is_name(host.id)
+        and type(host.running) is bool
+        and (host.exit_code is None or type(host.exit_code) is int)
+        and isinstance(host.last_output, str)
+        and len(host.last_output) <= LONGEST_TEXT
     )
 
 

@@ -28,11 +28,15 @@ from windlass.control.state.fleet import (
 from windlass.core.model.lifecycle import ENDED, ENDING, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason, plural, seconds
 from windlass.core.model.snapshot import Group, Node
-from windlass.providers.protocol import Instance
+from windlass.providers.protocol import Host, Instance
 from windlass.workloads.protocol import Acknowledgement
 
 from .provider_health import ended_after, over_quota, record_failure, succeeded, throttle_until
 
+LONGEST_OUTPUT = 2000
+"""Characters of the output of a dead host that are kept."""
+MOST_DEAD_HOSTS = 4
+"""Dead hosts of one slice whose output is kept."""
 REMEMBERED = 3600.0
 """Seconds for which a slice that is gone is remembered, in case a list that lags shows it again."""
 
@@ -191,7 +195,7 @@ class _Folding:
             if record.state == State.CORDONED:
                 sight = self._sight(record)  # what was acknowledged was an earlier cordon
             elif record.state == State.LOST:
-                record = record.replace(dead=True)
+                record = record.replace(dead=True, dead_hosts=_dead_hosts(sight))
             elif record.state == State.READY:
                 # One that was adopted may have been marked by a controller whose journal is lost: its node tells.
                 marks = [] if record.joined_at is not None else [one.marked_until for one in sight.nodes]
@@ -289,6 +293,13 @@ class _Folding:
 def _death(instance: Instance | None, text: str) -> str:
     """That a host is dead, and why, where the provider knows."""
     return f"{text}: {instance.trouble}" if instance is not None and instance.trouble else text
+
+
+def _dead_hosts(sight: SliceObservation) -> tuple[Host, ...]:
+    """The dead hosts of a slice with what they left behind, bounded: the journal keeps it."""
+    hosts = [one for one in (sight.instance.hosts if sight.instance is not None else ()) if not one.running]
+    told = [one for one in hosts if one.exit_code is not None or one.last_output]
+    return tuple([replace(one, last_output=one.last_output[-LONGEST_OUTPUT:]) for one in told[:MOST_DEAD_HOSTS]])
 
 
 _FAILED = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED})
@@ -501,6 +512,10 @@ def _lost(record: SliceRecord, sight: SliceObservation, policy: Policy, now: flo
     return None
 
 
+def _ended_as(record: SliceRecord, now: float) -> Gone:
+    return Gone(now, record.certified, record.group, record.failed or record.state)
+
+
 def ended(fleet: Fleet) -> tuple[str, ...]:
     """Slices that have come to their end and may be forgotten once that is in the journal."""
     return tuple(sorted([record.id for record in fleet.activity.active.values() if record.state in ENDED]))
@@ -511,5 +526,5 @@ def forgotten(fleet: Fleet, now: float) -> Fleet:
     over = ended(fleet)
     if not over:
         return fleet
-    gone = {name: Gone(now, fleet.slices[name].certified) for name in over}
+    gone = {name: _ended_as(fleet.slices[name], now) for name in over}
     return fleet.after({}, over, gone={**fleet.gone, **gone})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from windlass.core.model.lifecycle import State
+
 Schema = dict[str, Any]
 
 TEXT: Final[Schema] = {"type": "string"}
@@ -63,6 +65,7 @@ GROUP: Final = record(
     coming=WHOLE,
     leaving=WHOLE,
     busy=WHOLE,
+    states=record(**{str(state): WHOLE for state in State}),
     max=optional(WHOLE),
     min=optional(WHOLE),
     spare=optional(WHOLE),
@@ -175,6 +178,7 @@ WHY_SLICE: Final = record(
     now=record(code=optional(TEXT), why=TEXT, until=optional(NUMBER), then=optional(TEXT)),
     certificate=optional(record(at=NUMBER, fence=WHOLE)),
     dead=FLAG,
+    dead_hosts=many(record(host=TEXT, exit_code=optional(WHOLE), last_lines=many(TEXT))),
     joined=FLAG,
     leaving=optional(TEXT),
     nodes=WHOLE,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ from .headline import NEVER, headline
 from .leader import Leader
 
 SCHEMA: Final = "windlass.status/v1"
+RECENT: Final = 3600.0
+"""Seconds for which slices that failed or ended are counted."""
 ZONES: Final = ("zone", "topology.kubernetes.io/zone")
 """Labels that name a zone."""
 _ORDER: Final = {state: index for index, state in enumerate(State)}
@@ -52,6 +54,8 @@ class GroupStatus:
     """Why one more cannot be had now; None: it can."""
     requesting: int = 0
     """Slices that the provider was asked for and does not show yet."""
+    states: Mapping[State, int] = field(default_factory=dict)
+    """Slices by state; those that failed or ended within the last hour by how they ended."""
 
     @property
     def max(self) -> int | None:
@@ -75,6 +79,7 @@ class GroupStatus:
             "coming": self.coming,
             "leaving": self.leaving,
             "busy": self.busy,
+            "states": {str(state): self.states.get(state, 0) for state in State},
             "max": self.max,
             "min": None if group is None else group.min,
             "spare": None if group is None else group.spare,
@@ -146,7 +151,15 @@ class Status:
             boot_time(self.picture.provider_health(name)),
             removed if sold is None else limits[name],
             sum(one.state == State.REQUESTING for one in mine),
+            self._states(name, mine),
         )
+
+    def _states(self, group: str, mine: Iterable[SliceRecord]) -> Counter[State]:
+        """How many slices of a group are in each state, or ended in it within the last hour."""
+        found = Counter(one.state for one in mine)
+        gone = self.picture.controller_state.fleet.gone.values()
+        found.update(one.state for one in gone if one.group == group and self.picture.now - one.at < RECENT)
+        return found
 
     @cached_property
     def demands(self) -> list[tuple[Demand, tuple[SlicePart, ...]]]:

@@ -166,6 +166,10 @@ def slice_dict(asked: Question) -> dict[str, Any]:
         },
         "certificate": None if life.certified is None else {"at": life.certified[0], "fence": life.certified[1]},
         "dead": record.dead,
+        "dead_hosts": [
+            {"host": one.id, "exit_code": one.exit_code, "last_lines": one.last_output.splitlines()}
+            for one in record.dead_hosts
+        ],
         "joined": record.joined_at is not None,
         "leaving": None if record.leaving is None else str(record.leaving.code),
         "nodes": len(record.nodes),

@@ -15,6 +15,7 @@ from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.model.plan import Launch
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Node, Slice
+from windlass.providers.protocol import Host
 from windlass.workloads.protocol import WorkNode
 
 from .active_slices import ActiveSlices
@@ -93,6 +94,10 @@ class SliceRecord(FastReplace):
     """From when on it is billed without a gap; None: it is not billed now."""
     bill_from: float | None = None
     """From when on it will be billed if its provider shows it: when it was ordered, or when it went missing."""
+    dead_hosts: tuple[Host, ...] = ()
+    """Hosts that were dead when it was lost, with their exit codes and last lines: the machine itself is removed."""
+    failed: State | None = None
+    """How it failed, if it did: the last of LAUNCH_FAILED, LAUNCH_TIMEOUT, INIT_FAILED and LOST that it was in."""
     quarantine: str = ""
     """Why nobody touches it any more; empty when all is well."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
@@ -148,6 +153,8 @@ class SliceRecord(FastReplace):
         return Slice(self.id, self.group, state, self.since, marked, self.nodes, final=self.final)
 
 
+FAILURES: Final = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED, State.LOST})
+"""States of a slice that came to nothing, or was lost."""
 SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
 """Why a slice is drained that could as well stay. To end its work for that would be to pay twice, and where the work
 cannot go elsewhere after all, to pay for ever."""
@@ -193,6 +200,9 @@ class Gone:
     at: float
     certified: bool
     """We ended it, empty; what shows again is ended again. Else it may hold work, and is taken over."""
+    group: str = ""
+    state: State = State.TERMINATED
+    """How it ended: TERMINATED, or the state in which it failed."""
 
 
 @dataclass(frozen=True)
@@ -301,8 +311,10 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
         why = f"{record.state} cannot become {target}: {reason.why}"
         return record.replace(quarantine=record.quarantine or why), None
     changes: dict[str, Any] = {"state": target, "since": at, "reason": reason}
+    if target in FAILURES:
+        changes["failed"] = target
     if target == State.READY:
-        changes["marked_until"] = None
+        changes |= {"marked_until": None, "failed": None}
     elif target == State.TERMINATING and not record.certified:
         # Whatever the workload has placed there, or will when a host joins after all, must be told of the end first.
         changes |= {"fence": record.fence + 1, "certificate": None, "absent_since": None}

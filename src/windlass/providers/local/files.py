@@ -117,12 +117,16 @@ class LocalSlice:
     command: HostProcess | None = None
     taken: bool = False
     """A supervisor has taken the host; it will never be started again."""
+    exit_code: int | None = None
+    """Of its command, once the supervisor has seen it end."""
 
     @classmethod
     def read(cls, directory: Path) -> LocalSlice:
         try:
             data = json.loads((directory / PROCESS).read_bytes())
-            return cls(_process(data.get("supervisor")), _process(data.get("command")), taken=True)
+            code = data.get("exit")
+            exit_code = code if isinstance(code, int) else None
+            return cls(_process(data.get("supervisor")), _process(data.get("command")), True, exit_code)
         except (FileNotFoundError, NotADirectoryError):
             return cls()
         except (OSError, ValueError, TypeError, AttributeError, LookupError):
@@ -134,7 +138,10 @@ class LocalSlice:
 
     @property
     def running(self) -> bool:
-        return self.command is not None and self.command.alive
+        if self.command is None:
+            return False
+        # Between the end of the command and its exit code there are milliseconds: a host is not dead before both.
+        return self.command.alive or (self.exit_code is None and self.supervised)
 
     @property
     def pending(self) -> bool:

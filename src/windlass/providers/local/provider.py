@@ -65,6 +65,8 @@ INHERITED_PREFIXES: Final = ("LC_", "CUDA_", "NVIDIA_")
 MARK: Final = "WINDLASS_DIRECTORY"
 """In the environment of everything that runs on a host: by it the last orphan is found."""
 
+LAST_OUTPUT: Final = 2000
+"""Bytes of the standard error of a dead host that its list shows."""
 _PAUSE: Final = 0.02
 _PATIENCE: Final = 5.0
 """Seconds beyond the grace period after which a supervisor that does not end its host is ended itself."""
@@ -372,11 +374,26 @@ def _instance(home: Path, record: LocalRecord) -> Instance:
         group=record.group,
         state="ending" if record.ending else "pending" if pending else "running",
         hosts=tuple(
-            Host(f"{record.slice_id}/{number}", running=life.running, address="127.0.0.1")
-            for number, life in enumerate(lives)
+            _host(home / f"host-{number}", f"{record.slice_id}/{number}", life) for number, life in enumerate(lives)
         ),
         zone="local",
     )
+
+
+def _host(directory: Path, name: str, life: LocalSlice) -> Host:
+    """A host as the list shows it; of a dead one also what it left."""
+    if life.running or life.pending:
+        return Host(name, running=life.running, address="127.0.0.1")
+    return Host(name, False, "127.0.0.1", life.exit_code, _last_lines(directory / "stderr.log"))
+
+
+def _last_lines(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_OUTPUT))
+            return file.read(LAST_OUTPUT).decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _begin(home: Path, record: LocalRecord, number: int) -> subprocess.Popen[bytes]:

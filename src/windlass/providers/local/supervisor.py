@@ -172,13 +172,17 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
     owner = HostProcess(*record["tie_to"]) if record.get("tie_to") else None
     told = _wait(None, owner, float(record.get("boot_delay", 0)))
     known: dict[str, Any] = {"supervisor": me}
-    child = None
+    child, ends = None, dict[int, int]()
     if told == "time":
         child = _start(record["hosts"][number]["command"])
         command = HostProcess.of(child)
         if command is not None:
             known["command"] = command
-        told = _note(directory, known, child, owner) or _wait(child, owner, None)
+        told = _note(directory, known, child, owner, ends) or _wait(child, owner, None, ends)
+        if child in ends:
+            known["exit"] = os.waitstatus_to_exitcode(ends[child])
+            with suppress(OSError):  # before what it left is ended, which takes a while
+                write_json(directory / PROCESS, known)
     _end_all(child, float(record.get("grace", 5)))
     with suppress(OSError):
         write_json(directory / PROCESS, {**known, "ended": told})
@@ -186,7 +190,7 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
         _remove(home, directory)
 
 
-def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess | None) -> str:
+def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess | None, ends: dict[int, int]) -> str:
     """Write down which process the command is. A full disk must not end the command: it is tried again until there is
     room. What ended the wait, if something did."""
     while True:
@@ -194,13 +198,18 @@ def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess
             write_json(directory / PROCESS, known)
             return ""
         except OSError:
-            told = _wait(child, owner, 1.0)
+            told = _wait(child, owner, 1.0, ends)
             if told != "time":
                 return told
 
 
-def _wait(child: int | None, owner: HostProcess | None, seconds: float | None) -> str:
-    """Until the ``time`` is over, the command has ``ended``, we are ``told`` to end, or are ``orphaned``: no owner."""
+def _wait(
+    child: int | None, owner: HostProcess | None, seconds: float | None, ends: dict[int, int] | None = None
+) -> str:
+    """Until the ``time`` is over, the command has ``ended``, we are ``told`` to end, or are ``orphaned``: no owner.
+
+    ``ends`` gets the wait status of every child that has ended.
+    """
     until = None if seconds is None else time.monotonic() + seconds
     while True:
         if owner is not None and not owner.alive:
@@ -213,7 +222,10 @@ def _wait(child: int | None, owner: HostProcess | None, seconds: float | None) -
         heard = signal.sigwaitinfo(_HEARD) if left is None else signal.sigtimedwait(_HEARD, max(left, 0.001))
         if heard is not None and heard.si_signo != signal.SIGCHLD:
             return "told"
-        if child in _reaped():
+        reaped = _reaped()
+        if ends is not None:
+            ends.update(reaped)
+        if child in reaped:
             return "ended"
 
 
@@ -240,12 +252,12 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _reaped() -> set[int]:
-    """Children, our own and adopted, that have ended since the last look."""
-    found = set()
+def _reaped() -> dict[int, int]:
+    """Children, our own and adopted, that have ended since the last look, with their wait status."""
+    found = {}
     with suppress(ChildProcessError):
-        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
-            found.add(pid)
+        while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            found[ended[0]] = ended[1]
     return found
 
 

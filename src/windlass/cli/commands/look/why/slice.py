@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from signal import Signals
 from typing import Any
 
 from rich.console import RenderableType
@@ -14,6 +15,9 @@ from windlass.core.model.lifecycle import ENDED, OFFERING, RECALLABLE, State
 from windlass.core.model.reasons import Code, plural
 
 Answer = Mapping[str, Any]
+
+SHOWN_LINES = 10
+"""Lines of the output of a dead host that are shown; ``--json`` has all that are kept."""
 
 
 def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -28,6 +32,8 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(f"! problem: {one['trouble']}", style="bold red")
     yield section("Why it started", *_started(one, now))
     yield section("Its life", _life(one, now))
+    if one["dead_hosts"]:
+        yield section("What its dead hosts left", *_dead_hosts(one))
     if state in ENDED:
         yield section("Why it was given back", *_removed(one, now))
     elif state in OFFERING:
@@ -68,6 +74,25 @@ def _life(one: Answer, now: float) -> RenderableType:
     for at, state, reason_code, why in sorted(steps_of, key=lambda item: item[0]):
         table.add_row(clock(at, now), state, code(reason_code), why)
     return table
+
+
+def _dead_hosts(one: Answer) -> Iterator[RenderableType]:
+    for host in one["dead_hosts"]:
+        yield Text(f"{host['host']} {_ended(host['exit_code'])}")
+        for line in host["last_lines"][-SHOWN_LINES:]:
+            yield Text(f"  {line}", style="dim")
+
+
+def _ended(exit_code: int | None) -> str:
+    """How a program ended, by its exit code."""
+    if exit_code is None:
+        return "ended; its exit code is not known"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was killed by {Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"
 
 
 def _here(one: Answer, now: float) -> Iterator[RenderableType]:

@@ -21,6 +21,7 @@ from windlass.config.server import ServerConfig
 from windlass.control.controller import IncompatibleConfig, Overtaken, Pass
 from windlass.control.journal_thread import JournalThread
 from windlass.control.leadership import NotLeading
+from windlass.control.report.assignments import AssignmentLog
 from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
@@ -223,9 +224,10 @@ class RunLog:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self._counts: dict[str, tuple[float, int]] = {}
+        self._assignments = AssignmentLog()
 
     def passed(self, done: Pass) -> None:
-        for line in lines(done.entries):
+        for line in (*lines(done.entries), *self._assignments.lines(done.snapshot, done.plan)):
             self.write(line)
         self._tell_repeats(time.time())
 
