@@ -45,7 +45,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "troubles": "what is in trouble, by name (`workload`, `provider NAME`, `slice ID`), and how",
             "frozen": "frozen groups (`*` is all), and who froze them",
             "settings_differ": "whether the file says something else than the controller goes by",
-            "groups": "`name`, `ready`, `coming`, `leaving`, `busy`, `max`, `min`, `spare`, `hosts`, `resources`, "
+            "groups": "`name`, `ready`, `coming`, `leaving`, `busy`, `states` (how many by state; those that failed or "
+            "ended within the last hour by how they ended), `max`, `min`, `spare`, `hosts`, `resources`, "
             "`labels`, `price`, `preemptible`, `hourly_cost`, `availability` (`state`, `until`, `why`), `frozen_by`, "
             "`boot_seconds`, `next` (`code`, `why`; why one more cannot be had now, or null)",
             "slices": "`id`, `group`, `provider`, `state`, `since`, `tasks`, `code`, `why`, `ready_in`, `hourly_cost`, "
@@ -70,7 +71,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "led": "whether a controller runs",
             "slice": "null, or `id`, `group`, `provider`, `state`, `phase`, `since`, `hourly_cost`, `started` (`at`, "
             "`code`, `why`, `passed_over`, `count`), `life`, `refused`, `must_go`, `cordoned`, `trouble`, "
-            "`now` (`code`, `why`, `until`, `then`), `certificate` (`at`, `fence`), `dead`, `joined`, "
+            "`now` (`code`, `why`, `until`, `then`), `certificate` (`at`, `fence`), `dead`, "
+            "`dead_hosts` (`host`, `exit_code`, `last_lines`), `joined`, "
             "`leaving`, `nodes`, `tasks`, `ready_in`",
             "demand": "null, or `id`, `waits`, `since`, `until`, `tasks`, `needs`, `gang`, `parts`, `groups`, "
             "`unblocks`, `launched`, `reasons`",

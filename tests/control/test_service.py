@@ -165,7 +165,7 @@ def test_a_change_in_the_workload_is_answered_at_once(world: World) -> None:
     leap(story())
 
 
-def test_a_pass_that_the_clock_asked_for_holds_up_what_happens_next_by_the_minimum_interval_at_most(world: World) -> None:
+def test_a_pass_that_the_clock_asked_for_delays_the_next_by_the_minimum_interval_at_most(world: World) -> None:
     async def story() -> None:
         async with running(world) as run:
             await asyncio.sleep(12)
