@@ -14,7 +14,7 @@ from distributed import Client
 from tests.cli.test_live_cluster import Running, eventually, leading
 from windlass.testing.clouds import SshHosts, missing_for_hosts
 
-pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
 pytestmark = [
     pytest.mark.ssh,
     pytest.mark.slow,

@@ -23,7 +23,7 @@ from windlass.testing.clouds import SshHosts, missing_for_hosts
 from .machines_elsewhere import PACKAGE, package_index
 from .processes import children, command, eventually
 
-pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
 pytestmark = [
     pytest.mark.ssh,
     pytest.mark.slow,

@@ -11,7 +11,7 @@ import pytest
 from windlass.testing.clouds import SshHosts, missing_for_hosts
 from windlass.testing.provider_conformance import ProviderConformance
 
-pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
 
 from windlass.providers.ssh.provider import SSHProvider
 

@@ -24,7 +24,7 @@ from windlass.providers.protocol import (
 from windlass.testing.clouds import SshHosts, missing_for_hosts
 from windlass.testing.eventually import eventually, refusal_of
 
-pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
 
 from windlass.providers.ssh.provider import SSHProvider
 

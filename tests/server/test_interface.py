@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
-pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import Cluster, one_waits, ticks
 from tests.server.served import Served, served

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import Cluster, ticks
 from windlass.config import read_config

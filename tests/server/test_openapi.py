@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
-pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import Cluster, one_waits
 from tests.server.served import served

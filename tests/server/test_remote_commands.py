@@ -8,8 +8,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
-pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import CONFIG, Cluster, one_waits
 from tests.cli.terminal import Terminal

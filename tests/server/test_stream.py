@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
-pytest.importorskip("prometheus_client", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
+pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import Cluster, ticks
 from tests.server.served import served

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from windlass._extras import install_command
 from windlass._version import __version__
 
 from .api import ApiError, Response, refusal
@@ -100,7 +101,7 @@ class HttpTransport:
         except ImportError as error:
             raise ApiError(
                 0,
-                f"{self._section}.type needs {error.name}, which is not installed: pip install 'windlass[kubernetes]'",
+                f"{self._section}.type needs {error.name}, which is not installed: {install_command('kubernetes')}",
             ) from None
         config: Any = loading
         configuration = client.Configuration()

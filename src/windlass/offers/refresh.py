@@ -12,6 +12,7 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
+from windlass._extras import install_command
 from windlass.offers.catalogue import COLUMNS, cache_directory
 
 
@@ -25,9 +26,7 @@ def refreshed(cache: Path | None = None, endpoint_url: str | None = None) -> str
         import boto3
         import botocore.exceptions
     except ImportError:
-        raise RefreshFailed(
-            "boto3 is not installed, and prices are asked for with it: pip install windlass[aws]"
-        ) from None
+        raise RefreshFailed(f"current prices need boto3, which is not installed: {install_command('aws')}") from None
     packaged = Path(__file__).with_name("aws.csv")
     with packaged.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

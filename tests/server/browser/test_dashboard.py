@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import eventually
 
-pytest.importorskip("fastapi", reason="the server is an extra: pip install 'windlass[server]'")
+pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[server]'")
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PAGES = {

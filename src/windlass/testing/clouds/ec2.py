@@ -35,7 +35,7 @@ def missing_for_ec2() -> str:
         import boto3  # noqa: F401
         import moto.server  # noqa: F401
     except ImportError as error:
-        return f"the fake EC2 needs {error.name}: pip install 'windlass[aws]' 'moto[server,ec2]'"
+        return f"the fake EC2 needs {error.name}: pip install '.[aws]' 'moto[server,ec2]' (in your clone of Windlass)"
     if not namespaces_work():
         return "the hosts of the fake EC2 need root, ip and unshare: run as root in a container that allows namespaces"
     return missing_for_hosts()

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from windlass._extras import install_command
 from windlass.core.model.quantities import BadQuantity
 from windlass.workloads.kubernetes.translate.conditions import NeverMatches
 from windlass.workloads.kubernetes.translate.quantities import number
@@ -106,7 +107,7 @@ def _program(expression: str) -> Any:
         from cel import compile as compiled
     except ImportError:
         raise NotUnderstood(
-            "device selectors need the CEL library, which is not installed: pip install 'windlass[kubernetes]'"
+            f"device selectors need the CEL library, which is not installed: {install_command('kubernetes')}"
         ) from None
     try:
         return compiled(expression)
