@@ -108,7 +108,33 @@ class Data:
     """Plain data of any form (mappings, lists, text, numbers); the owner of the section reads it further."""
 
 
-Kind = Duration | Whole | Share | Flag | Name | Place | Address | Endpoint | HostPort | OneOf | Number | Words | Data
+@dataclass(frozen=True, slots=True)
+class MachineImage:
+    """What machines must have before their program starts, as a group's ``image``. None if nothing is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Dollars per hour by machine type, or by machine type and market (``p4d.24xlarge/spot``)."""
+
+
+Kind = (
+    Duration
+    | Whole
+    | Share
+    | Flag
+    | Name
+    | Place
+    | Address
+    | Endpoint
+    | HostPort
+    | OneOf
+    | Number
+    | Words
+    | Data
+    | MachineImage
+    | Prices
+)
 
 
 @dataclass(frozen=True, slots=True)

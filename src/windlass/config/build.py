@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from windlass._extras import install_command
 from windlass._registry import BadRegistration
-from windlass.providers.protocol import ClusterIdentity, GroupAwareProvider, Provider
+from windlass.providers.protocol import ClusterIdentity, GroupAwareProvider, ImageAwareProvider, Provider
 from windlass.providers.registry import PROVIDER_TYPES, ProviderContext, ProviderType
 from windlass.setting_types import BadSettings
 from windlass.workloads.protocol import GroupAwareWorkload, ProviderWrapper, Workload
@@ -99,8 +99,11 @@ def build_components(
                 providers[name] = PROVIDER_TYPES[one.type].build(one.settings, context)
                 # For those who only look. A controller binds it to its journal.
                 providers[name].bind(ClusterIdentity(config.settings.cluster.name))
+            of_it = [sold.group for sold in config.settings.groups if sold.provider == name]
             if isinstance(provider := providers[name], GroupAwareProvider):
-                provider.regroup([sold.group for sold in config.settings.groups if sold.provider == name])
+                provider.regroup(of_it)
+            if isinstance(provider, ImageAwareProvider):
+                provider.use_images({one.name: config.images[one.name] for one in of_it if one.name in config.images})
         if like is not None and like.config.workload == config.workload:
             workload = like.workload
         else:

@@ -9,8 +9,24 @@ from __future__ import annotations
 from windlass.scenario.declarations import REQUIRED, Key
 from windlass.scenario.schema import FAMILY
 from windlass.scenario.value_types import DURATION, Schema, described, object_schema
-from windlass.setting_types import Data, Duration, Flag, Kind, Number, OneOf, Section, Setting, Share, Whole, Words
+from windlass.setting_types import (
+    Data,
+    Duration,
+    Flag,
+    Kind,
+    MachineImage,
+    Number,
+    OneOf,
+    Prices,
+    Section,
+    Setting,
+    Share,
+    Whole,
+    Words,
+)
 
+from .groups.images import IMAGE
+from .groups.offers import OFFERS
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 from .server import NOTIFY, SERVER
@@ -18,7 +34,12 @@ from .server import NOTIFY, SERVER
 
 def config_schema() -> Schema:
     """The whole schema."""
-    groups = {"type": "object", "additionalProperties": object_schema(CONFIGURED_GROUP)}
+    group = object_schema(CONFIGURED_GROUP)
+    group["properties"]["offers"] |= _section(OFFERS)
+    group["properties"]["image"] |= object_schema(IMAGE)
+    group["required"] = [name for name in group["required"] if name != "resources"]
+    group["oneOf"] = [{"required": ["resources"]}, {"required": ["offers"]}]
+    groups = {"type": "object", "additionalProperties": group}
     providers = {"type": "object", "additionalProperties": _typed(PROVIDERS), "minProperties": 1}
     properties = {
         "cluster": object_schema(CONFIGURED_CLUSTER),
@@ -97,5 +118,9 @@ def _kind(kind: Kind) -> Schema:
             return {"type": "array", "items": {"type": "string"}}
         case Data():
             return {}
+        case MachineImage():
+            return object_schema(IMAGE)
+        case Prices():
+            return {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}}
         case _:
             return {"type": "string"}

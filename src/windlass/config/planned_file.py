@@ -14,6 +14,7 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.scenario.reader import FileError, Path
 from windlass.scenario.scenario import read_plain
 from windlass.scenario.schema import CLUSTER, GROUP, SCENARIO
+from windlass.scenario.writer import write_scenario
 
 from .reader import read_config_data
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP
@@ -28,18 +29,27 @@ CLUSTER_SETTINGS: Final = tuple(key for key in CONFIGURED_CLUSTER.keys if key no
 def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str]) -> Snapshot:
     """The snapshot in a configuration; ``FileError`` names every mistake with its path."""
     mistakes: dict[str, Path] = {}
-    snapshot = None
+    snapshot, plain = None, dict(_facts(data))
     try:
-        read_config_data({key: one for key, one in data.items() if key not in FACTS}, path=path)
+        config = read_config_data({key: one for key, one in data.items() if key not in FACTS}, path=path)
+        if _has_offers(data.get("groups")):
+            written = write_scenario(config.empty_snapshot())
+            plain |= {key: written[key] for key in ("cluster", "families", "groups") if key in written}
     except FileError as error:
         mistakes |= dict(error.placed())
+        if _has_offers(data.get("groups")):  # which groups there are is not known
+            raise
     try:
-        snapshot = read_plain(dict(_facts(data)))
+        snapshot = read_plain(plain)
     except FileError as error:
         mistakes |= {text: place for text, place in error.placed() if text not in mistakes}
     if mistakes or snapshot is None:
         raise FileError(mistakes, mistakes.values())
     return snapshot
+
+
+def _has_offers(groups: Any) -> bool:
+    return isinstance(groups, Mapping) and any(isinstance(one, Mapping) and "offers" in one for one in groups.values())
 
 
 def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,8 @@
 """The configuration: text in, ``Config`` out, or every mistake with its path.
 
-``cluster`` and ``groups`` are read by the reader of the scenario file; all else by the table in ``settings``. Reading
-looks at nothing but the text, the place of the file, and the name of this process: no path is opened.
+``cluster`` and ``groups`` are read by the reader of the scenario file; all else by the table in ``schema``. Reading
+looks at the text, the place of the file, the name of this process, the files that images include, and the catalogues
+of providers for groups with ``offers``. It opens nothing else.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any, Final, TypeVar
 from windlass._registry import BadRegistration
 from windlass.control.settings import BackOff, Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.reasons import nearest_name
-from windlass.core.model.snapshot import Group, Snapshot
+from windlass.core.model.snapshot import Family, Group, Snapshot
 from windlass.scenario.declarations import WRONG, Form
 from windlass.scenario.durations import WANTED, format_duration, parse_duration
 from windlass.scenario.groups import GroupReader
 from windlass.scenario.parser import plain_data
 from windlass.scenario.reader import FileError, FileKind, Path, is_name, shown
+from windlass.scenario.value_types import write_amounts
 from windlass.setting_types import (
     YEARS,
     Address,
@@ -31,10 +33,12 @@ from windlass.setting_types import (
     Flag,
     HostPort,
     Kind,
+    MachineImage,
     Name,
     Number,
     OneOf,
     Place,
+    Prices,
     Section,
     Share,
     SubSection,
@@ -43,8 +47,10 @@ from windlass.setting_types import (
 )
 from windlass.workloads.registry import WORKLOAD_TYPES
 
+from .groups.images import read_image, refused_image
+from .groups.offers import OFFERS, Seller, has_offers, members, offered_groups, read_prices, without_offered
 from .registry import PROVIDERS, WORKLOADS, Types
-from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LAUNCHES, LEADER, POLICY, SOLD
+from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LAUNCHES, LEADER, OFFERED_GROUP, POLICY, SOLD
 from .server import NOTIFY, SERVER, ServerConfig, Webhook, read_server, read_webhook
 
 T = TypeVar("T")
@@ -99,6 +105,8 @@ class Config:
     shadow: bool = False
     server: ServerConfig = field(default_factory=ServerConfig)
     notify: tuple[Webhook, ...] = ()
+    images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    """What machines of each group must have, for groups with an image of their own. It may hold secrets."""
 
     def empty_snapshot(self) -> Snapshot:
         """The cluster before anything is bought and anything waits: what a plan holds at the least."""
@@ -125,6 +133,7 @@ class _ConfigReader(GroupReader):
         super().__init__(CONFIG_FILE)
         self._home = home
         self._provider_names: tuple[str, ...] = ()
+        self._images: dict[str, Mapping[str, Any]] = {}
 
     def config(self, data: object) -> Config:
         if isinstance(data, Mapping):
@@ -141,11 +150,19 @@ class _ConfigReader(GroupReader):
         self._may_lack_providers = _defines_groups(fields.get("workload"))
         providers = self._providers(("providers",), fields.get("providers"))
         self._provider_names = tuple(providers)
+        sold: list[SoldGroup] = []
+        for name, group in groups.items():
+            at, value = ("groups", name), fields["groups"][name]
+            if has_offers(value):
+                sold += self._offered(at, value, group, providers)
+                family = Family(name, group.max, min=group.min, spare=group.spare, section="groups")
+                cluster = replace(cluster, families=(*cluster.families, family))
+            else:
+                sold.append(one := self._sold(at, value, group))
+                self._image(at, value, {name: one.provider}, providers)
         config = Config(
             settings=Settings(
-                groups=tuple(
-                    self._sold(("groups", name), fields["groups"][name], group) for name, group in groups.items()
-                ),
+                groups=tuple(sold),
                 cluster=cluster,
                 policy=self._policy(("policy",), fields.get("policy")),
                 **self._launches(("cluster",), fields.get("cluster")),
@@ -157,6 +174,7 @@ class _ConfigReader(GroupReader):
             shadow=self.boolean(("shadow",), fields.get("shadow"), False),
             server=read_server(self._section(("server",), fields.get("server"), SERVER), self._home, self.wrong),
             notify=self._notify(("notify",), fields.get("notify")),
+            images=self._images,
         )
         self.finish()
         if config.workload.type == "kubernetes":
@@ -175,7 +193,42 @@ class _ConfigReader(GroupReader):
                 if value.get(key) is not None:
                     self.wrong((*at, key), remedy)
             value = {key: one for key, one in value.items() if key not in _NOT_CONFIGURED}
+            if has_offers(value):
+                form, value = OFFERED_GROUP, without_offered(self, at, value)
         return super().group(at, name, value, form)
+
+    def has_price(self, value: Mapping[str, Any]) -> bool:
+        return has_offers(value) or super().has_price(value)
+
+    def _offered(
+        self, at: Path, value: Mapping[str, Any], group: Group, providers: Mapping[str, ProviderConfig]
+    ) -> list[SoldGroup]:
+        """One group for each offer that fits; none if there are mistakes."""
+        given = self._section((*at, "offers"), value["offers"], OFFERS)
+        if any(place[:2] == at or place[:1] == ("providers",) for place in self.places):
+            return []
+        sellers = {name: Seller(one.type, one.settings) for name, one in providers.items()}
+        found = offered_groups(self, (*at, "offers"), group.name, given, sellers)
+        if not found:
+            return []
+        rules = value.get("scale_down")
+        if rules is not None:
+            shaped = {"resources": write_amounts(found[0].resources), "scale_down": rules, "max": group.max}
+            rules = super().group(at, group.name, shaped).scale_down
+        base = replace(group, min=0, spare=0, scale_down=rules, family=group.name)
+        self._image(at, value, {one.name: one.provider for one in found}, providers)
+        one = self._sold(at, {**value, "provider": found[0].provider}, base)
+        return members(found, one, given["market"])
+
+    def _image(self, at: Path, value: object, sold: Mapping[str, str], providers: Mapping[str, ProviderConfig]) -> None:
+        """Keep the image of a group for the groups that are made of it, each with its provider."""
+        given = value.get("image") if isinstance(value, Mapping) else None
+        image = read_image(self, (*at, "image"), given, self._home)
+        if image is not None:
+            self._images |= dict.fromkeys(sold, image)
+            for name in sorted({*sold.values()} & providers.keys()):
+                if why := refused_image(name, providers[name].type):
+                    self.wrong((*at, "image"), why)
 
     def _sold(self, at: Path, value: object, group: Group) -> SoldGroup:
         found = self.values(at, value, SOLD) if isinstance(value, Mapping) else {}
@@ -324,6 +377,10 @@ class _ConfigReader(GroupReader):
                 return self._words(at, value)
             case Data():
                 return self._untouched(at, value)
+            case MachineImage():
+                return read_image(self, at, value, self._home)
+            case Prices():
+                return read_prices(self, at, value)
 
     def _duration(self, at: Path, value: object, kind: Duration, default: T) -> float | T:
         seconds = self.parsed(at, value, parse_duration, WANTED)

@@ -9,6 +9,8 @@ from windlass.scenario.declarations import REQUIRED, Form
 from windlass.scenario.schema import FAMILY, LOW_UTILIZATION, SCALE_DOWN, TAINT, UTILIZATION
 from windlass.setting_types import Section, SubSection
 
+from .groups.images import IMAGE
+from .groups.offers import OFFERS
 from .registry import PROVIDERS, WORKLOADS, Types
 from .schema import CONFIG, CONFIGURED_CLUSTER, CONFIGURED_GROUP, JOURNAL, LEADER, POLICY
 from .server import NOTIFY, SERVER
@@ -32,6 +34,8 @@ def pages() -> Iterator[Page]:
     yield Page("groups.NAME.scale_down", "", SCALE_DOWN)
     yield Page("groups.NAME.scale_down.low_utilization", "", LOW_UTILIZATION)
     yield Page("groups.NAME.scale_down.utilization", "", UTILIZATION)
+    yield Page("groups.NAME.offers", "", OFFERS.form)
+    yield Page("groups.NAME.image", "", IMAGE)
     yield from _typed("providers.NAME", PROVIDERS)
     yield from _typed("workload", WORKLOADS)
     yield from _parts("journal", JOURNAL)

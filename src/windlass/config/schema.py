@@ -15,6 +15,8 @@ from windlass.scenario.schema import CLUSTER, GROUP
 from windlass.scenario.value_types import whole
 from windlass.setting_types import YEARS, Address, Duration, Flag, Name, Section, Setting, Share, SubSection, Whole
 
+from .groups.offers import NOT_WITH_OFFERS
+
 # -- policy --------------------------------------------------------------------------------------------------------
 
 _POLICY = Policy()
@@ -231,7 +233,17 @@ LAUNCHES: Final = Form.of(
         )
     },
 )
-CONFIGURED_GROUP: Final = GROUP.replace("a group", without=("availability", "frozen"), more=SOLD.keys)
+MACHINES: Final = {
+    "offers": Key(
+        "none",
+        "In place of `resources`, `price`, `preemptible` and `provider`: any machine of a catalogue that fits. Each "
+        "offer becomes a group `NAME/TYPE/MARKET`; `min`, `max`, `spare` and `rank` hold over all of them.",
+    ),
+    "image": Key("that of the provider", "What its machines must have before their program starts."),
+}
+CONFIGURED_GROUP: Final = GROUP.replace("a group", without=("availability", "frozen"), more={**SOLD.keys, **MACHINES})
+OFFERED_GROUP: Final = CONFIGURED_GROUP.replace("a group with offers", without=NOT_WITH_OFFERS)
+"""As a group is read that has offers."""
 CONFIGURED_CLUSTER: Final = CLUSTER.replace(CLUSTER.noun, more=LAUNCHES.keys)
 CONFIG: Final = Form(
     "a configuration",

@@ -8,6 +8,14 @@ overridden in the configuration.
 from __future__ import annotations
 
 from windlass.offers.catalogue import BadCatalogue, MachineOffer, read_catalogue
-from windlass.offers.selection import Wanted, select
+from windlass.offers.selection import Wanted, is_model, machine_resources, select
 
-__all__ = ["BadCatalogue", "MachineOffer", "Wanted", "read_catalogue", "select"]
+__all__ = [
+    "BadCatalogue",
+    "MachineOffer",
+    "Wanted",
+    "is_model",
+    "machine_resources",
+    "read_catalogue",
+    "select",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -61,6 +61,11 @@ class MachineOffer:
         """As a group made of this offer is called after its family: ``a2-highgpu-1g/spot``."""
         return f"{self.type}/{self.market}"
 
+    def at(self, prices: Mapping[str, float]) -> MachineOffer:
+        """The same offer at the price that is given for it: by ``TYPE/MARKET`` or by ``TYPE``, in dollars per hour."""
+        dollars = prices.get(self.name, prices.get(self.type))
+        return self if dollars is None else replace(self, price=round(dollars * NANO))
+
     @property
     def dollars(self) -> float:
         return self.price / NANO
@@ -81,7 +86,10 @@ def read_catalogue(
     prices: Mapping[str, float] | None = None,
     cache: Path | None = None,
 ) -> list[MachineOffer]:
-    """All offers of some providers. ``prices``: dollars per hour by machine type, in place of the catalogue's."""
+    """Read all offers of some providers.
+
+    ``prices``: dollars per hour by ``TYPE`` or ``TYPE/MARKET``, in place of the catalogue's.
+    """
     found: list[MachineOffer] = []
     for provider in providers:
         refreshed = (cache or cache_directory()) / f"{provider}.csv"
@@ -90,13 +98,11 @@ def read_catalogue(
             known = ", ".join(PROVIDERS)
             raise BadCatalogue(f"there is no catalogue of {provider}; the providers with one are {known}")
         with path.open(newline="", encoding="utf-8") as file:
-            found += _offers(provider, path, csv.DictReader(file), prices or {})
-    return found
+            found += _offers(provider, path, csv.DictReader(file))
+    return [one.at(prices or {}) for one in found]
 
 
-def _offers(
-    provider: str, path: Path, rows: csv.DictReader[str], prices: Mapping[str, float]
-) -> Iterator[MachineOffer]:
+def _offers(provider: str, path: Path, rows: csv.DictReader[str]) -> Iterator[MachineOffer]:
     missing = sorted(set(COLUMNS) - set(rows.fieldnames or ()))
     if missing:
         raise BadCatalogue(
@@ -105,9 +111,8 @@ def _offers(
     for number, row in enumerate(rows, start=2):
         try:
             for market, column in (("spot", "spot_usd_h"), ("on-demand", "on_demand_usd_h")):
-                dollars = prices.get(row["type"], float(row[column]) if row[column] else None)
-                if dollars is not None:
-                    yield _offer(provider, row, "spot" if market == "spot" else "on-demand", dollars)
+                if row[column]:
+                    yield _offer(provider, row, "spot" if market == "spot" else "on-demand", float(row[column]))
         except (ValueError, TypeError) as error:
             raise BadCatalogue(f"{path}, line {number}: {error}; remove the file, or correct the line") from error
 

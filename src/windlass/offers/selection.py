@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from windlass.core.model.snapshot import Amounts, amounts
 from windlass.offers.catalogue import NANO, MachineOffer
 
 MarketChoice = Literal["spot", "on-demand", "spot-first", "any"]
@@ -56,6 +57,20 @@ def is_model(model: str, wanted: str) -> bool:
     """Whether an accelerator is of the wanted model: ``A100`` means an ``A100-80GB`` too, and not the other way."""
     model, wanted = model.lower(), wanted.lower()
     return model == wanted or model.startswith(f"{wanted}-")
+
+
+def machine_resources(offer: MachineOffer) -> Amounts:
+    """What each host of an offer has, as the planner counts it."""
+    found = {"cpu": 1000 * offer.vcpu, "memory": offer.memory}
+    if offer.accelerator:
+        found[_device(offer.accelerator)] = round(1000 * offer.count)
+    return amounts(found)
+
+
+def _device(model: str) -> str:
+    if model.startswith("TPU"):
+        return "tpu"
+    return "neuron" if model.startswith(("Inferentia", "Trainium")) else "gpu"
 
 
 def _rank(offer: MachineOffer, wanted: Wanted) -> tuple[bool, int, str, str, str]:

@@ -222,6 +222,18 @@ class EndConfirmingProvider(Protocol):
 
 
 @runtime_checkable
+class ImageAwareProvider(Protocol):
+    """An optional part of the contract, for a provider that prepares machines with an image."""
+
+    def use_images(self, images: Mapping[str, Mapping[str, Any]]) -> None:
+        """Prepare new machines of each of these groups with its image. Called before the first use and after a reload.
+
+        Images may hold secrets: they are kept in memory and sent to machines, and written down nowhere.
+        """
+        ...
+
+
+@runtime_checkable
 class GroupAwareProvider(Protocol):
     """An optional part of the contract, for a provider that must know the groups of the configuration itself."""
 

@@ -12,11 +12,12 @@ A type is imported when a configuration names it, so that an unused cloud librar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from windlass._registry import Registry
+from windlass.offers import MachineOffer
 from windlass.setting_types import Section
 
 from .protocol import Provider
@@ -51,6 +52,12 @@ class ProviderType:
     """Modules that must be installed for it."""
     extra: str = ""
     """The extra of this package that installs them."""
+    takes_images: bool = False
+    """Whether its machines can be given an image (``ImageAwareProvider``)."""
+    sells: Callable[[Mapping[str, Any]], Sequence[MachineOffer]] = lambda _settings: ()
+    """The machines of its catalogue, at the prices of its settings; empty: it has no catalogue."""
+    offer_settings: Callable[[MachineOffer, float | None], Mapping[str, Any]] = lambda _offer, _max_price: {}
+    """The settings of a group that buys one of them, for at most so many dollars per hour."""
 
 
 BUILT_IN: Final[Mapping[str, str]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from windlass.core.model.conditions import Taint
 from windlass.core.model.quantities import ACCELERATORS, DEVICE, format_quantity, parse_money, parse_quantity
@@ -111,11 +111,15 @@ class GroupReader(DataReader):
             if not is_name(name):
                 self.wrong(("groups",), f"has a group named {shown(name)}; a name must be visible text in one line")
             found[name] = self.group(("groups", name), name, value, form)
-            if cluster.choose == "cheapest" and isinstance(value, Mapping) and value.get("price") is None:
+            if cluster.choose == "cheapest" and isinstance(value, Mapping) and not self.has_price(value):
                 self.wrong(("groups", name, "price"), "is required because cluster.choose is cheapest, and is missing")
             if len(self.mistakes) > before:
                 self.doubtful.add(name)
         return found
+
+    def has_price(self, value: Mapping[str, Any]) -> bool:
+        """Whether a group says what it costs."""
+        return value.get("price") is not None
 
     def group(self, at: Path, name: str, value: object, form: Form = GROUP) -> Group:
         fields = self.fields(at, value, form)

@@ -17,11 +17,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from windlass.core.model.snapshot import Amounts, amounts
-from windlass.offers import MachineOffer, read_catalogue
+from windlass.offers import MachineOffer, machine_resources, read_catalogue
 from windlass.providers.aws.api import EC2Api
 from windlass.providers.aws.buying import TAG, AWSSettings, FleetBuyer
 from windlass.providers.protocol import (
@@ -104,6 +103,9 @@ class AWSProvider:
         """By what the agents on machines and the names of templates know the cluster."""
         return self._cluster.id or self._cluster.name
 
+    def use_images(self, images: Mapping[str, Mapping[str, Any]]) -> None:
+        self._rules = self._preparations.rules = replace(self._rules, images=dict(images))
+
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         checked(order, self._rules)
         if order.slice_id not in self._launching:
@@ -159,7 +161,9 @@ class AWSProvider:
         """Machine types of the catalogue, for the markets that are bought from."""
         markets = {"spot-first": ("spot", "on-demand")}.get(self.settings.market, (self.settings.market,))
         return tuple(
-            Offering(one.type, resources_of(one), price=one.price, zones=one.zones, preemptible=one.market == "spot")
+            Offering(
+                one.type, machine_resources(one), price=one.price, zones=one.zones, preemptible=one.market == "spot"
+            )
             for one in read_catalogue(["aws"], prices=self.settings.prices)
             if one.market in markets
         )
@@ -328,13 +332,6 @@ class AWSProvider:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def resources_of(offer: MachineOffer) -> Amounts:
-    found = {"cpu": 1000 * offer.vcpu, "memory": offer.memory}
-    if offer.accelerator:
-        found["gpu"] = round(1000 * offer.count)
-    return amounts(found)
 
 
 def _tags(one: Mapping[str, Any]) -> dict[str, str]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from windlass.providers.protocol import InvalidRequest, Provider
+from windlass.offers import MachineOffer, read_catalogue
+from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.providers.ssh.registration import IMAGE, check_network
-from windlass.setting_types import BadSettings, Data, Name, Number, OneOf, Place, Section, Setting, Whole, Words
+from windlass.setting_types import Name, Number, OneOf, Place, Prices, Section, Setting, Whole, Words
 
 
-def settings_of(settings: Mapping[str, Any], name: str) -> Any:
-    """The settings of the provider; ``BadSettings`` for prices that are none."""
+def settings_of(settings: Mapping[str, Any]) -> Any:
+    """The settings of the provider."""
     from .buying import AWSSettings
 
-    prices = settings["prices"] or {}
-    if not isinstance(prices, Mapping) or not all(
-        isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 for value in prices.values()
-    ):
-        raise BadSettings([f"providers.{name}.prices: must be dollars per hour by machine type, as {{m5.large: 0.1}}"])
     return AWSSettings(
         region=settings["region"],
         zones=tuple(settings["zones"] or ()),
@@ -35,26 +31,31 @@ def settings_of(settings: Mapping[str, Any], name: str) -> Any:
         ssh_from=settings["ssh_from"] or "",
         connect=settings["connect"],
         disk=settings["disk"],
-        prices={str(kind): float(value) for kind, value in prices.items()},
+        prices=settings["prices"] or {},
         metadata_url=settings["metadata_url"],
     )
 
 
 def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
-    from windlass.providers.remote.image import ImageSpec
-
     from .provider import AWSProvider
 
-    try:
-        ImageSpec.of(settings["image"])
-    except InvalidRequest as error:
-        raise BadSettings([f"providers.{context.name}: {error}"]) from None
     return AWSProvider(
-        settings_of(settings, context.name),
+        settings_of(settings),
         image=settings["image"],
         look_only=context.look_only,
         now=context.now,
     )
+
+
+def _sells(settings: Mapping[str, Any]) -> list[MachineOffer]:
+    """The catalogue for the provider's region; where it has none of that region, the prices of another one hold."""
+    found = read_catalogue(["aws"], prices=settings["prices"] or {})
+    return [one for one in found if one.region == settings["region"]] or found
+
+
+def _offer_settings(offer: MachineOffer, max_price: float | None) -> dict[str, Any]:
+    limit = {} if max_price is None or offer.market != "spot" else {"max_price": max_price}
+    return {"instance_type": offer.type, "market": offer.market, **limit}
 
 
 AWS_INSTANCES: Final = ProviderType(
@@ -97,7 +98,12 @@ AWS_INSTANCES: Final = ProviderType(
             Setting("connect", OneOf(("tunnel", "direct")), "tunnel", "", "As for machines with SSH."),
             Setting("disk", Whole(low=8, high=16384), 50, "GiB", "The size of the encrypted root disk."),
             Setting(
-                "prices", Data(), None, "$/h", "By machine type, in place of the catalogue's.", absent="the catalogue's"
+                "prices",
+                Prices(),
+                None,
+                "$/h",
+                "By machine type (`p4d.24xlarge`) or type and market (`p4d.24xlarge/spot`).",
+                absent="the catalogue's",
             ),
             Setting(
                 "metadata_url",
@@ -114,4 +120,7 @@ AWS_INSTANCES: Final = ProviderType(
     check=check_network,
     modules=("boto3", "asyncssh"),
     extra="aws",
+    takes_images=True,
+    sells=_sells,
+    offer_settings=_offer_settings,
 )

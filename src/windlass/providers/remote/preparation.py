@@ -174,7 +174,7 @@ class Preparations:
     """The preparations that are under way, one for each host of a slice."""
 
     def __init__(self, rules: ProgramRules) -> None:
-        self._rules = rules
+        self.rules = rules
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     def begin(self, machine: RemoteMachine, order: LaunchOrder, number: int, epoch: int) -> None:
@@ -182,7 +182,7 @@ class Preparations:
         key = (order.slice_id, number)
         if key in self._tasks:
             return
-        task = self._tasks[key] = asyncio.create_task(prepare(machine, order, number, epoch, self._rules))
+        task = self._tasks[key] = asyncio.create_task(prepare(machine, order, number, epoch, self.rules))
         task.add_done_callback(lambda done: self._done(key, done))
 
     def _done(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:

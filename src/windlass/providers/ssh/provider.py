@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
 
 from windlass.core.model.snapshot import Amounts, amounts
@@ -150,6 +150,9 @@ class SSHProvider:
         self._cluster = cluster
         for seen in self._machines:
             seen.machine.cluster = cluster.id or cluster.name
+
+    def use_images(self, images: Mapping[str, Mapping[str, Any]]) -> None:
+        self._rules = self._preparations.rules = replace(self._rules, images=dict(images))
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         checked(order, self._rules)

@@ -10,29 +10,26 @@ from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import InvalidRequest, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.scenario.declarations import REQUIRED
-from windlass.setting_types import BadSettings, Data, Duration, Name, OneOf, Place, Section, Setting
+from windlass.setting_types import BadSettings, Data, Duration, MachineImage, Name, OneOf, Place, Section, Setting
 
 IMAGE: Final = Setting(
     "image",
-    Data(),
+    MachineImage(),
     None,
     "",
-    "What machines must have before their program starts: `python`, `pip`, `pip_index`, `apt`, `env`, `includes`, "
-    "`setup`, as in `Image`. It is sent over SSH and never written down.",
+    "What machines of groups without an `image` must have before their program starts: as `groups.NAME.image`. It is "
+    "sent over SSH and never written down.",
     absent="nothing but what the workload needs",
 )
 
 
 def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
-    from windlass.providers.remote.image import ImageSpec
-
     from .provider import SSHProvider
 
     hosts = settings["hosts"]
     if not isinstance(hosts, list | tuple):
         raise BadSettings([f"providers.{context.name}.hosts: must be a list of machines, such as [gpu1.example.org]"])
     try:
-        ImageSpec.of(settings["image"])
         return SSHProvider(
             [_host(one, f"providers.{context.name}.hosts[{number}]") for number, one in enumerate(hosts)],
             user=settings["user"] or "",
@@ -118,4 +115,5 @@ SSH_MACHINES: Final = ProviderType(
     check=check_network,
     modules=("asyncssh",),
     extra="ssh",
+    takes_images=True,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from windlass.core.model.snapshot import Group
+from windlass.offers import read_catalogue
 from windlass.providers.protocol import Offering, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.setting_types import Duration, Section, Setting, Whole
@@ -34,11 +35,12 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
 
 
 SIMULATED: Final = ProviderType(
-    summary="a simulated cloud.",
+    summary="a simulated cloud. It sells every machine of the catalogues to groups with `offers`.",
     section=Section(
         "a simulated provider",
         (SEED, Setting("boot_delay", Duration(high=86400), "60s", "s", "How long a slice takes to boot.")),
     ),
     build=_build,
     runs=frozenset({"simulated"}),
+    sells=lambda _settings: read_catalogue(),
 )

@@ -1,0 +1,239 @@
+"""``offers``: a group that is any machine of a catalogue that fits, from any of some providers.
+
+The group becomes a family with one group for each offer, named ``GROUP/TYPE/MARKET``. ``min``, ``max``, ``spare`` and
+``rank`` of the group hold over the family. Reading looks at the catalogues that the providers have on this computer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+from windlass.control.settings import SoldGroup
+from windlass.core.model.quantities import format_money, parse_quantity
+from windlass.core.model.reasons import nearest_name
+from windlass.core.model.snapshot import Amounts
+from windlass.offers import BadCatalogue, MachineOffer, Wanted, is_model, machine_resources, select
+from windlass.offers.selection import MarketChoice
+from windlass.providers.registry import PROVIDER_TYPES
+from windlass.scenario.reader import DataReader, Path, shown
+from windlass.setting_types import Data, Name, Number, OneOf, Prices, Section, Setting, Whole, Words
+
+OFFERS: Final = Section(
+    "offers",
+    (
+        Setting(
+            "accelerator",
+            Name(),
+            None,
+            "",
+            "The model, such as `A100`; an `A100-80GB` is one, too. Each node has at least `count` of them.",
+            absent="machines without accelerators",
+        ),
+        Setting("count", Whole(low=1, high=1024), 1, "", "Accelerators that each node has at least."),
+        Setting(
+            "providers",
+            Words(),
+            None,
+            "",
+            "Who may sell it: names in `providers`.",
+            absent="every provider that has a catalogue",
+        ),
+        Setting(
+            "market",
+            OneOf(("on-demand", "spot", "spot-first", "any")),
+            "on-demand",
+            "",
+            "`spot-first` and `any`: both. The strategy of the cluster chooses among offers; under `cheapest` the "
+            "price decides, elsewhere `spot-first` gives on-demand offers the next rank.",
+        ),
+        Setting("max_price", Number(), None, "$/h", "The most that one machine may cost.", absent="no limit"),
+        Setting("cpus", Whole(high=10_000), 0, "", "CPUs that each node has at least."),
+        Setting("memory", Data(), None, "", "Memory that each node has at least, such as `64Gi`.", absent="any"),
+        Setting("arch", OneOf(("amd64", "arm64")), "amd64", "", "The processor."),
+        Setting(
+            "prices",
+            Prices(),
+            None,
+            "$/h",
+            "By machine type (`p4d.24xlarge`) or type and market (`p4d.24xlarge/spot`), in place of the catalogue's.",
+            absent="those of the provider",
+        ),
+    ),
+)
+NOT_WITH_OFFERS: Final = {
+    "resources": "is what the offers have; leave it out, or leave offers out",
+    "hosts": "is what the offers have; leave it out",
+    "price": "is what the offers cost; override it in offers.prices",
+    "preemptible": "follows from the market of each offer; leave it out and set offers.market",
+    "provider": "is chosen among offers.providers; leave it out",
+    "family": "is made by offers; leave it out",
+}
+
+
+class OfferedGroup(NamedTuple):
+    """One offer that a group may take."""
+
+    name: str
+    """As the group that is made of it is called."""
+    provider: str
+    offer: MachineOffer
+    resources: Amounts
+    settings: Mapping[str, Any]
+    """What the provider must know to buy it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seller:
+    """A provider of the configuration: its type and its settings."""
+
+    type: str
+    settings: Mapping[str, Any]
+
+
+def offered_groups(
+    reader: DataReader, at: Path, name: str, given: Mapping[str, Any], sellers: Mapping[str, Seller]
+) -> list[OfferedGroup]:
+    """The offers that fit, in the order in which they are preferred. ``given``: the section as it was read."""
+    before = len(reader.mistakes)
+    wanted = _wanted(reader, at, given)
+    prices = given["prices"] or {}
+    chosen = _sellers(reader, at, given["providers"], sellers)
+    if len(reader.mistakes) > before:
+        return []
+    found: list[tuple[str, MachineOffer]] = []
+    known: list[MachineOffer] = []
+    for seller in chosen:
+        try:
+            sold = _catalogue(sellers[seller], prices)
+        except BadCatalogue as error:
+            reader.wrong((*at, "providers"), str(error))
+            return []
+        known += sold
+        found += [(seller, one) for one in select(sold, wanted) if _fits(one, given)]
+    if not found:
+        reader.wrong(at, f"no machine of {', '.join(chosen)} fits: {_remedy(known, wanted, given)}")
+    found.sort(key=lambda one: (wanted.market == "spot-first" and one[1].market != "spot", one[1].price))
+    names = Counter(one.name for _, one in found)
+    return [_group(name, seller, one, names[one.name] > 1, sellers[seller], given) for seller, one in found]
+
+
+def has_offers(group: object) -> bool:
+    """Whether a group of a file has offers in place of resources."""
+    return isinstance(group, Mapping) and group.get("offers") is not None
+
+
+def without_offered(reader: DataReader, at: Path, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a group that hold over all of its offers. ``scale_down`` is read with the resources of the offers."""
+    for key, remedy in NOT_WITH_OFFERS.items():
+        if value.get(key) is not None:
+            reader.wrong((*at, key), remedy)
+    return {key: one for key, one in value.items() if key not in NOT_WITH_OFFERS and key != "scale_down"}
+
+
+def members(found: Sequence[OfferedGroup], base: SoldGroup, market: str) -> list[SoldGroup]:
+    """The groups of a family, made of a group that has what they share."""
+    made = []
+    for name, provider, offer, resources, settings in found:
+        own = {"machine_type": offer.type, "market": offer.market}
+        own |= {"accelerator": offer.accelerator} if offer.accelerator else {}
+        group = replace(
+            base.group,
+            name=name,
+            resources=resources,
+            hosts=offer.hosts,
+            price=offer.price,
+            preemptible=offer.market == "spot",
+            rank=base.group.rank + (market == "spot-first" and offer.market != "spot"),
+            labels={**own, **base.group.labels},
+        )
+        made.append(replace(base, group=group, provider=provider, settings={**base.settings, **settings}))
+    return made
+
+
+def read_prices(reader: DataReader, at: Path, value: object) -> dict[str, float]:
+    """Dollars per hour by machine type, or by type and market."""
+    found = {}
+    for kind, price in reader.mapping(at, value, "dollars per hour by machine type, as {p4d.24xlarge: 12.0}").items():
+        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < 10**6:
+            reader.wrong((*at, kind), f"must be dollars per hour such as 12.0, is {shown(price)}")
+        else:
+            found[kind] = float(price)
+    return found
+
+
+def _wanted(reader: DataReader, at: Path, given: Mapping[str, Any]) -> Wanted:
+    memory = 0
+    if given["memory"] is not None:
+        read = partial(parse_quantity, resource="memory")
+        memory = reader.parsed((*at, "memory"), given["memory"], read, "an amount such as 64Gi") or 0
+    return Wanted(
+        accelerator=given["accelerator"] or "",
+        count=given["count"] or 1,
+        market=cast("MarketChoice", given["market"]),
+        max_price=given["max_price"],
+        vcpu=given["cpus"] or 0,
+        memory=memory,
+    )
+
+
+def _fits(offer: MachineOffer, given: Mapping[str, Any]) -> bool:
+    return offer.arch == given["arch"] and bool(offer.accelerator) == bool(given["accelerator"])
+
+
+def _sellers(reader: DataReader, at: Path, given: Sequence[str] | None, sellers: Mapping[str, Seller]) -> Sequence[str]:
+    able = [name for name, one in sellers.items() if one.type and PROVIDER_TYPES[one.type].sells(one.settings)]
+    if given is None:
+        if not able:
+            reader.wrong(at, "needs a provider with a catalogue, and there is none; add one such as {ec2: {type: aws}}")
+        return able
+    if not given:
+        reader.wrong((*at, "providers"), "must name at least one provider")
+    for number, name in enumerate(given):
+        here = (*at, "providers", number)
+        if name not in sellers:
+            meant = nearest_name(name[:80], sellers)
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(sellers) or 'none'}"
+            reader.wrong(here, f"must be the name of a provider, is {shown(name)}; {hint}")
+        elif name not in able:
+            which = f"; {', '.join(able)} has one" if able else ""
+            reader.wrong(here, f"{name} ({sellers[name].type}) has no catalogue of machines{which}")
+    return list(dict.fromkeys(name for name in given if name in able))
+
+
+def _catalogue(seller: Seller, prices: Mapping[str, float]) -> list[MachineOffer]:
+    return [one.at(prices) for one in PROVIDER_TYPES[seller.type].sells(seller.settings)]
+
+
+def _group(
+    name: str, provider: str, offer: MachineOffer, doubled: bool, seller: Seller, given: Mapping[str, Any]
+) -> OfferedGroup:
+    settings = PROVIDER_TYPES[seller.type].offer_settings(offer, given["max_price"])
+    suffix = f"/{provider}" if doubled else ""
+    return OfferedGroup(f"{name}/{offer.name}{suffix}", provider, offer, machine_resources(offer), settings)
+
+
+def _remedy(known: Sequence[MachineOffer], wanted: Wanted, given: Mapping[str, Any]) -> str:
+    """The smallest change after which an offer fits."""
+    models = sorted({one.accelerator for one in known if one.accelerator})
+    model = wanted.accelerator
+    if model and not any(is_model(one, model) for one in models):
+        meant = nearest_name(model[:80], models)
+        return f"no machine there has {shown(model)}; " + (
+            f"did you mean {meant}?" if meant else f"there are {', '.join(models)}"
+        )
+    fitting = [one for one in select(known, _without_price(wanted)) if _fits(one, given)]
+    if fitting:
+        least = min(one.price for one in fitting)
+        return f"the cheapest that fits costs {format_money(least)}/h; raise max_price"
+    most = max((one.count for one in known if model and is_model(one.accelerator, model)), default=0)
+    if model and most < wanted.count:
+        return f"a machine there has at most {most:g} {model}; lower count"
+    return "ask for less, or see windlass offers --json for what there is"
+
+
+def _without_price(wanted: Wanted) -> Wanted:
+    return Wanted(wanted.accelerator, wanted.count, wanted.market, vcpu=wanted.vcpu, memory=wanted.memory)
