@@ -27,6 +27,7 @@ from windlass.control.record.journal_tables import (
     SETTINGS,
     VERSION,
     ControllerState,
+    new_slice_id,
     recovered_with_checkpoint,
     saved,
     with_nodes,
@@ -139,7 +140,7 @@ class Controller:
     def _new_id(self, group: str) -> str:
         """Unique for ever, also if the journal is lost: the id of the cluster, the second in which we came to lead, and
         a number that no earlier leader of this journal has used."""
-        return f"{group}-{self.journal.cluster_id}{self._stamp}-{next(self._numbers)}"
+        return new_slice_id(group, f"{self.journal.cluster_id}{self._stamp}", next(self._numbers))
 
     async def stop(self) -> None:
         """Stop looking and acting, and give the lease back. Slices live on."""

@@ -21,6 +21,7 @@ from windlass.control.record.journal_tables import (
     entries_between,
     entries_of,
     passed_through,
+    phases_between,
     stays_after,
     told,
     waiting_after,
@@ -110,7 +111,11 @@ def reconcile(
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
     )
-    once = (*passed_through(moves, fleet), *told(bought, given.refused, given.mistakes, fleet, now))
+    once = (
+        *passed_through(moves, fleet),
+        *told(bought, given.refused, given.mistakes, fleet, now),
+        *phases_between(before.observed.instance, given.observed.instance, now),
+    )
     after, changes = _kept(before, after, now, given.step, news=bool(once))
     if not changes and not once:
         return ReconcileResult(folded, snapshot, planned, before, ())

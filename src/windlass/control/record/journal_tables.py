@@ -8,6 +8,7 @@ state of now, or of any instant in the past, is therefore the sum of the entries
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
@@ -29,6 +30,7 @@ from windlass.workloads.protocol import Acknowledgement, WorkNode
 
 from .costs import Account
 
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 IS: Final = "is"
 """The key of a value in an entry; an entry without it says that the subject is gone."""
 
@@ -36,6 +38,8 @@ LAUNCH: Final = "launch"
 REFUSED: Final = "refused"
 ORDER: Final = "order"
 MISTAKE: Final = "mistake"
+PHASE: Final = "phase"
+"""Once for each phase of a machine that comes up, where its provider reports phases."""
 PASS: Final = "pass"
 """Kinds of entries that are no table: they tell what happened once."""
 
@@ -208,6 +212,21 @@ def told(
         yield Entry(REFUSED, one.slice_id, at, {"code": str(one.code), "why": one.why, **more})
     for purchase in bought:
         yield Entry(LAUNCH, purchase.launch.group, at, {**purchase.launch.to_dict(), "slices": list(purchase.ids)})
+
+
+def phases_between(before: Mapping[str, Instance], after: Mapping[str, Instance], at: float) -> Iterator[Entry]:
+    """The phases that machines have begun before they join, such as ``installing torch``."""
+    if before is after:
+        return
+    for name in sorted(diff(before, after).changed):
+        old, new = before.get(name), after[name]
+        if new.phase and (old is None or old.phase != new.phase):
+            yield Entry(PHASE, name, at, {"phase": new.phase, "group": new.group})
+
+
+def new_slice_id(group: str, stamp: str, number: int) -> str:
+    """An id of a slice: ``GROUP-STAMP-NUMBER``, of characters that every provider takes in names, tags and tokens."""
+    return f"{_UNSAFE.sub('-', group).strip('-') or 'slice'}-{stamp}-{number}"
 
 
 # -- what the journal says -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED
+from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, PHASE, REFUSED
 from windlass.core.model.lifecycle import State
 from windlass.core.model.quantities import NANO, format_money
 from windlass.core.model.reasons import plural, seconds
@@ -19,7 +19,7 @@ from windlass.journal import Entry, Journal, Record
 
 from .history import refused_group
 
-TOLD: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, "slice", "waiting")
+TOLD: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, PHASE, "slice", "waiting")
 """The kinds of entries that have a line."""
 SCHEMA: Final = "windlass.event/v1"
 FEW: Final = 32
@@ -157,6 +157,8 @@ def _concerned(record: Record) -> Iterable[str]:
             return (data[IS]["group"],)
         case "refused":
             return (refused_group(record),)
+        case "phase":
+            return (data["group"],)
         case "trouble":
             return (record.subject.partition(" ")[2],)
         case _:
@@ -210,6 +212,8 @@ def _line(one: Entry | Record) -> EventLine | None:
             return EventLine(
                 one.at, one.kind, data["code"], f"{one.subject} refused: {data['why']}", (one.subject,), True
             )
+        case "phase":
+            return EventLine(one.at, one.kind, "", f"{one.subject} initializing: {data['phase']}", (one.subject,))
         case "waiting":
             return _waits(one, data.get(IS))
         case "trouble":

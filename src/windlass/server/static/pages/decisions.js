@@ -8,7 +8,7 @@ import { Code, Empty, EventRow, Failure, Why } from "../parts.js";
 import { addressOf, at, change, events, go, view } from "../store.js";
 
 const PAGE = 100;
-const KINDS = ["launch", "slice", "waiting", "refused", "trouble", "frozen", "order", "mistake", "settings"];
+const KINDS = ["launch", "slice", "phase", "waiting", "refused", "trouble", "frozen", "order", "mistake", "settings"];
 const CODES = ["AT_MAX", "BACKOFF", "BOOTING", "BUDGET", "CONSOLIDATE", "DEMAND", "FROZEN", "GANG_FORMING", "GANG_SHAPE", "IDLE", "LAUNCHING", "LEAKED", "LOST", "LOW_UTILIZATION", "MANUAL", "MAX_NODES", "MIN", "NO_LABEL_MATCH", "NO_SHAPE_FITS", "NOT_TOLERATED", "PREEMPTED", "PROBE", "QUOTA", "RATE_LIMITED", "REQUEST", "SPARE", "STOCKOUT", "SURPLUS", "UNHEALTHY", "UNKNOWN_INPUT"];
 
 export function Decisions() {
