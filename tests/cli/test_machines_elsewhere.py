@@ -1,0 +1,228 @@
+"""``windlass run`` with a Dask cluster whose workers are on machines with SSH, and on instances of a fake EC2."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from tests.cli.test_live_cluster import Running, eventually, leading
+from tests.pool.machines_elsewhere import PACKAGE, package_index
+from windlass.testing.clouds import FakeEC2, SshHosts, missing_for_ec2, missing_for_hosts
+
+pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
+pytestmark = [
+    pytest.mark.ssh,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_for_hosts()), reason=missing_for_hosts() or "-"),
+]
+on_ec2 = [pytest.mark.aws, pytest.mark.skipif(bool(missing_for_ec2()), reason=missing_for_ec2() or "-")]
+SECRET = "hunter2-is-not-a-password"
+WAIT = 120.0
+
+
+@contextmanager
+def scheduler_at(directory: Path, address: str) -> Iterator[str]:
+    """A Dask scheduler in the network of the hosts."""
+    contact = directory / "scheduler.json"
+    words = ["--host", address, "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", *words, "--scheduler-file", str(contact)],
+        cwd=directory,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        text = eventually(lambda: contact.read_text(encoding="utf-8") if contact.exists() else "", within=WAIT)
+        yield json.loads(text)["address"]
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def configured(provider: dict[str, Any], group: dict[str, Any], scheduler: str) -> str:
+    return json.dumps(
+        {
+            "groups": {"big": {"max": 3, "scale_down": {"idle_timeout": "1s"}, **group}},
+            "providers": {"there": {**provider, "connect": "direct"}},
+            "workload": {"type": "dask", "scheduler": scheduler},
+            "policy": {
+                "vanish_timeout": 0.2,
+                "unhealthy_timeout": "5s",
+                "evaluation_interval": {"min": 0.05, "max": 0.5},
+            },
+        }
+    )
+
+
+def on_ssh(hosts: SshHosts, **more: Any) -> dict[str, Any]:
+    keys = {"key_file": str(hosts.key_file), "known_hosts": str(hosts.known_hosts), "lost_after": "5s"}
+    return {"type": "ssh", "hosts": [host.spec for host in hosts], **keys, **more}
+
+
+def work(number: int) -> tuple[int, str, str]:
+    import os
+    import time
+
+    import windlasstoy  # type: ignore[import-not-found]
+
+    time.sleep(0.1)
+    return windlasstoy.triple(number), os.environ["WINDLASS_NODE"], os.environ["TOY"]
+
+
+def image(directory: Path) -> dict[str, Any]:
+    return {"pip": [PACKAGE], "pip_index": package_index(directory), "env": {"TOY": SECRET}, "setup": ["sleep 1"]}
+
+
+def two_hundred_tasks(cluster: Running, scheduler: str, disturb: Callable[[list[str]], None]) -> set[str]:
+    """Run 200 tasks; ``disturb`` is called with the machines at work when some are done. The nodes that worked."""
+    with Client(scheduler, set_as_default=False) as client:
+        futures = client.map(work, range(200), pure=False, retries=3)
+
+        def done() -> int:
+            return sum(one.done() for one in futures)
+
+        seen = eventually(lambda: cluster.data("status"), lambda now: any(one["phase"] for one in now["slices"]), WAIT)
+        coming = next(one for one in seen["slices"] if one["phase"])
+        assert coming["state"] in ("requesting", "booting", "initializing"), coming
+        assert cluster.data("why", coming["id"])["slice"]["id"] == coming["id"]
+        eventually(done, lambda count: count >= 40, WAIT)
+        disturb([one["id"] for one in cluster.data("status")["slices"] if one["state"] == "ready"])
+        answers = client.gather(futures)
+        assert [answer[0] for answer in answers] == [3 * number for number in range(200)]
+        assert {answer[2] for answer in answers} == {SECRET}, "variables of the image reach the program"
+        del futures
+    return {answer[1] for answer in answers}
+
+
+def scaled_to_zero(cluster: Running) -> dict[str, Any]:
+    status: dict[str, Any] = eventually(lambda: cluster.data("status"), lambda seen: not seen["slices"], WAIT)
+    assert status["bill"]["total"] > 0
+    told = [json.loads(line) for line in cluster.told("events", "--json", "--limit", "1000").splitlines()]
+    phases = [one["text"].partition(": ")[2] for one in told if one["kind"] == "phase"]
+    assert any(f"installing {PACKAGE}" in one for one in phases), phases
+    assert "setup 1 of 1" in phases
+    for path in cluster.directory.rglob("*"):
+        if path.is_file() and path.name != "windlass.yaml":
+            assert SECRET.encode() not in path.read_bytes(), path
+    return status
+
+
+def test_200_tasks_on_machines_with_ssh_with_a_package_a_killed_host_scale_to_zero_and_the_bill(tmp_path):
+    with SshHosts(3) as hosts, scheduler_at(tmp_path, hosts.gateway) as scheduler:
+
+        def kill_one(_: list[str]) -> None:
+            next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists()).crash()
+
+        (tmp_path / "cluster").mkdir()
+        group = {"resources": {"cpu": 1}, "price": 0.5, "image": image(tmp_path)}
+        with leading(tmp_path / "cluster", configured(on_ssh(hosts), group, scheduler)) as cluster:
+            nodes = two_hundred_tasks(cluster, scheduler, kill_one)
+            assert len(nodes) >= 2
+            scaled_to_zero(cluster)
+        up = [host for host in hosts if host._process is not None]
+        assert len(up) == 2
+        assert not [host for host in up if (host.home / ".windlass/sold.json").exists()]
+
+
+@pytest.mark.usefixtures("_keys")
+class TestEC2:
+    pytestmark = on_ec2
+
+    @pytest.fixture
+    def _keys(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def provider(self, ec2: FakeEC2, directory: Path) -> dict[str, Any]:
+        return {
+            "type": "aws",
+            "endpoint_url": ec2.url,
+            "metadata_url": ec2.metadata_url,
+            "image_id": "ami-12c6146b",
+            "security_group": "sg-12345678",
+            "user": "root",
+            "key_file": str(directory / "ssh_key"),
+        }
+
+    def test_200_tasks_on_offers_with_a_package_a_killed_host_a_spot_notice_scale_to_zero_and_the_bill(self, tmp_path):
+        with FakeEC2() as ec2, scheduler_at(tmp_path, ec2.hosts.gateway) as scheduler:
+
+            def disturb(ready: list[str]) -> None:
+                at_work = [one for one in ec2.live if any(name in one.template for name in ready)]
+                ec2.crash(at_work[0].id)
+                if len(at_work) > 1:
+                    ec2.give_notice(at_work[1].id, seconds=120)
+
+            offers = {"cpus": 2, "market": "spot-first", "max_price": 0.1, "providers": ["there"]}
+            group = {"offers": offers, "image": image(tmp_path)}
+            (tmp_path / "cluster").mkdir()
+            config = configured(self.provider(ec2, tmp_path), group, scheduler)
+            with leading(tmp_path / "cluster", config) as cluster:
+                two_hundred_tasks(cluster, scheduler, disturb)
+                status = scaled_to_zero(cluster)
+                assert {one["name"] for one in status["groups"]} >= {"big/c7i.large/spot", "big/c7i.large/on-demand"}
+                assert all(one.spot for one in ec2.instances.values())
+                assert {one.type for one in ec2.instances.values()} == {"c7i.large"}, "the cheapest offer"
+            self._finds_an_orphan(cluster, ec2)
+            assert not ec2.templates, "launch templates were left behind"
+            assert not any(SECRET in text for text in (*ec2.requests, *ec2.user_data.values()))
+
+    def _finds_an_orphan(self, cluster: Running, ec2: FakeEC2) -> None:
+        """An instance with our tags that the journal does not know, while no controller runs."""
+        import boto3
+
+        assert "every machine has a record" in cluster.run("doctor").stdout
+        client = boto3.client("ec2", region_name="us-east-1", endpoint_url=ec2.url)
+        (known, *_) = (
+            one for found in client.describe_instances()["Reservations"] for one in found["Instances"] if one["Tags"]
+        )
+        tags = [one for one in known["Tags"] if one["Key"].startswith("windlass:cluster")]
+        tags += [{"Key": "windlass:slice", "Value": "big-planted-1"}, {"Key": "windlass:group", "Value": "big"}]
+        client.run_instances(
+            ImageId="ami-12c6146b",
+            MinCount=1,
+            MaxCount=1,
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+        )
+        done = cluster.run("doctor")
+        assert done.returncode == 1
+        assert "leaked" in done.stdout
+        assert "big-planted-1 is listed by there as a machine of this cluster, and has no record" in done.stdout
+
+
+def refused(directory: Path, provider: dict[str, Any], *words: str) -> str:
+    group = {"resources": {"cpu": 1}, "max": 1}
+    text = configured(provider, group, "tcp://127.0.0.1:8786")
+    if "connect" in provider:
+        text = text.replace('"connect": "direct"', f'"connect": "{provider["connect"]}"')
+    (directory / "windlass.yaml").write_text(text)
+    done = Running(directory).run(*words)
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_dask_cluster_through_a_tunnel_is_refused_with_the_remedy(tmp_path):
+    ssh = {"type": "ssh", "hosts": ["gpu1"], "connect": "tunnel"}
+    assert "connect: direct" in refused(tmp_path, ssh, "config", "check", "windlass.yaml")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ([], "no hosts"),
+        ([{"adress": "gpu1"}], "'adress' is not known"),
+        (["gpu1", "gpu1"], "twice"),
+        ([{"address": "gpu1", "resources": {"cpu": "lots"}}], "hosts[0].resources"),
+    ],
+)
+def test_a_bad_list_of_hosts_is_refused_with_its_place(tmp_path, hosts, words):
+    assert words in refused(tmp_path, {"type": "ssh", "hosts": hosts}, "plan", "--live")
