@@ -137,6 +137,7 @@ def test_an_image_of_a_group_holds_for_all_of_its_offers_and_is_in_no_recorded_s
         ("{offers: {accelerator: A100}, price: 1, max: 2}", "groups.gpu.price", "offers.prices"),
         ("{offers: {accelerator: A100}, provider: ec2, max: 2}", "groups.gpu.provider", "offers.providers"),
         ("{offers: {accelerator: A100}}", "groups.gpu.max", "is required"),
+        ("{offers: {accelerator: A100}, max: 2}\nfamilies: {gpu: {max: 3}}", "groups.gpu", "rename one of them"),
         ("{offers: [A100], max: 2}", "groups.gpu.offers", "is a list"),
         ("{offers: {cpus: 4, memory: lots, providers: [ec2]}, max: 2}", "groups.gpu.offers.memory", "lots"),
         (

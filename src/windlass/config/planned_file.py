@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from windlass.core.model.snapshot import Snapshot
@@ -29,7 +30,7 @@ CLUSTER_SETTINGS: Final = tuple(key for key in CONFIGURED_CLUSTER.keys if key no
 def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str]) -> Snapshot:
     """The snapshot in a configuration; ``FileError`` names every mistake with its path."""
     mistakes: dict[str, Path] = {}
-    snapshot, plain = None, dict(_facts(data))
+    snapshot, config, plain = None, None, dict(_facts(data))
     try:
         config = read_config_data({key: one for key, one in data.items() if key not in FACTS}, path=path)
         if _has_offers(data.get("groups")):
@@ -43,9 +44,9 @@ def read_configured_plan(data: Mapping[str, Any], *, path: str | os.PathLike[str
         snapshot = read_plain(plain)
     except FileError as error:
         mistakes |= {text: place for text, place in error.placed() if text not in mistakes}
-    if mistakes or snapshot is None:
+    if mistakes or snapshot is None or config is None:
         raise FileError(mistakes, mistakes.values())
-    return snapshot
+    return replace(snapshot, cluster=config.settings.cluster)
 
 
 def _has_offers(groups: Any) -> bool:

@@ -155,6 +155,8 @@ class _ConfigReader(GroupReader):
             at, value = ("groups", name), fields["groups"][name]
             if has_offers(value):
                 sold += self._offered(at, value, group, providers)
+                if name in self.known_families:
+                    self.wrong(at, f"is a family by its offers, and families has {name}, too; rename one of them")
                 family = Family(name, group.max, min=group.min, spare=group.spare, section="groups")
                 cluster = replace(cluster, families=(*cluster.families, family))
             else:
