@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from distributed import Client
 
 from tests.cli.test_live_cluster import Running, eventually, leading
 from tests.pool.machines_elsewhere import PACKAGE, package_index
-from windlass.testing.clouds import FakeEC2, SshHosts, missing_for_ec2, missing_for_hosts
+from windlass.testing.clouds import FakeEC2, SshHost, SshHosts, missing_for_ec2, missing_for_hosts
 
 pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
 pytestmark = [
@@ -49,7 +50,7 @@ def scheduler_at(directory: Path, address: str) -> Iterator[str]:
 def configured(provider: dict[str, Any], group: dict[str, Any], scheduler: str) -> str:
     return json.dumps(
         {
-            "groups": {"big": {"max": 3, "scale_down": {"idle_timeout": "1s"}, **group}},
+            "groups": {"big": {"max": 2, "scale_down": {"idle_timeout": "1s"}, **group}},
             "providers": {"there": {**provider, "connect": "direct"}},
             "workload": {"type": "dask", "scheduler": scheduler},
             "policy": {
@@ -66,29 +67,38 @@ def on_ssh(hosts: SshHosts, **more: Any) -> dict[str, Any]:
     return {"type": "ssh", "hosts": [host.spec for host in hosts], **keys, **more}
 
 
-def work(number: int) -> tuple[int, str, str]:
-    import os
-    import time
-
-    import windlasstoy  # type: ignore[import-not-found]
-
-    time.sleep(0.1)
-    return windlasstoy.triple(number), os.environ["WINDLASS_NODE"], os.environ["TOY"]
-
-
 def image(directory: Path) -> dict[str, Any]:
     return {"pip": [PACKAGE], "pip_index": package_index(directory), "env": {"TOY": SECRET}, "setup": ["sleep 1"]}
 
 
+def until(cluster: Running, wanted: Callable[[Any], object]) -> Any:
+    """The status, as soon as it is as wanted. Asked seldom: each time is a process."""
+    deadline = time.monotonic() + WAIT
+    while not wanted(found := cluster.data("status")):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+    return found
+
+
 def two_hundred_tasks(cluster: Running, scheduler: str, disturb: Callable[[list[str]], None]) -> set[str]:
     """Run 200 tasks; ``disturb`` is called with the machines at work when some are done. The nodes that worked."""
+
+    def work(number: int) -> tuple[int, str, str]:  # inside, so that its code is sent
+        import os
+        import time
+
+        import windlasstoy  # type: ignore[import-not-found]
+
+        time.sleep(0.05)
+        return windlasstoy.triple(number), os.environ["WINDLASS_NODE"], os.environ["TOY"]
+
     with Client(scheduler, set_as_default=False) as client:
         futures = client.map(work, range(200), pure=False, retries=3)
 
         def done() -> int:
             return sum(one.done() for one in futures)
 
-        seen = eventually(lambda: cluster.data("status"), lambda now: any(one["phase"] for one in now["slices"]), WAIT)
+        seen = until(cluster, lambda now: any(one["phase"] for one in now["slices"]))
         coming = next(one for one in seen["slices"] if one["phase"])
         assert coming["state"] in ("requesting", "booting", "initializing"), coming
         assert cluster.data("why", coming["id"])["slice"]["id"] == coming["id"]
@@ -102,7 +112,7 @@ def two_hundred_tasks(cluster: Running, scheduler: str, disturb: Callable[[list[
 
 
 def scaled_to_zero(cluster: Running) -> dict[str, Any]:
-    status: dict[str, Any] = eventually(lambda: cluster.data("status"), lambda seen: not seen["slices"], WAIT)
+    status = until(cluster, lambda seen: not seen["slices"])
     assert status["bill"]["total"] > 0
     told = [json.loads(line) for line in cluster.told("events", "--json", "--limit", "1000").splitlines()]
     phases = [one["text"].partition(": ")[2] for one in told if one["kind"] == "phase"]
@@ -115,20 +125,21 @@ def scaled_to_zero(cluster: Running) -> dict[str, Any]:
 
 
 def test_200_tasks_on_machines_with_ssh_with_a_package_a_killed_host_scale_to_zero_and_the_bill(tmp_path):
-    with SshHosts(3) as hosts, scheduler_at(tmp_path, hosts.gateway) as scheduler:
+    with SshHosts(2) as hosts, scheduler_at(tmp_path, hosts.gateway) as scheduler:
+        killed: list[SshHost] = []
 
         def kill_one(_: list[str]) -> None:
-            next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists()).crash()
+            killed.append(next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists()))
+            killed[0].crash()
 
         (tmp_path / "cluster").mkdir()
         group = {"resources": {"cpu": 1}, "price": 0.5, "image": image(tmp_path)}
         with leading(tmp_path / "cluster", configured(on_ssh(hosts), group, scheduler)) as cluster:
             nodes = two_hundred_tasks(cluster, scheduler, kill_one)
             assert len(nodes) >= 2
+            killed[0].start()  # what it had counts as ended when the machine itself says so
             scaled_to_zero(cluster)
-        up = [host for host in hosts if host._process is not None]
-        assert len(up) == 2
-        assert not [host for host in up if (host.home / ".windlass/sold.json").exists()]
+        assert not [host for host in hosts if (host.home / ".windlass/sold.json").exists()]
 
 
 @pytest.mark.usefixtures("_keys")
@@ -170,7 +181,8 @@ class TestEC2:
                 status = scaled_to_zero(cluster)
                 assert {one["name"] for one in status["groups"]} >= {"big/c7i.large/spot", "big/c7i.large/on-demand"}
                 assert all(one.spot for one in ec2.instances.values())
-                assert {one.type for one in ec2.instances.values()} == {"c7i.large"}, "the cheapest offer"
+                assert {one.type for one in ec2.instances.values()} <= {"c7i.large", "c7i.xlarge", "m7i.large"}
+                assert ec2.most_at_once <= 2, "max holds over all offers together"
             self._finds_an_orphan(cluster, ec2)
             assert not ec2.templates, "launch templates were left behind"
             assert not any(SECRET in text for text in (*ec2.requests, *ec2.user_data.values()))

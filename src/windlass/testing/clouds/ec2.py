@@ -94,6 +94,8 @@ class FakeEC2:
         """Launch templates that are there."""
         self.requests: list[str] = []
         """The bodies of all calls, for tests that look for secrets."""
+        self.most_at_once = 0
+        """How many instances were there at once at the most."""
         self._answers: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
         self._lock = threading.RLock()
         self._fleets = threading.Lock()
@@ -260,6 +262,7 @@ class FakeEC2:
                     name, found[1], time.monotonic(), spot=spot, template=names[0] if names else ""
                 )
                 instance.host = self.hosts.add(user_data=script, wait=False, trusted=False)
+        self.most_at_once = max(self.most_at_once, len(self.live))
 
     def _terminated(self, names: list[str]) -> None:
         for name in names:
