@@ -112,7 +112,7 @@ def two_hundred_tasks(cluster: Running, scheduler: str, disturb: Callable[[list[
 
 
 def scaled_to_zero(cluster: Running) -> dict[str, Any]:
-    status = until(cluster, lambda seen: not seen["slices"])
+    status: dict[str, Any] = until(cluster, lambda seen: not seen["slices"])
     assert status["bill"]["total"] > 0
     told = [json.loads(line) for line in cluster.told("events", "--json", "--limit", "1000").splitlines()]
     phases = [one["text"].partition(": ")[2] for one in told if one["kind"] == "phase"]
