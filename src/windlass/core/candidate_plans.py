@@ -28,6 +28,7 @@ from windlass.core.placement.minimums import free_slices
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .plan_draft import DraftOptions, PlanDraft, Served
+from .purchase_search import cheaper_set
 
 _NEAREST = (State.READY, *PROGRESS)
 
@@ -57,16 +58,19 @@ def _looks_like_its_group(draft: PlanDraft, position: int, group: int) -> bool:
 Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 
 
-def best_draft(snapshot: Snapshot, served: Serve, opened: Serve) -> PlanDraft:
-    """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes."""
+def best_draft(snapshot: Snapshot, served: Serve, opened: Serve, *, search: bool = True) -> PlanDraft:
+    """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes.
+
+    ``search``: small inputs with gangs are also served on cheaper sets of new slices.
+    """
     layout = SnapshotTables(snapshot)
-    best, way = _first_draft(layout, served, DraftOptions())
+    best, way = _first_draft(layout, served, DraftOptions(), search=search)
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of(position) is not None for position in best.released)
     if not stock or above_limit or _cannot_be_beaten(best):
         return best
-    unbought = _as_if_unbought(layout, stock, served, opened)
-    for other in (unbought, served(layout, replace(way, flat=True))):
+    unbought = _as_if_unbought(layout, stock, served, opened, search=search)
+    for other in (unbought, served(layout, replace(way, flat=True, ahead=()))):
         if other is not None and _is_whole(other) and _worth(other) < _worth(best) and not _leaves_ready(other):
             best = other
     return best
@@ -107,7 +111,9 @@ def _queued_surplus(draft: PlanDraft) -> frozenset[int]:
     return frozenset(found)
 
 
-def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tuple[PlanDraft, DraftOptions]:
+def _first_draft(
+    layout: SnapshotTables, served: Serve, way: DraftOptions, *, search: bool
+) -> tuple[PlanDraft, DraftOptions]:
     """With gangs that may go anywhere taken loosely if that serves everything, else strictly by the rule; and gangs
     that need a node for each member loosely too, where that costs less."""
     best = None
@@ -120,6 +126,8 @@ def _first_draft(layout: SnapshotTables, served: Serve, way: DraftOptions) -> tu
         loose = served(layout, replace(way, loose=frozenset({Gang.ANY, Gang.SPREAD})))
         if _is_whole(loose) and _worth(loose) < _worth(best):
             best = loose
+    if search and (cheaper := cheaper_set(best, served)) is not None and _worth(cheaper) < _worth(best):
+        best = cheaper
     return best, best.way
 
 
@@ -205,13 +213,15 @@ def _as_if_unbought(
     stock: dict[int, list[int]],
     served: Serve,
     opened: Serve,
+    *,
+    search: bool,
 ) -> PlanDraft | None:
     """Serve without the stock, then let the stock take the places of what was bought; None if a ceiling forbids it."""
     draft = opened(layout, DraftOptions())
     hidden = {position for positions in stock.values() for position in positions}
     rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
     bare = replace(layout.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
-    other, _ = _first_draft(SnapshotTables(bare), served, DraftOptions(offer_all=True))
+    other, _ = _first_draft(SnapshotTables(bare), served, DraftOptions(offer_all=True), search=search)
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}

@@ -41,6 +41,8 @@ class DraftOptions:
     """The room of every bought slice is laid out, also where no later demand could use it."""
     cancelled: frozenset[int] = frozenset()
     """Queued slices that are given up from the start, so that their places are free."""
+    ahead: tuple[tuple[int, int], ...] = ()
+    """Slices, as (group, number), that are bought before demand is served; then nothing else is bought for demand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from windlass.core.model.plan import Change, HourlyCost, Launch, Placement, Plan
 from windlass.core.model.reasons import Code, Reason
 from windlass.core.model.snapshot import Snapshot
 from windlass.core.placement.gang_attempt import tasks_of
-from windlass.core.placement.minimums import hold_spares, meet_requests, raise_to_min
+from windlass.core.placement.minimums import buy_ahead, hold_spares, meet_requests, raise_to_min
 from windlass.core.placement.singles import serve
 from windlass.core.scale_down.candidates import (
     Release,
@@ -92,14 +92,17 @@ def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
     draft = _opened(layout, way)
     raise_to_min(draft)
     meet_requests(draft)
+    if way.ahead:
+        buy_ahead(draft)
     serve(draft)
+    draft.ledger.closed = False
     hold_spares(draft)
     return draft
 
 
 def _what_if(snapshot: Snapshot) -> TrialOutcome:
     """What comes of a snapshot, without what is given back and why."""
-    draft = without_queued_surplus(best_draft(snapshot, _served, _opened), _served)
+    draft = without_queued_surplus(best_draft(snapshot, _served, _opened, search=False), _served)
     ledger, names = draft.ledger, [group.name for group in draft.groups]
     return TrialOutcome(
         waiting=waiting_counts(draft),

@@ -85,6 +85,8 @@ class LimitCounter:
         self.now = now
         self.trusting = False
         """Count as if a provider whose back-off is over sold again: to find out what would come of it."""
+        self.closed = False
+        """Nothing may be bought at all."""
         self._later = self._lifted = False
         self.counted = [0] * len(groups)
         self.in_flight = [0] * len(groups)
@@ -220,7 +222,7 @@ class LimitCounter:
 
     def own_headroom(self, group: int, gang: bool = False) -> int:
         """Slices that the group's own limits, its operator and its provider allow."""
-        if self.groups[group].frozen and not self._lifted:
+        if (self.groups[group].frozen and not self._lifted) or self.closed:
             return 0
         return min(self.under_max(group), self.under_rate(group, gang), self.available(group))
 

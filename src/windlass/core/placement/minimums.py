@@ -48,6 +48,14 @@ def _buy_in(draft: PlanDraft, scope: LimitScope, missing: int, code: Code) -> It
             yield draft.buy(group, slices, code, scope.name if scope.family else "")
 
 
+def buy_ahead(draft: PlanDraft) -> None:
+    """Buy the slices of a given set, as far as the limits allow, and nothing else from here on."""
+    for group, slices in draft.way.ahead:
+        if draft.ledger.headroom(group, gang=True) >= slices:
+            draft.offer(draft.buy(group, slices, Code.DEMAND), draft.offers)
+    draft.ledger.closed = True
+
+
 def _recallable(draft: PlanDraft, group: int) -> list[int]:
     """Slices of the group on their way out that may come back, by id."""
     leaving = draft.layout.of(group, *RECALLABLE)

@@ -1,0 +1,133 @@
+"""Purchase search: small inputs with gangs are also served on given sets of new slices, the cheapest set first.
+
+Gangs are bought for one after the other, and single tasks after them, so what one of them needs is not seen when the
+other is bought for. Where there are few tasks and groups, every set of new slices that costs less than the draft is
+tried: the slices are bought first, and then all demand is placed on them by the usual rules. The first set on which
+nothing waits is taken. The number of tries is fixed, and large inputs are not searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from windlass.core.capacity.limits import BOUNDLESS
+from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Gang
+from windlass.core.tables.snapshot_tables import SnapshotTables
+
+from .plan_draft import DraftOptions, PlanDraft
+
+TASKS: Final = 32
+"""More tasks than these are not searched for."""
+GROUPS: Final = 6
+"""Nor more groups that could hold one of them."""
+SETS: Final = 2000
+"""Sets of slices that are looked at."""
+TRIES: Final = 40
+"""Sets that are large enough in sum and therefore tried: about a millisecond each."""
+
+Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
+
+
+def cheaper_set(draft: PlanDraft, served: Serve) -> PlanDraft | None:
+    """A draft that serves all demand with a cheaper set of new slices; None: none is found, or it is not sought."""
+    groups = _groups(draft)
+    if not groups:
+        return None
+    most = BOUNDLESS if any(draft.unserved) else _cost(draft)
+    for counts in islice(_sets(draft, groups, most), TRIES):
+        ahead = tuple((group, count) for group, count in zip(groups, counts, strict=True) if count)
+        other = served(draft.layout, replace(draft.way, loose=frozenset(), ahead=ahead))
+        if not any(other.unserved) and not other.waiting_requests and _uses_all(other, len(ahead)):
+            _name_owners(other)
+            return other
+    return None
+
+
+def _groups(draft: PlanDraft) -> list[int]:
+    """The groups to buy from; none where a search cannot help or would cost too much."""
+    cluster, demands = draft.snapshot.cluster, [one for one in draft.snapshot.demands if not one.mistake]
+    if draft.strategy != "cheapest" or cluster.apart is not None or cluster.max_launching is not None:
+        return []
+    if all(one.gang in (None, Gang.ANY) for one in demands) or sum(one.count for one in demands) > TASKS:
+        return []
+    if draft.ledger.bought < (1 if any(draft.unserved) else 2):
+        return []
+    if draft.waiting_requests or any(kind.max_launching is not None for kind in draft.groups):
+        return []
+    needs = {bundle.needs for one in demands for bundle in one.bundles}
+    useful = [
+        group
+        for group, kind in enumerate(draft.groups)
+        if _most(draft, group) > 0
+        and any(all(amount <= dict(kind.resources).get(name, 0) for name, amount in need) for need in needs)
+    ]
+    return useful if len(useful) <= GROUPS else []
+
+
+def _most(draft: PlanDraft, group: int) -> int:
+    """Slices of a group that could be bought if the draft had bought none of it."""
+    return draft.ledger.headroom(group, gang=True) + sum(one.slices for one in draft.purchases if one.group == group)
+
+
+def _cost(draft: PlanDraft) -> int:
+    return sum(int(draft.price[one.group]) * one.slices for one in draft.purchases)
+
+
+def _sets(draft: PlanDraft, groups: list[int], most: int) -> Iterator[tuple[int, ...]]:
+    """Sets of slices below a price that have enough of everything in sum, by price, slices and names."""
+    total = np.array([draft.totals[group] * draft.hosts[group] for group in groups], np.int64)
+    price = [int(draft.price[group]) for group in groups]
+    limit = [min(_most(draft, group), TASKS) for group in groups]
+    demands = [one for one in draft.snapshot.demands if not one.mistake]
+    needed = np.zeros(len(draft.kinds.names), np.int64)
+    for one in demands:
+        for bundle in one.bundles:
+            for name, amount in bundle.needs:
+                if name in draft.kinds.column:
+                    needed[draft.kinds.column[name]] += amount * bundle.count
+    offers = draft.layout.rows
+    needed -= offers.room.free.sum(axis=0)
+    nodes = max((one.count for one in demands if one.gang == Gang.SPREAD), default=0) - len(offers.group)
+    heap: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, (0,) * len(groups))]
+    for _ in range(SETS):
+        if not heap:
+            return
+        cost, slices, counts = heappop(heap)
+        if cost >= most:
+            return
+        hosts = sum(count * int(draft.hosts[group]) for group, count in zip(groups, counts, strict=True))
+        if slices and hosts >= nodes and (np.array(counts) @ total >= needed).all():
+            yield counts
+        # Each set is reached once: only from the set without its last slice.
+        last = max((at for at, count in enumerate(counts) if count), default=0)
+        for at in range(last, len(groups)):
+            if counts[at] < limit[at]:
+                more = (*counts[:at], counts[at] + 1, *counts[at + 1 :])
+                heappush(heap, (cost + price[at], slices + 1, more))
+
+
+def _uses_all(draft: PlanDraft, wanted: int) -> bool:
+    """Whether every slice of the set was bought and got a task."""
+    placed, mine = draft.placed(), [one for one in draft.purchases if one.code == Code.DEMAND]
+    return len(mine) == wanted and all(bool(placed[one.position : one.position + one.slices].all()) for one in mine)
+
+
+def _name_owners(draft: PlanDraft) -> None:
+    """Note for each purchase of the set the first demand that was placed on it."""
+    first: dict[int, str] = {}
+    served = [(gang.id, one) for gang, one in draft.served_gangs]
+    served += [(shape.members[0][0], one) for shape, one in draft.served_shapes]
+    for name, one in served:
+        for run in one.runs:
+            for position in run.positions.tolist():
+                first.setdefault(position, name)
+    for at, purchase in enumerate(draft.purchases):
+        if purchase.code == Code.DEMAND:
+            draft.purchases[at] = replace(purchase, owner=first[purchase.position])
