@@ -159,14 +159,21 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
         slices = [candidates[group][0] for group in groups]
         cost = [count * int(draft.price[group]) for count, group in zip(slices, groups, strict=True)]
         keys = list(zip(cost, unmet, slices, rank, strict=True))
+        if draft.way.ahead:  # all is bought: what fits best leaves the most for the others
+            scores = _fit(draft, candidates, groups)
+            keys = [(*key[:2], *score) for key, score in zip(keys, scores, strict=True)]
     elif draft.strategy == "rank":
         keys = list(zip(rank, unmet, (~draft.sticky()[groups]).tolist(), strict=True))
     else:
-        used = np.zeros((len(groups), len(draft.kinds.names)), np.int64)
-        for row, group in enumerate(groups):
-            for one, count in candidates[group][1]:
-                for column, amount in one.need.amounts():
-                    used[row, column] += amount * count
-        scores = fit_scores(draft.market((), (), ()), np.array(groups), used)
-        keys = [(misses, *score) for misses, score in zip(unmet, scores, strict=True)]
+        keys = [(misses, *score) for misses, score in zip(unmet, _fit(draft, candidates, groups), strict=True)]
     return min(zip(alternative(unliked).tolist(), keys, groups, strict=True))[2]
+
+
+def _fit(draft: PlanDraft, candidates: dict[int, tuple[int, Load]], groups: Sequence[int]) -> list[Key]:
+    """How well the tasks on one slice of each group fill it; smaller is better."""
+    used = np.zeros((len(groups), len(draft.kinds.names)), np.int64)
+    for row, group in enumerate(groups):
+        for one, count in candidates[group][1]:
+            for column, amount in one.need.amounts():
+                used[row, column] += amount * count
+    return fit_scores(draft.market((), (), ()), np.array(groups), used)
