@@ -3,8 +3,8 @@
     python tools/reference.py          check: exit status 1 and the name of each page that differs
     python tools/reference.py --write  write them
 
-The pages are docs/reference/*.md: the words and limits that stand in the code once and must not be kept twice by hand.
-What the code does not say (what a code or a key means) stands in reference_texts.py.
+The pages are docs/reference/*.md. They repeat names, defaults and limits of the code, which must not be copied by hand.
+Texts that are not in the code (the meaning of a reason code) are in reference_texts.py.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ def _help(command: click.Command, parent: click.Context) -> Iterator[str]:
 def _configuration() -> Iterator[str]:
     yield "# Settings of a configuration"
     yield ""
-    yield "A controller is told all it must know in one file, `windlass.yaml` (YAML or JSON). Unknown keys are"
-    yield "mistakes, and all mistakes are told at once, each with its path: `windlass config check windlass.yaml`."
-    yield "The same list as here is printed by `windlass config reference`."
+    yield "A controller reads all its settings from one file, `windlass.yaml` (YAML or JSON). Unknown keys are mistakes."
+    yield "`windlass config check windlass.yaml` reports all mistakes at once, each with its line and path."
+    yield "`windlass config reference` prints the list of this page."
     yield ""
-    yield "`windlass run windlass.yaml` runs it. A change of the file is read while it runs."
+    yield "`windlass run windlass.yaml` runs it. A running controller reads the file again when it changes."
     yield ""
     yield "```yaml"
     yield CONFIGURATION.read_text(encoding="utf-8").strip()
@@ -131,8 +131,8 @@ def _configuration() -> Iterator[str]:
     yield "- **Spans of time** are seconds, or text such as `45s`, `10m`, `6h`, `30d`."
     yield "- **Paths** that are not absolute are beside the configuration file."
     yield "- `cluster` and `groups` are written as in [a scenario file](scenario.md), without `availability`, which the"
-    yield "  controller finds out by itself. Spans of time in them may be written as above, too."
-    yield "- A key whose value is null is the same as a key that is not there."
+    yield "  controller observes. Spans of time in them may be written as above, too."
+    yield "- A key whose value is null is the same as a missing key."
     yield ""
     yield "## Settings"
     for page in config_pages():
@@ -153,8 +153,8 @@ def _configuration() -> Iterator[str]:
 def _lifecycle() -> Iterator[str]:
     yield "# The life of a slice"
     yield ""
-    yield "The planner reads the state of each slice: whether it takes demand, is in flight, and costs money. The"
-    yield "limits and the transitions say what a slice may go through. Nothing in this version carries them out."
+    yield "The state of a slice says whether it takes demand, is in flight, and costs money. The controller moves slices"
+    yield "along the transitions below, and applies the time limits; the limits are settings under `policy`."
     yield ""
     yield "`ready` never goes to `terminating`: a slice that may hold work is cordoned and drained first."
     yield ""
@@ -191,8 +191,8 @@ def _reasons() -> Iterator[str]:
     }
     yield "# Reason codes"
     yield ""
-    yield "A code never changes its meaning. Each comes with a sentence that has the numbers in it. A slice that is"
-    yield "called back (`uncordon`, `unmark`) tells with one of the codes of a start or a stay what it is needed for."
+    yield "A code never changes its meaning. Each comes with a sentence that contains the numbers. A slice that is called"
+    yield "back (`uncordon`, `unmark`) has one of the codes of a start or a stay."
     yield ""
     yield "## By question"
     yield ""
@@ -204,9 +204,9 @@ def _reasons() -> Iterator[str]:
         ),
     )
     yield ""
-    yield "A demand waits with the nearest hindrance of any group, the first in this order:"
+    yield "A demand waits with the nearest reason of any group, the first in this order:"
     yield from wrap(", ".join(f"`{code}`" for code in reasons.NEAREST) + ".", 120)
-    yield "(`TOO_SMALL` is then told as `NO_SHAPE_FITS`.)"
+    yield "(`TOO_SMALL` is then reported as `NO_SHAPE_FITS`.)"
     yield ""
     yield "## By name"
     for code in sorted(reasons.Code):
@@ -216,7 +216,9 @@ def _reasons() -> Iterator[str]:
         yield ""
         yield "Answers: " + ", ".join(name.lower() for name, codes in questions.items() if code in codes) + "."
         if code in texts.RESERVED:
-            yield texts.NOT_YET
+            yield texts.NOT_IN_USE
+        elif code in texts.OF_CONTROLLER:
+            yield texts.BY_CONTROLLER
         yield ""
         yield from wrap(f"**What it means:** {meaning}", 120)
         yield ""
@@ -227,8 +229,7 @@ def _scenario() -> Iterator[str]:
     yield "# Keys of a scenario file"
     yield ""
     yield "A scenario is one snapshot, as YAML or JSON. Unknown keys are mistakes. A key whose value is null is the"
-    yield "same as a key that is not there. All mistakes are told at once, each with its path. This file has nearly"
-    yield "every key:"
+    yield "same as a missing key. All mistakes are reported at once, each with its path. This file has nearly every key:"
     yield ""
     yield "```yaml"
     yield EXAMPLE.strip()
@@ -271,7 +272,7 @@ def _scenario() -> Iterator[str]:
     yield ""
     yield "## Bounds"
     yield ""
-    yield "Larger numbers are taken as typing errors. Amounts, counts and prices are never negative."
+    yield "Larger numbers are refused as typing errors. Amounts, counts and prices are never negative."
     yield ""
     yield from _table(
         ("what", "at most"),
@@ -294,8 +295,8 @@ def _scenario() -> Iterator[str]:
 
 IMPORTING = """
 `windlass config import FILE` turns a Ray cluster file, or an Iris configuration with `scale_groups`, into a
-configuration on standard output. What could not be carried over stands in comments and on standard error. A provider
-or workload that this version does not have is replaced by a simulated one, so that the result can be checked and
+configuration on standard output. Settings that could not be imported are listed in comments and on standard error. A
+provider or workload that this version does not have is replaced by a simulated one, so that the result can be checked and
 planned with.
 
 | Ray | here |
@@ -380,18 +381,18 @@ requests:
 
 VALUES = """
 - **Amounts** are numbers, or text with `m` (thousandths), `k M G T` (powers of 1000) or `Ki Mi Gi Ti` (powers of
-  1024). They are held as whole numbers: thousandths, or bytes for `memory` and `disk`. What is smaller than the unit is
-  rounded, but never to nothing.
-- **Accelerators** (`gpu`, `tpu`) are devices. A need below 1 is a share of one device. From 1 on it is a whole number,
-  and takes whole free devices. What is `used` is taken as packed on as few devices as possible.
+  1024). They are stored as whole numbers: thousandths, or bytes for `memory` and `disk`. Amounts below the unit are
+  rounded, but never to zero.
+- **Accelerators** (`gpu`, `tpu`) are devices. A need below 1 is a share of one device. From 1 on it is a whole number
+  of whole free devices. Devices in `used` are assumed to be packed onto as few devices as possible.
 - **Conditions** are `key == v`, `key != v`, `key in (a, b)`, `key not in (a, b)`, `key exists`, `key absent`,
   `key > n`, `key >= n`, `key < n`, `key <= n`. A missing label passes `!=`, `not in` and `absent` only. A value may
-  stand in quotes.
-- **Labels** are text. `true`, `false` and numbers are taken as text.
-- **Ids and names** are visible text in one line, without blanks around it. Whole numbers are taken as text. They are
+  be in quotes.
+- **Labels** are text. `true`, `false` and numbers are read as text.
+- **Ids and names** are visible text in one line, without blanks at either end. Whole numbers are read as text. They are
   compared and sorted as text.
-- **Times** are seconds, whole or not.
-- **Money** is dollars per hour, held in billionths.
+- **Times** are seconds, or text such as `45s`, `10m`, `6h` or `30d`.
+- **Money** is dollars per hour, stored in billionths.
 - **Whole numbers** may be written as `3.0`, not as `"3"` or `true`.
 """
 

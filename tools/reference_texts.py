@@ -1,7 +1,7 @@
-"""Words for the reference pages: what each reason code means, what each key of an answer says.
+"""Texts of the reference pages: the meaning of each reason code and of each key of an answer.
 
-``reference`` puts them beside what stands in the code (which codes answer which question), and fails on a code that has
-no words here.
+``reference`` combines them with facts from the code (which codes answer which question), and fails on a code that has no
+text here.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from typing import Final
 
 from windlass.core.model.reasons import Code
 
-NOT_YET: Final = "No plan gives this code yet; its meaning is reserved."
+NOT_IN_USE: Final = "This code is not in use; its meaning is reserved."
+BY_CONTROLLER: Final = "The controller gives this code; a plan does not."
 
-RESERVED: Final = frozenset(
+RESERVED: Final = frozenset({Code.REPLACE_LOST, Code.YOUNG})
+"""Codes that nothing gives."""
+OF_CONTROLLER: Final = frozenset(
     Code(name)
     for name in (
-        *("UNKNOWN_INPUT", "STOCKOUT", "BOOTING", "REPLACE_LOST", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
-        *("LOST", "PREEMPTED", "LEAKED", "YOUNG", "DRAIN_ABORTED"),
+        *("UNKNOWN_INPUT", "STOCKOUT", "BOOTING", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
+        *("LOST", "PREEMPTED", "LEAKED", "DRAIN_ABORTED"),
     )
 )
-"""Codes whose meaning is fixed, but that the planner has no cause to give."""
+"""Codes of the loop, which the planner does not give."""
 
 REASONS: Final[dict[Code, tuple[str, str]]] = {
     # -- demand
     Code.DEMAND: (
         (
             "Work needs the slice. On a launch: no room was left for it elsewhere. On an uncordon or unmark: it is "
-            "placed on a slice that was on its way out, which is cheaper than a new one."
+            "placed on a slice that was leaving, which is cheaper than a new one."
         ),
         "Nothing. To see which work it is, look at `placements`; to see why this group, at `passed_over`.",
     ),
@@ -49,7 +52,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
             "A condition in `where` does not hold for the labels of this group. If no group has the value, the one "
             "that was probably meant is named."
         ),
-        "Correct the condition, drop it, or add the label to a group that has it in truth.",
+        "Correct the condition, remove it, or add the label to a group for which it is true.",
     ),
     Code.NOT_TOLERATED: (
         "The group has a taint (`NoSchedule` or `NoExecute`) that the demand does not tolerate.",
@@ -147,7 +150,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     Code.FROZEN: (
         (
             "An operator has frozen the group (`frozen: true`): nothing is launched in it and nothing of it is "
-            "released. What it has free still takes demand."
+            "released. Its free capacity still takes demand."
         ),
         "Ask the operator, or resume the group.",
     ),
@@ -288,7 +291,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     ),
     Code.LEAKED: (
         "The provider shows a slice that has no record.",
-        "Check who launched it.",
+        "Find out who launched it.",
     ),
     Code.GROUP_REMOVED: (
         "The group of the slice is not in the scenario any more. The slice takes no demand and goes.",
@@ -300,16 +303,16 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     ),
     Code.MARKED: (
         "The slice is marked for release at a time that has not come, and nothing needs it so far.",
-        "Nothing. Work that is placed on it takes the mark off.",
+        "Nothing. Work that is placed on it removes the mark.",
     ),
     Code.ENDING: (
-        "The slice is on its way out or gone (terminating, terminated, failed, lost). It offers nothing.",
+        "The slice is leaving or gone (terminating, terminated, failed, lost). It takes no work.",
         "Nothing. It counts for the limits until it is confirmed gone.",
     ),
     Code.NO_RULE: (
         (
-            "The slice is idle, and its group has no `scale_down` rule, so it never shrinks by itself. On an unmark: "
-            "the group has no `utilization` rule any more, so the mark is taken off."
+            "The slice is idle, and its group has no `scale_down` rule, so it never shrinks. On an unmark: the "
+            "group has no `utilization` rule any more, so the mark is removed."
         ),
         "Add `scale_down: {idle_timeout: SECONDS}` to the group if idle slices should go.",
     ),
@@ -330,17 +333,17 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         "Wait, or lower `idle_timeout`.",
     ),
     Code.PROTECTED: (
-        "The group names the slice in `protected`. It is never a victim.",
+        "The group names the slice in `protected`. It is never released.",
         "Take it off the list when it may go.",
     ),
     Code.DRAIN_ABORTED: (
         "The slice was draining, and its work did not end in time.",
-        "See what runs there.",
+        "Look at what runs there.",
     ),
     Code.NOT_WORTH_IT: (
         (
             "No rule of the group asks for the release of the slice: enough is used, the group is being launched in "
-            "the same plan, or a node of the slice is unhealthy, which is no matter of scaling down."
+            "the same plan, or a node of the slice is unhealthy, which scaling down does not handle."
         ),
         "Nothing, or change the rules under `scale_down`.",
     ),
@@ -415,7 +418,7 @@ ANSWER: Final[tuple[tuple[str, Keys], ...]] = (
         {
             "demand": ("text", "The id of the demand or request."),
             "count": ("number", "How many of its tasks wait."),
-            "code": ("text", "The nearest hindrance: a [reason code](reasons.md)."),
+            "code": ("text", "The nearest reason: a [reason code](reasons.md)."),
             "why": ("text", "The same as a sentence."),
             "groups": ("mapping", "For each group `code` and `why` of the first check that fails."),
             "unblocks": (
