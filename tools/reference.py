@@ -116,8 +116,8 @@ def _help(command: click.Command, parent: click.Context) -> Iterator[str]:
 def _configuration() -> Iterator[str]:
     yield "# Settings of a configuration"
     yield ""
-    yield "A controller reads all its settings from one file, `windlass.yaml` (YAML or JSON). Unknown keys are mistakes."
-    yield "`windlass config check windlass.yaml` reports all mistakes at once, each with its line and path."
+    yield "A controller reads all its settings from one file, `windlass.yaml` (YAML or JSON). Unknown keys are"
+    yield "mistakes. `windlass config check windlass.yaml` reports all mistakes at once, each with its line and path."
     yield "`windlass config reference` prints the list of this page."
     yield ""
     yield "`windlass run windlass.yaml` runs it. A running controller reads the file again when it changes."
@@ -153,8 +153,8 @@ def _configuration() -> Iterator[str]:
 def _lifecycle() -> Iterator[str]:
     yield "# The life of a slice"
     yield ""
-    yield "The state of a slice says whether it takes demand, is in flight, and costs money. The controller moves slices"
-    yield "along the transitions below, and applies the time limits; the limits are settings under `policy`."
+    yield "The state of a slice says whether it takes demand, is in flight, and costs money. The controller moves"
+    yield "slices along the transitions below, and applies the time limits; the limits are settings under `policy`."
     yield ""
     yield "`ready` never goes to `terminating`: a slice that may hold work is cordoned and drained first."
     yield ""
@@ -191,8 +191,8 @@ def _reasons() -> Iterator[str]:
     }
     yield "# Reason codes"
     yield ""
-    yield "A code never changes its meaning. Each comes with a sentence that contains the numbers. A slice that is called"
-    yield "back (`uncordon`, `unmark`) has one of the codes of a start or a stay."
+    yield "A code never changes its meaning. Each comes with a sentence that contains the numbers. A slice that is"
+    yield "called back (`uncordon`, `unmark`) has one of the codes of a start or a stay."
     yield ""
     yield "## By question"
     yield ""
@@ -229,7 +229,8 @@ def _scenario() -> Iterator[str]:
     yield "# Keys of a scenario file"
     yield ""
     yield "A scenario is one snapshot, as YAML or JSON. Unknown keys are mistakes. A key whose value is null is the"
-    yield "same as a missing key. All mistakes are reported at once, each with its path. This file has nearly every key:"
+    yield "same as a missing key. All mistakes are reported at once, each with its path. This file has nearly every"
+    yield "key:"
     yield ""
     yield "```yaml"
     yield EXAMPLE.strip()
@@ -296,8 +297,8 @@ def _scenario() -> Iterator[str]:
 IMPORTING = """
 `windlass config import FILE` turns a Ray cluster file, or an Iris configuration with `scale_groups`, into a
 configuration on standard output. Settings that could not be imported are listed in comments and on standard error. A
-provider or workload that this version does not have is replaced by a simulated one, so that the result can be checked and
-planned with.
+provider or workload that this version does not have is replaced by a simulated one, so that the result can be checked
+and planned with.
 
 | Ray | here |
 |---|---|

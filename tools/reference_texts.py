@@ -1,6 +1,6 @@
 """Texts of the reference pages: the meaning of each reason code and of each key of an answer.
 
-``reference`` combines them with facts from the code (which codes answer which question), and fails on a code that has no
+``reference`` combines them with facts from the code (which codes answer which question), and fails on a code without a
 text here.
 """
 
