@@ -61,6 +61,7 @@ UNBLOCK: Final = record(
 PART: Final = record(tasks=WHOLE, code=optional(TEXT), why=TEXT, slices=many(TEXT), starts_in=optional(NUMBER))
 GROUP: Final = record(
     name=TEXT,
+    family=optional(TEXT),
     ready=WHOLE,
     coming=WHOLE,
     leaving=WHOLE,
@@ -80,6 +81,18 @@ GROUP: Final = record(
     boot_seconds=optional(NUMBER),
     next=REASON,
 )
+FAMILY: Final = record(
+    name=TEXT,
+    min=WHOLE,
+    max=WHOLE,
+    spare=WHOLE,
+    groups=many(TEXT),
+    ready=WHOLE,
+    coming=WHOLE,
+    leaving=WHOLE,
+    busy=WHOLE,
+    hourly_cost=NUMBER,
+)
 SLICE: Final = record(
     ray_status=TEXT,
     id=TEXT,
@@ -98,6 +111,7 @@ SLICE: Final = record(
     cost=NUMBER,
     zone=optional(TEXT),
     hosts=WHOLE,
+    phase=optional(TEXT),
 )
 DEMAND: Final = record(
     id=TEXT,
@@ -154,6 +168,7 @@ STATUS: Final = named(
     frozen=by_name(TEXT),
     settings_differ=FLAG,
     groups=many(GROUP),
+    families=many(FAMILY),
     slices=many(SLICE),
     demands=many(DEMAND),
     decision=DECISION,
@@ -163,6 +178,7 @@ STATUS: Final = named(
     may_have={"jobs": optional(many({"type": "object"}))},
 )
 WHY_SLICE: Final = record(
+    phase=optional(TEXT),
     id=TEXT,
     group=TEXT,
     provider=TEXT,
@@ -222,6 +238,24 @@ WHY_GROUP: Final = record(
     launches=many(record(at=NUMBER, count=WHOLE, code=TEXT, why=TEXT)),
     refusals=many(record(at=NUMBER, slice=TEXT, code=TEXT, why=TEXT)),
 )
+WHY_FAMILY: Final = record(
+    name=TEXT,
+    min=WHOLE,
+    max=WHOLE,
+    spare=WHOLE,
+    groups=many(
+        record(
+            name=TEXT,
+            provider=TEXT,
+            price=optional(NUMBER),
+            counted=WHOLE,
+            busy=WHOLE,
+            hourly_cost=NUMBER,
+            availability=AVAILABILITY,
+            next=REASON,
+        )
+    ),
+)
 WHY: Final = named(
     "windlass.why/v1",
     name=TEXT,
@@ -230,7 +264,7 @@ WHY: Final = named(
     slice=optional(WHY_SLICE),
     demand=optional(WHY_DEMAND),
     group=optional(WHY_GROUP),
-    may_have={"job": optional({"type": "object"})},
+    may_have={"job": optional({"type": "object"}), "family": optional(WHY_FAMILY)},
 )
 EVENT: Final = named(
     "windlass.event/v1",

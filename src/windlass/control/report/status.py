@@ -75,6 +75,7 @@ class GroupStatus:
         group = self.group
         return {
             "name": self.name,
+            "family": None if group is None else group.family or None,
             "ready": self.ready,
             "coming": self.coming,
             "leaving": self.leaving,
@@ -131,6 +132,25 @@ class Status:
             mine[record.group].append(record)
         limits = limits_of(self.picture)
         return [self._group(name, mine[name], limits) for name in sorted({*self.picture.settings.by_name, *mine})]
+
+    @cached_property
+    def families(self) -> list[dict[str, Any]]:
+        """Each family with its limits, and the counts of its groups together."""
+        found = []
+        for family in self.picture.settings.cluster.families:
+            mine = [one for one in self.groups if one.group is not None and one.group.family == family.name]
+            found.append(
+                {
+                    "name": family.name,
+                    "min": family.min,
+                    "max": family.max,
+                    "spare": family.spare,
+                    "groups": [one.name for one in mine],
+                    **{key: sum(getattr(one, key) for one in mine) for key in ("ready", "coming", "leaving", "busy")},
+                    "hourly_cost": dollars(sum(one.hourly_cost for one in mine)),
+                }
+            )
+        return found
 
     def _group(self, name: str, mine: list[SliceRecord], limits: Mapping[str, Reason | None]) -> GroupStatus:
         sold = self.picture.settings.by_name.get(name)
@@ -227,6 +247,7 @@ class Status:
             "frozen": frozen,
             "settings_differ": self.other_settings,
             "groups": [one.to_dict() for one in self.groups],
+            "families": self.families,
             "slices": [self._slice_dict(one) for one in self.records],
             "demands": demands,
             "decision": decision_dict(self.picture),

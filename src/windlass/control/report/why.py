@@ -16,7 +16,7 @@ from windlass.core.model.lifecycle import COSTLY, COUNTED, ENDED, IN_FLIGHT, Sta
 from windlass.core.model.plan import Unblock
 from windlass.core.model.quantities import dollars, exact_quantity
 from windlass.core.model.reasons import Reason, nearest_names
-from windlass.core.model.snapshot import Demand
+from windlass.core.model.snapshot import Demand, Family
 from windlass.journal import Journal, Record
 
 from .current import Picture, SlicePart, phase_of
@@ -60,7 +60,13 @@ class Question:
             *self.picture.settings.by_name,
             *(one.group for one in self.picture.controller_state.fleet.slices.values()),
         }
-        return [*found, "group"] if self.name in groups else found
+        found += ["group"] if self.name in groups else []
+        return [*found, "family"] if self.family is not None else found
+
+    @cached_property
+    def family(self) -> Family | None:
+        families = self.picture.settings.cluster.families
+        return next((one for one in families if one.name == self.name), None)
 
     # -- what answers it ------------------------------------------------------------------------------------------
 
@@ -100,6 +106,7 @@ class Question:
             "slice": slice_dict,
             "demand": demand_dict,
             "group": group_dict,
+            "family": family_dict,
         }
         return {
             "schema": SCHEMA,
@@ -256,6 +263,32 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
         "succeeded_at": provider_health.succeeded_at,
         "boot_seconds": boot_time(provider_health),
     }
+
+
+def family_dict(asked: Question) -> dict[str, Any]:
+    """The limits of a family, and each of its groups: what it has and whether one more can be had, cheapest first."""
+    family, picture = asked.family, asked.picture
+    assert family is not None
+    limits, rules = limits_of(picture), picture.settings.policy.backoff
+    sold = [one for one in picture.settings.groups if one.group.family == family.name]
+    groups = []
+    for one in sorted(sold, key=lambda each: (each.group.price or 0, each.group.name)):
+        name = one.group.name
+        mine = [each for each in picture.controller_state.fleet.slices.values() if each.group == name]
+        available = availability_of(picture.provider_health(name), rules, picture.now)
+        groups.append(
+            {
+                "name": name,
+                "provider": one.provider,
+                "price": None if one.group.price is None else dollars(one.group.price),
+                "counted": sum(each.state in COUNTED for each in mine),
+                "busy": sum(any(node.busy for node in each.nodes) for each in mine),
+                "hourly_cost": dollars(sum(each.price for each in mine if each.state in COSTLY)),
+                "availability": {"state": available.state, "until": available.until, "why": available.why},
+                "next": next_dict(limits[name]),
+            }
+        )
+    return {"name": family.name, "min": family.min, "max": family.max, "spare": family.spare, "groups": groups}
 
 
 def _launches_and_refusals(asked: Question) -> dict[str, Any]:

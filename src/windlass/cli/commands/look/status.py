@@ -164,7 +164,7 @@ def _troubles(status: Document, most: int | None) -> RenderableType:
 
 def _groups(status: Document) -> RenderableType:
     table = headed("group", "ready>", "starting>", "leaving>", "max>", "busy>", "cost>", "starts in>", "availability*")
-    for one in status["groups"]:
+    for one in _rows_of_groups(status):
         table.add_row(
             one["name"],
             str(one["ready"]),
@@ -173,10 +173,31 @@ def _groups(status: Document) -> RenderableType:
             "-" if one["max"] is None else str(one["max"]),
             str(one["busy"]),
             f"{money(one['hourly_cost'])}/h",
-            "?" if one["boot_seconds"] is None else span(one["boot_seconds"]),
-            availability_text(one, status["as_of"]),
+            "" if "groups" in one else "?" if one["boot_seconds"] is None else span(one["boot_seconds"]),
+            _family_text(one) if "groups" in one else availability_text(one, status["as_of"]),
         )
     return table
+
+
+def _rows_of_groups(status: Document) -> Iterator[Document]:
+    """Each family as one row, with the groups of it that have machines, cannot be had, or are frozen; then the rest."""
+    families = {one["name"]: one for one in status.get("families") or ()}
+    told: set[str] = set()
+    for one in status["groups"]:
+        family = families.get(one.get("family") or "")
+        if family is None:
+            yield one
+            continue
+        if family["name"] not in told:
+            told.add(family["name"])
+            yield family
+        at_work = one["ready"] or one["coming"] or one["leaving"]
+        if at_work or one["frozen_by"] or one["availability"]["state"] in ("backoff", "quota_exceeded"):
+            yield {**one, "name": f"  {one['name']}"}
+
+
+def _family_text(family: Document) -> Text:
+    return Text(f"{plural(len(family['groups']), 'offer')}: windlass why {family['name']}")
 
 
 def availability_text(one: Document, now: float) -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from windlass.cli.connection.config_option import configured
@@ -35,23 +37,31 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
       windlass freeze
     """
     subject = group or EVERY_GROUP
+    members = members_of(config, subject)
     with opened(config) as journal:
         controller_state = read_state(journal)
         known = groups_of(config, controller_state)
-        if group is not None and group not in known:
+        if group is not None and group not in known and not members:
             stop(unknown_name(group, "group", known))
-        by = controller_state.fleet.frozen.get(subject)
-        if by is not None:
+        subjects = [one for one in members or [subject] if one not in controller_state.fleet.frozen]
+        by = controller_state.fleet.frozen.get((members or [subject])[0])
+        if not subjects:
             outcome = nothing_to_do("freeze", subject, f"{called(subject)} is frozen already, by {by}")
         else:
             wish = f"{called(subject)} will be frozen"
-            outcome = ordered(journal, "freeze", [subject], lambda after: _became(after, subject), wish)
+            became = partial(_became, subject=subject, last=subjects[-1])
+            outcome = ordered(journal, "freeze", subjects, became, wish)
     undo = f"windlass resume {group}" if group else "windlass resume"
     tell(outcome, as_json, "windlass status", undo)
 
 
-def _became(controller_state: ControllerState, subject: str) -> str:
-    by = controller_state.fleet.frozen.get(subject)
+def members_of(config: Config, name: str) -> list[str]:
+    """The groups of a family; none if there is no such family."""
+    return [one.group.name for one in config.settings.groups if one.group.family == name]
+
+
+def _became(controller_state: ControllerState, subject: str, last: str) -> str:
+    by = controller_state.fleet.frozen.get(last)
     if by is None:
         return f"{called(subject)} was frozen, and was resumed at once by another operator"
     return f"{called(subject)} is frozen by {by}: nothing is bought or released"

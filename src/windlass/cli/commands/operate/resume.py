@@ -13,7 +13,7 @@ from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 
-from .freeze import called, groups_of
+from .freeze import called, groups_of, members_of
 
 
 def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
@@ -37,14 +37,16 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
     with opened(config) as journal:
         controller_state = read_state(journal)
         frozen, known = controller_state.fleet.frozen, groups_of(config, controller_state)
-        if group is not None and group not in known:
+        members = members_of(config, group) if group is not None else []
+        if group is not None and group not in known and not members:
             stop(unknown_name(group, "group", known))
-        if group is not None and group not in frozen and EVERY_GROUP in frozen:
+        wanted = [one for one in members or [group or ""] if one in frozen]
+        if group is not None and not wanted and EVERY_GROUP in frozen:
             stop(
                 f"{group} is frozen because everything is, by {frozen[EVERY_GROUP]}: resume everything with "
                 "windlass resume, and freeze the groups that must not go on"
             )
-        subjects = sorted(frozen) if group is None else [group] if group in frozen else []
+        subjects = sorted(frozen) if group is None else wanted
         outcome: OrderOutcome
         if not subjects:
             name = group or EVERY_GROUP

@@ -26,6 +26,7 @@ from windlass.control.report.why import SCHEMA, Question
 from windlass.journal import Journal
 
 from . import demand as demand_page
+from . import family as family_page
 from . import group as group_page
 from . import job as job_page
 from . import slice as slice_page
@@ -132,4 +133,5 @@ _ANSWERS = {
     "slice": (slice_page.page, slice_page.steps),
     "demand": (demand_page.page, demand_page.steps),
     "group": (group_page.page, group_page.steps),
+    "family": (family_page.page, family_page.steps),
 }

@@ -56,7 +56,7 @@ def _limits(one: Mapping[str, Any]) -> RenderableType:
 
 def _provider_health(one: Mapping[str, Any], now: float) -> Iterator[RenderableType]:
     table = grid("-", "fold")
-    table.add_row("availability", _available(one["availability"], now))
+    table.add_row("availability", available_text(one["availability"], now))
     table.add_row("health", f"{one['health']:g} of 1, after {plural(len(one['failures']), 'recent failure')}")
     if one["failures"]:
         last = one["failures"][-1]
@@ -68,7 +68,8 @@ def _provider_health(one: Mapping[str, Any], now: float) -> Iterator[RenderableT
     yield table
 
 
-def _available(one: Mapping[str, Any], now: float) -> str:
+def available_text(one: Mapping[str, Any], now: float) -> str:
+    """Whether one more can be had by what is known of the provider, and if not, why and until when."""
     if one["state"] not in ("backoff", "quota_exceeded"):
         return {"requesting": "a launch is under way", "at_max": "at its max"}.get(one["state"], "available")
     name = "quota exceeded" if one["state"] == "quota_exceeded" else one["state"]
