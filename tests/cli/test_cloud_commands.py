@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.cli.test_live_cluster import leading
 from windlass.testing.clouds import EC2Faults, FakeEC2, missing_for_ec2
 
 
@@ -74,3 +75,59 @@ def test_doctor_aws_tells_what_is_allowed_and_what_is_not():
         assert "--policy" in bad
         ec2.faults.unauthorized = ()
         assert "all that is needed is allowed" in windlass("doctor", "aws", "--endpoint-url", ec2.url, **keys).stdout
+
+
+FAMILY = """
+groups:
+  gpu:
+    offers: {accelerator: A100, market: spot-first, max_price: 5, prices: {a2-ultragpu-1g/spot: 1.5}}
+    min: 1
+    max: 3
+    scale_down: {idle_timeout: 5m}
+providers: {cloud: {type: simulated, boot_delay: 0.1s}}
+workload: {type: simulated}
+"""
+
+
+def test_a_family_is_shown_as_one_with_what_is_believed_of_its_offers(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with leading(tmp_path, FAMILY) as cluster:
+        status = cluster.until(lambda seen: [one["state"] for one in seen["slices"]] == ["ready"])
+        (family,) = status["families"]
+        assert (family["name"], family["min"], family["max"], family["ready"]) == ("gpu", 1, 3, 1)
+        assert status["slices"][0]["group"] == "gpu/a2-ultragpu-1g/spot", "the cheapest by the prices of the group"
+        page = cluster.told("status")
+        assert "gpu/a2-ultragpu-1g/spot" in page
+        assert "gpu/a2-highgpu-1g/spot" not in page, "offers without machines are counted, not listed"
+        why = cluster.data("why", "gpu")["family"]
+        assert [one["counted"] for one in why["groups"]] == [1, 0, 0, 0]
+        assert "Family gpu: 4 groups; 1 machine, at most 3, at least 1" in cluster.told("why", "gpu")
+        first, *others = cluster.data("offers", "--group", "gpu")["offers"]
+        assert (first["type"], first["price"], first["chosen"]) == ("a2-ultragpu-1g", 1.5, True)
+        assert first["belief"].startswith("started ")
+        assert not any(one["belief"] for one in others)
+        assert cluster.data("freeze", "gpu")["heard"]
+        assert all(one["frozen_by"] for one in cluster.data("status")["groups"])
+        assert cluster.data("resume", "gpu")["heard"]
+        assert not any(one["frozen_by"] for one in cluster.data("status")["groups"])
+    done = cluster.run("offers", "--group", "gpus")
+    assert "groups with offers are gpu" in done.stderr
+
+
+@pytest.mark.aws
+@pytest.mark.skipif(bool(missing_for_ec2()), reason=missing_for_ec2() or "-")
+def test_spot_prices_are_refreshed_and_kept(tmp_path):
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "XDG_CACHE_HOME": str(tmp_path)}
+    with FakeEC2() as ec2:
+        ec2.spot_prices = {("p4d.24xlarge", "us-east-1a"): 6.0, ("p4d.24xlarge", "us-east-1b"): 7.0}
+        words = ("offers", "--refresh", "--accelerator", "A100", "--provider", "aws", "--market", "spot", "--json")
+        done = windlass(*words, **keys, AWS_ENDPOINT_URL_EC2=ec2.url)
+        assert done.returncode == 0, done.stderr
+        assert "spot prices of 1 machine type" in done.stderr
+        first = json.loads(done.stdout)["offers"][0]
+        assert (first["type"], first["price"], first["zones"]) == ("p4d.24xlarge", 6.5, ["us-east-1a", "us-east-1b"])
+        assert json.loads(windlass(*words[:1], *words[2:], **keys).stdout)["offers"][0]["price"] == 6.5, "it is kept"
+        ec2.faults.unauthorized = ("DescribeSpotPriceHistory",)
+        refused = windlass(*words, **keys, AWS_ENDPOINT_URL_EC2=ec2.url)
+        assert refused.returncode == 1
+        assert "windlass doctor aws" in refused.stderr

@@ -60,4 +60,5 @@ def refreshed(cache: Path | None = None, endpoint_url: str | None = None) -> str
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    return f"spot prices of {known} machine types are of today now; kept in {target}"
+    types = f"{known} machine type" + "s" * (known != 1)
+    return f"the spot prices of {types} are of today now; they are kept in {target}"

@@ -148,7 +148,7 @@ def members(found: Sequence[OfferedGroup], base: SoldGroup, market: str) -> list
             price=offer.price,
             preemptible=offer.market == "spot",
             rank=base.group.rank + (market == "spot-first" and offer.market != "spot"),
-            labels={**own, **base.group.labels},
+            labels={**base.group.labels, **own},
         )
         made.append(replace(base, group=group, provider=provider, settings={**base.settings, **settings}))
     return made

@@ -94,6 +94,8 @@ class FakeEC2:
         """Launch templates that are there."""
         self.requests: list[str] = []
         """The bodies of all calls, for tests that look for secrets."""
+        self.spot_prices: dict[tuple[str, str], float] | None = None
+        """Dollars per hour by machine type and zone; None: moto's own."""
         self.most_at_once = 0
         """How many instances were there at once at the most."""
         self._answers: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
@@ -198,6 +200,8 @@ class FakeEC2:
                 self.templates.discard(name)
             case "TerminateInstances":
                 self._terminated([value for name, value in form.items() if name.startswith("InstanceId.")])
+            case "DescribeSpotPriceHistory" if self.spot_prices is not None:
+                return _answer(start, "200 OK", [("Content-Type", "text/xml")], self._price_history(form))
             case "DescribeInstances":
                 status, headers, answer = self._through(environ)
                 return _answer(start, status, headers, self._listed(answer))
@@ -248,6 +252,21 @@ class FakeEC2:
         return (
             '<CreateFleetResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>r</requestId>'
             f"<fleetId>fleet-0</fleetId><errorSet>{errors}</errorSet><fleetInstanceSet/></CreateFleetResponse>"
+        ).encode()
+
+    def _price_history(self, form: Mapping[str, str]) -> bytes:
+        wanted = {value for name, value in form.items() if name.startswith("InstanceType.")}
+        items = "".join(
+            f"<item><instanceType>{kind}</instanceType><productDescription>Linux/UNIX</productDescription>"
+            f"<spotPrice>{price:.6f}</spotPrice><timestamp>2026-01-01T00:00:00.000Z</timestamp>"
+            f"<availabilityZone>{zone}</availabilityZone></item>"
+            for (kind, zone), price in (self.spot_prices or {}).items()
+            if kind in wanted
+        )
+        return (
+            '<DescribeSpotPriceHistoryResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+            f"<requestId>r</requestId><spotPriceHistorySet>{items}</spotPriceHistorySet><nextToken/>"
+            "</DescribeSpotPriceHistoryResponse>"
         ).encode()
 
     def _booted(self, form: Mapping[str, str], answer: str) -> None:
