@@ -97,7 +97,7 @@ def page(document: Mapping[str, Any], at: float | None) -> list[RenderableType]:
 def _never_led(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
     """The answer about a job for which no controller has run yet."""
     known = {"schema": SCHEMA, "name": name, "at": time.time(), "led": False}
-    return {**known, **dict.fromkeys(("slice", "demand", "group")), "job": job}
+    return {**known, **dict.fromkeys(("slice", "demand", "group", "family")), "job": job}
 
 
 def _asked(config: Config, journal: Journal, name: str, at: float | None) -> Question:
