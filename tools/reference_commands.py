@@ -45,8 +45,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "troubles": "what is in trouble, by name (`workload`, `provider NAME`, `slice ID`), and how",
             "frozen": "frozen groups (`*` is all), and who froze them",
             "settings_differ": "whether the file says something else than the controller goes by",
-            "groups": "`name`, `family`, `ready`, `coming`, `leaving`, `busy`, `states` (how many by state; those that failed or "
-            "ended within the last hour by how they ended), `max`, `min`, `spare`, `hosts`, `resources`, "
+            "groups": "`name`, `family`, `ready`, `coming`, `leaving`, `busy`, `states` (how many by state; those that "
+            "failed or ended within the last hour by how they ended), `max`, `min`, `spare`, `hosts`, `resources`, "
             "`labels`, `price`, `preemptible`, `hourly_cost`, `availability` (`state`, `until`, `why`), `frozen_by`, "
             "`boot_seconds`, `next` (`code`, `why`; why one more cannot be had now, or null)",
             "families": "limits over several groups: `name`, `min`, `max`, `spare`, `groups` (their names), `ready`, "
@@ -81,8 +81,8 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "group": "null, or `name`, `provider`, `resources`, `hosts`, `min`, `max`, `spare`, `price`, "
             "`scales_down`, `idle_timeout`, `slices`, `hourly_cost`, `frozen_by`, `availability`, `next`, `health`, "
             "`failures`, `succeeded_at`, `boot_seconds`, `launches`, `refusals`",
-            "family": "null, or `name`, `min`, `max`, `spare`, `groups` (`name`, `provider`, `price`, `counted`, `busy`, "
-            "`hourly_cost`, `availability`, `next`; the cheapest first)",
+            "family": "null, or `name`, `min`, `max`, `spare`, `groups` (`name`, `provider`, `price`, `counted`, "
+            "`busy`, `hourly_cost`, `availability`, `next`; the cheapest first)",
             "job": "null, or `name`, `state`, `tasks`, `waiting`, `running`, `done`, `failed`, `cancelled`, "
             "`submitted`, `nodes`, `failures` (`task`, `exit_code`, `node`, `log`, `last_lines`)",
         }
