@@ -142,7 +142,7 @@ bench: $(STAMPS)/bench ## Measure speed and cost of plans
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 bench-ray: $(STAMPS)/bench $(RAY_VENVS)/new/.made ## Measure against Ray's own autoscaler on one real head
-	RAY_NEW=$(RAY_NEW) $(BIN)/python benchmarks/ray_cluster.py $(BENCH_ARGS)
+	RAY_NEW=$(RAY_NEW) $(BIN)/python -m benchmarks.ray_cluster $(BENCH_ARGS)
 
 ASSETS ?= .kubernetes-assets
 bench-kubernetes: $(STAMPS)/dev ## Measure the Kubernetes workload: 1,000 nodes with 30 pods each

@@ -15,7 +15,15 @@ import time
 import uuid
 
 from ray.autoscaler.node_provider import NodeProvider
-from ray.autoscaler.tags import TAG_RAY_NODE_STATUS, TAG_RAY_USER_NODE_TYPE
+from ray.autoscaler.tags import (
+    NODE_KIND_HEAD,
+    NODE_KIND_WORKER,
+    TAG_RAY_NODE_KIND,
+    TAG_RAY_NODE_STATUS,
+    TAG_RAY_USER_NODE_TYPE,
+)
+
+UP = {TAG_RAY_NODE_STATUS: "up-to-date"}
 
 
 def _log(**what):
@@ -28,7 +36,15 @@ class ProcessProvider(NodeProvider):
 
     def __init__(self, provider_config, cluster_name):
         super().__init__(provider_config, cluster_name)
-        self.nodes = {}
+        # The head and the desk run already. A node that is not listed here is gone for the autoscaler: without its head
+        # it launches and ends nothing.
+        self.nodes = {
+            f"{kind}-0": (
+                None,
+                {TAG_RAY_NODE_KIND: role, TAG_RAY_USER_NODE_TYPE: kind, TAG_RAY_NODE_STATUS: "up-to-date"},
+            )
+            for kind, role in (("head", NODE_KIND_HEAD), ("desk", NODE_KIND_WORKER))
+        }
 
     def non_terminated_nodes(self, tag_filters):
         found = [name for name, (process, _) in self.nodes.items() if process is None or process.poll() is None]
@@ -64,7 +80,7 @@ class ProcessProvider(NodeProvider):
             words = [os.environ["BENCH_RAY"], "start", "--block", *json.loads(os.environ["BENCH_START"])]
             words.append(f"--temp-dir=/tmp/wb-{name}")
             process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            self.nodes[name] = (process, {**tags, TAG_RAY_NODE_STATUS: "up-to-date"})
+            self.nodes[name] = (process, {**tags, **UP})
 
     def create_node_with_resources_and_labels(self, node_config, tags, count, resources, labels):
         self.create_node(node_config, tags, count)

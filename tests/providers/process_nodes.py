@@ -48,9 +48,11 @@ class ProcessNodes:
         if self.refuse:
             raise NodeLaunchException(self.refuse, "no such machine now")
         for _ in range(count):
-            child = subprocess.Popen(node_config["windlass"]["command"], start_new_session=True)
-            self.children.append(child)
             name = f"node-{uuid.uuid4().hex[:8]}"
+            # A node starts Ray by itself, under its own id.
+            environment = {**os.environ, **node_config["windlass"]["environment"], "RAY_CLOUD_INSTANCE_ID": name}
+            child = subprocess.Popen(node_config["windlass"]["command"], env=environment, start_new_session=True)
+            self.children.append(child)
             (self.home / f"{name}.json.new").write_text(json.dumps({"pid": child.pid, "tags": tags}))
             (self.home / f"{name}.json.new").rename(self.home / f"{name}.json")
 

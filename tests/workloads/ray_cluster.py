@@ -2,102 +2,157 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import re
+import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
+from click.testing import CliRunner
 
 from tests.workloads.ray_stage import MARK, STARTING, Driver, RayHead
+from windlass.cli import windlass
+from windlass.workloads.ray.gcs import Gcs
 
-GROUPS = {
-    "worker": {
-        "resources": {"cpu": 2, "memory": "300M"},
-        "labels": {"zone": "z1"},
-        "max": 4,
-        "price": 0.10,
-        "scale_down": {"idle_timeout": "3s"},
-    }
-}
+T = TypeVar("T")
+
+ALIVE = ("queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining")
 
 
-_SLICE = re.compile(r"worker-[a-z0-9]+-\d+")
+def group(cpu: int = 2, *, zone: str = "z1", idle: str = "3s", **more: Any) -> dict[str, Any]:
+    """A group of workers, as a configuration has it."""
+    resources = {"cpu": cpu, "memory": "300M", **more.pop("resources", {})}
+    scale_down = {"idle_timeout": idle}
+    return {"resources": resources, "labels": {"zone": zone}, "max": 4, "price": 0.10, "scale_down": scale_down, **more}
 
 
 class Scaled:
-    """A head, a driver on it, and a controller in a process of its own."""
+    """A head, a driver on it, and controllers in processes of their own. Other tests may use the same head later."""
 
-    def __init__(self, which: str, *, groups: dict[str, Any] | None = None, head: dict[str, Any] | None = None) -> None:
-        self.head = RayHead(which, **(head or {}))
-        self.home = self.head.directory / "home"
+    def __init__(
+        self,
+        head: RayHead,
+        driver: Driver | None,
+        groups: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **workload: Any,
+    ) -> None:
+        """``environment``: for Windlass. ``workload``: further settings of the workload."""
+        self.head = head
+        self.home = head.directory / f"home-{secrets.token_hex(3)}"
         self.home.mkdir()
-        self.groups = groups or GROUPS
+        self.groups, self.workload = dict(groups), workload
+        self.providers: dict[str, Any] = {
+            "here": {"type": "local", "directory": str(self.home / "local"), "environment": [MARK]}
+        }
         self.file = self.home / "ray.yaml"
-        self.environment = {**os.environ, MARK: self.head.mark, "COLUMNS": "200"}
-        self.driver: Driver
-        self.controller: subprocess.Popen[bytes] | None = None
+        self.environment = {**os.environ, MARK: head.mark, "COLUMNS": "200", **(environment or {})}
+        self.environment.pop("RAY_AUTH_TOKEN_PATH", None)
+        self._driver = driver
+        self.controllers: list[subprocess.Popen[bytes]] = []
 
-    def write(self, **more: Any) -> None:
-        """The configuration; ``more`` replaces whole sections of it."""
-        workload = {
-            "type": "ray",
-            "address": self.head.address,
-            "ray": self.head.ray,
-            "start": ["--object-store-memory=80000000"],
-        }
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._driver = self.head.driver()
+        return self._driver
+
+    def write(self, groups: Mapping[str, Any] | None = None, **workload: Any) -> None:
+        """Write the configuration. A controller that runs reads it by itself."""
+        self.groups = dict(groups or self.groups)
         data = {
+            "leader": {"lease": "4s"},
+            "journal": str(self.home / "journal.db"),
             "groups": self.groups,
-            "providers": {"here": {"type": "local", "environment": [MARK]}},
-            "workload": workload,
-            **more,
+            "providers": self.providers,
+            "workload": {
+                "type": "ray",
+                "address": self.head.address,
+                "ray": self.head.ray,
+                "start": ["--object-store-memory=80000000"],
+                **self.workload,
+                **workload,
+            },
         }
-        self.file.write_text(yaml.safe_dump(data), encoding="utf-8")
+        written = self.file.with_suffix(".new")
+        written.write_text(yaml.safe_dump(data), encoding="utf-8")
+        written.replace(self.file)
 
     def start(self) -> Scaled:
-        self.head.start()
         self.write()
         self.run()
-        self.driver = self.head.driver()
-        self.driver.run("import time")
+        self.logged("leading as")
         return self
 
     def run(self) -> subprocess.Popen[bytes]:
-        """Start the controller."""
+        """Start a controller."""
         with (self.home / "run.log").open("ab") as log:
-            self.controller = subprocess.Popen(
+            started = subprocess.Popen(
                 [sys.executable, "-m", "windlass", "run", str(self.file)],
                 cwd=self.home,
                 env=self.environment,
                 stdout=log,
                 stderr=log,
             )
-        return self.controller
+        self.controllers.append(started)
+        return started
+
+    def kill(self) -> None:
+        """End the controller that was started first, as by a crash."""
+        controller = self.controllers.pop(0)
+        controller.kill()
+        controller.wait(10)
 
     def stop(self) -> None:
-        if hasattr(self, "driver"):
-            self.driver.close()
-        if self.controller is not None:
-            self.controller.terminate()
-            self.controller.wait(30)
-        self.head.stop()
+        """End the controllers and all that they have bought."""
+        for controller in self.controllers:
+            controller.terminate()
+        for controller in self.controllers:
+            controller.wait(60)
+        mine = {path.name for path in (self.home / "local").glob("*-*")}
+        self.head.end_nodes({f"{name}/0" for name in mine})
+        for pid in self.head.processes():
+            with suppress(OSError):
+                if f"WINDLASS_DIRECTORY={self.home}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(pid, 9)
+
+        async def unregister(gcs: Gcs) -> None:
+            for info in await gcs.nodes():
+                if info.state == 0 and info.instance_id.partition("/")[0] in mine:
+                    await gcs.unregister(info.node_id, "ended by a test")
+
+        if mine:
+            self.ask(unregister)
+
+    # -- what the head says -------------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[Gcs], Awaitable[T]]) -> T:
+        """Ask the GCS."""
+
+        async def whole() -> T:
+            gcs = Gcs(self.head.address, token=self.head.token, tls=self.head.tls)
+            try:
+                return await question(gcs)
+            finally:
+                await gcs.close()
+
+        return asyncio.run(whole())
 
     # -- what Windlass says -------------------------------------------------------------------------------------------
 
     def windlass(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "windlass", *words, "-c", str(self.file)],
-            cwd=self.home,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.stdout + done.stderr
+        """Run a command in this process: to start Python for each look takes a second of a busy machine."""
+        changed = {key: value for key, value in self.environment.items() if os.environ.get(key) != value}
+        done = CliRunner().invoke(windlass, [*words, "-c", str(self.file)], env=changed)
+        return done.output
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.windlass("status", "--json"))
@@ -110,23 +165,42 @@ class Scaled:
         return (self.home / "run.log").read_text(encoding="utf-8")
 
     def launched(self) -> int:
-        """How many slices there ever were."""
+        """Return for how many slices a provider was ever asked. What was queued and cancelled is not among them."""
         events = [json.loads(line) for line in self.windlass("events", "--limit", "100000", "--json").splitlines()]
-        return len({name for one in events for name in one["subjects"] if _SLICE.fullmatch(name)})
+        asked = [one for one in events if one["kind"] == "slice" and " requesting: " in one["text"]]
+        return len({name for one in asked for name in one["subjects"]})
 
-    def eventually(self, look: Callable[[], Any], wanted: Callable[[Any], object] = bool, within: float = 60.0) -> Any:
+    def assert_bought(self, slices: int) -> None:
+        """So many machines were bought until now, and not one more."""
+        found = self.launched()
+        assert found == slices, f"{found} machines were bought, not {slices}:\n{self.log()[-5000:]}"
+
+    def eventually(
+        self,
+        look: Callable[[], Any],
+        wanted: Callable[[Any], object] = bool,
+        within: float = STARTING,
+        every: float = 0.2,
+    ) -> Any:
         deadline = time.monotonic() + within
         while True:
             seen = look()
             if wanted(seen):
                 return seen
             assert time.monotonic() < deadline, f"not within {within:g} s; last seen: {seen!r}\n{self.log()[-3000:]}"
-            time.sleep(0.2)
+            time.sleep(every)
 
-    def emptied(self, within: float = STARTING) -> None:
+    def logged(self, text: str, since: int = 0) -> None:
+        """Wait until the controllers have written a text; ``since``: after so many characters."""
+        self.eventually(lambda: text in self.log()[since:], every=0.02)
+
+    def stays(self, seconds: float, look: Callable[[], object], wanted: object) -> None:
+        """Look again and again for so long: it stays as it is."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert look() == wanted
+            time.sleep(0.5)
+
+    def emptied(self) -> None:
         """Wait until nothing that was bought is left at work or coming."""
-        self.eventually(
-            lambda: self.slices("queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining"),
-            lambda found: not found,
-            within,
-        )
+        self.eventually(lambda: self.slices(*ALIVE), lambda found: not found)

@@ -17,21 +17,26 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from windlass.core.model.snapshot import Group, amounts
 from windlass.testing.eventually import eventually
+from windlass.workloads.ray import wire_pb2 as wire
+from windlass.workloads.ray.gcs import Gcs
 from windlass.workloads.ray.workload import RayWorkload
 
 HOST = "127.0.0.2"
 VERSIONS = ("RAY_NEW", "RAY_OLD")
 MARK = "WINDLASS_TEST_RAY"
 """Set in the environment of every process of a stage: raylets and workers inherit it."""
-STARTING = 90.0
+STARTING = 150.0
+"""Seconds for which tests wait: a worker takes 5 s to join, and many times that on a busy machine."""
 
 
 def programs(which: str) -> Path:
@@ -66,7 +71,12 @@ class RayHead:
             MARK: self.mark,
             **(environment or {}),
         }
+        self.token = self.environment.get("RAY_AUTH_TOKEN", "")
+        files = {"ca_file": "RAY_TLS_CA_CERT", "cert": "RAY_TLS_SERVER_CERT", "key": "RAY_TLS_SERVER_KEY"}
+        self.tls = {key: self.environment[name] for key, name in files.items() if name in self.environment}
         self.process: subprocess.Popen[bytes] | None = None
+        self.hosts: list[subprocess.Popen[bytes]] = []
+        """Workers that tests have started themselves."""
 
     @property
     def ray(self) -> str:
@@ -115,6 +125,16 @@ class RayHead:
                 self.process.poll()
             time.sleep(0.1)
 
+    def end_nodes(self, instances: Collection[str]) -> None:
+        """End every process of these nodes."""
+        wanted = [f"RAY_CLOUD_INSTANCE_ID={one}\0".encode() for one in instances]
+        for pid in self.processes():
+            if any(one in _environ(pid) for one in wanted):
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        for host in self.hosts:
+            host.poll()
+
     def processes(self) -> list[int]:
         """Every process that was started here, the head's, the workers' and the drivers'."""
         return marked(self.mark)
@@ -128,8 +148,8 @@ class RayHead:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
-        if self.process is not None:
-            self.process.wait(10)
+        for process in (*self.hosts, *([self.process] if self.process is not None else ())):
+            process.wait(10)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def status(self, *words: str) -> str:
@@ -242,31 +262,51 @@ def _command(pid: int) -> str:
     return ""
 
 
-ONE = Group("g", amounts({"cpu": 1000, "memory": 300_000_000, "object_store_memory": 80_000_000 * 1000}), max=9)
-
-
 class RayStage:
-    """A head, and the workload under test; hosts join as the workload says."""
+    """The workload under test on a head that other tests share; hosts join as the workload says.
+
+    Every stage has a group of its own, so that nodes of earlier stages are not taken for its own. A node that an
+    earlier stage has left idle joins again under another name: to start one takes seconds.
+    """
+
+    _number = 0
+    _left: ClassVar[dict[str, list[str]]] = {}
+    """Instance ids of idle nodes that are left, by the address of their head."""
 
     def __init__(self, head: RayHead, driver: Driver, **options: Any) -> None:
-        self.head, self.driver, self.directory = head, driver, head.directory
-        self.workload = RayWorkload(head.address, (ONE,), ray=head.ray, **options)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        RayStage._number += 1
+        self.name = f"g{RayStage._number}"
+        self.head, self.driver = head, driver
+        self.directory = head.directory / self.name
+        self.directory.mkdir()
+        resources = amounts({"cpu": 1000, "memory": 300_000_000, "object_store_memory": 80_000_000 * 1000})
+        group = Group("g", resources, max=9)
+        self.names: dict[str, str] = {}
+        self.workload = RayWorkload(
+            head.address, (group, replace(group, name=self.name)), ray=head.ray, names=lambda: self.names, **options
+        )
+        self.left = self._left.setdefault(head.address, [])
         self.gates = 0
 
-    async def join_slice(self, slice_id: str, group: str = "g") -> None:
-        join = self.workload.join(slice_id, group, 0)
-        with (self.directory / f"{slice_id}.log").open("wb") as log:
-            self.processes[slice_id] = subprocess.Popen(
-                join.command, env={**self.head.environment, **join.environment}, stdout=log, stderr=log
-            )
+    async def join_slice(self, slice_id: str, group: str = "") -> None:
+        if self.left:
+            self.names[self.left.pop()] = f"{slice_id}/0"
+        else:
+            instance = f"{slice_id}-{self.name}/0"
+            join = self.workload.join(instance.removesuffix("/0"), self.name, 0)
+            with (self.directory / f"{slice_id}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    join.command, env={**self.head.environment, **join.environment}, stdout=log, stderr=log
+                )
+            self.head.hosts.append(process)
+            self.names[instance] = f"{slice_id}/0"
         await eventually(self._nodes, lambda found: slice_id in found, within=STARTING)
 
     async def _nodes(self) -> set[str]:
-        assert all(one.poll() is None for one in self.processes.values()), "ray start has ended"
         return {node.slice_id for node in (await self.workload.observe()).nodes}
 
     async def submit(self, tasks: int) -> None:
+        await self._end(self.left)
         view = await self.workload.observe()
         ending = {one.slice_id for one in view.acknowledged}
         idle = sum(not node.tasks and node.slice_id not in ending for node in view.nodes)
@@ -308,9 +348,35 @@ class RayStage:
         await asyncio.sleep(0.3)  # longer than a poll; the cluster lives in real time
 
     async def break_off(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            await asyncio.to_thread(process.wait, 20)
+        """Cancel what waits and runs. Idle nodes are left to the next stage; all others end."""
+        await asyncio.to_thread(self.driver.run, _CANCEL)
+        gcs = Gcs(self.head.address)
+        try:
+            state = await eventually(gcs.resource_state, self._is_calm, within=STARTING)
+        finally:
+            await gcs.close()
+        states = {one.instance_id: one.status for one in state.node_states}
+        idle = [one for one in self.names if states.get(one) == wire.NODE_IDLE]
+        await self._end([one for one in self.names if one not in idle])
+        self.left += idle
+
+    def _is_calm(self, state: wire.ClusterResourceState) -> bool:
+        """Whether nothing waits and no node of this stage is at work."""
+        at_work = (one.instance_id in self.names and one.status == wire.NODE_RUNNING for one in state.node_states)
+        return not state.pending_resource_requests and not any(at_work)
+
+    async def _end(self, instances: list[str]) -> None:
+        """End nodes, and wait until the GCS has no such node and nothing waits that could have run there."""
+        gone = set(instances)
+        instances.clear()
+        self.head.end_nodes(gone)
+        gcs = Gcs(self.head.address)
+        try:
+            for info in await gcs.nodes():
+                if info.instance_id in gone and info.state == 0:
+                    await gcs.unregister(info.node_id, "ended by a test")
+        finally:
+            await gcs.close()
 
 
 _GATED = """
@@ -321,4 +387,9 @@ if "gated" not in globals():
         open(gate + ".started", "w").close()
         open(gate).read()
 futures.append(gated.remote("{gate}"))
+"""
+_CANCEL = """
+for one in globals().get("futures", ()):
+    ray.cancel(one, force=True)
+futures = []
 """

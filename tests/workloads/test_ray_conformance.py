@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads.ray_stage import RayHead, RayStage
+from tests.workloads.ray_stage import RayStage
 from windlass.testing.workload_conformance import WorkloadConformance
 
 
@@ -16,12 +16,8 @@ class TestNewestRay(WorkloadConformance):
     which = "RAY_NEW"
 
     @pytest.fixture(autouse=True)
-    def _head(self):
-        self.head = RayHead(self.which).start()
-        self.driver = self.head.driver()
-        yield
-        self.driver.close()
-        self.head.stop()
+    def _head(self, shared_head):
+        self.head, self.driver = shared_head(self.which)
 
     def stage(self):
         return RayStage(self.head, self.driver)

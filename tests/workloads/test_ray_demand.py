@@ -7,6 +7,7 @@ from windlass.core.model.snapshot import Group, Snapshot
 from windlass.core.planner import plan
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.demand import groups_of, load_of, request_of, shapes_of
+from windlass.workloads.ray.report import loosened
 from windlass.workloads.ray.shapes import needs_of, per_node
 
 
@@ -44,6 +45,25 @@ def test_placement_groups_are_gangs_by_their_strategy(version):
     plain = [one for one in found.values() if sum(count for *_, count in one.bundles) == 3]
     assert sorted(str(one.demand(0).gang) for one in plain) == ["any", "any", "same-node", "spread"]
     assert all(name.startswith("pg:") for name in found)
+
+
+@pytest.mark.parametrize(("strategy", "launch"), [("PACK", {"large": 1}), ("SPREAD", {"small": 2})])
+def test_pack_prefers_one_node_and_spread_many_and_both_take_what_there_is(strategy, launch):
+    bundle = wire.ResourceRequest(resources_bundle={"CPU": 1})
+    asked = wire.GangResourceRequest(requests=[bundle, bundle], details=f"ab:{strategy}|PENDING")
+    (group,) = groups_of(wire.ClusterResourceState(pending_gang_resource_requests=[asked])).values()
+    small, large = (
+        Group("small", (("cpu", 1000),), 4, price=10**8),
+        Group("large", (("cpu", 2000),), 1, price=2 * 10**8),
+    )
+    preferred = group.demand(0, as_preferred=True)
+    assert plan(Snapshot((small, large), demands=(preferred,))).launch == launch
+    # Where that way cannot be had, the plan says so, and it is asked for in any way.
+    other = small if strategy == "PACK" else large
+    refused = plan(Snapshot((other,), demands=(preferred,)))
+    assert loosened(refused, {group.id}) == {group.id}
+    assert loosened(refused, ()) == frozenset()
+    assert sum(plan(Snapshot((other,), demands=(group.demand(0),))).launch.values()) == (2 if strategy == "PACK" else 1)
 
 
 def test_a_placement_group_with_selectors_says_them_bundle_by_bundle():

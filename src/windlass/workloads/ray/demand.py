@@ -1,7 +1,7 @@
-"""Demand of a Ray cluster: what its messages say waits, as demands and one standing request. Pure.
+"""The demand of a Ray cluster: its messages become demands and one standing request. Pure.
 
 Tasks and actors come as shapes with a count, placement groups as gangs, ``request_resources`` as one standing request.
-RayNodes that Windlass has not bought count where they have room: the standing request asks only for what they lack.
+Nodes that Windlass has not bought count with their room: the standing request asks only for what they lack.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from .shapes import Selector, is_in_group, needs_of, per_node, selectors_of, sha
 
 REQUEST: Final = "request_resources"
 GROUP: Final = "pg:"
-_STRATEGIES: Final = {"STRICT_SPREAD": Gang.SPREAD, "STRICT_PACK": Gang.SAME_NODE}
+_STRICT: Final = {"STRICT_SPREAD": Gang.SPREAD, "STRICT_PACK": Gang.SAME_NODE}
 """All others may lie anywhere."""
+_PREFERRED: Final = {"SPREAD": Gang.SPREAD, "PACK": Gang.SAME_NODE}
+"""How these would like to lie. They are asked for like this until a plan says that it cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class PendingShape:
     message: wire.ResourceRequest = field(compare=False)
 
     def demand(self, count: int, since: float) -> Demand:
-        """So many of them as a demand."""
+        """Return ``count`` of them as a demand."""
         needs, where = needs_of(self.resources)
         limits = per_node(self.resources)
         return Demand(
@@ -59,15 +61,19 @@ class PlacementGroup:
     shunned: tuple[str, ...]
     """Labels of nodes on which other bundles of it lie: no place for the rest of a STRICT_SPREAD group."""
     message: wire.GangResourceRequest = field(compare=False)
+    preferred: Gang | None = None
+    """How it would like to lie, though it may lie anywhere: SPREAD on many nodes, PACK on one."""
 
-    def demand(self, since: float) -> Demand:
+    def demand(self, since: float, *, as_preferred: bool = False) -> Demand:
+        """Return it as a gang, in the way that it prefers or in any way that its strategy allows."""
+        gang = self.preferred if as_preferred and self.preferred is not None else self.gang
         where = tuple(Condition(label, "absent") for label in self.shunned)
         bundles = tuple(_bundle(needs, own, selectors, count) for needs, own, selectors, count in self.bundles)
-        return Demand(self.id, bundles, gang=self.gang, where=where, since=since)
+        return Demand(self.id, bundles, gang=gang, where=where, since=since)
 
 
 def shapes_of(state: wire.ClusterResourceState) -> dict[str, PendingShape]:
-    """Tasks and actors that wait by the word of the GCS, by id."""
+    """Return the tasks and actors that wait according to the GCS, by id."""
     found: dict[str, PendingShape] = {}
     for one in state.pending_resource_requests:
         _add(found, one.request.resources_bundle, one.request.label_selectors, one.count, one.request)
@@ -75,7 +81,7 @@ def shapes_of(state: wire.ClusterResourceState) -> dict[str, PendingShape]:
 
 
 def load_of(load: wire.ResourceLoad) -> dict[str, PendingShape]:
-    """Tasks and actors that wait by the word of one raylet, by id."""
+    """Return the tasks and actors that wait according to one raylet, by id."""
     found: dict[str, PendingShape] = {}
     for one in load.resource_demands:
         count = one.num_ready_requests_queued + one.num_infeasible_requests_queued + one.backlog_size
@@ -101,7 +107,7 @@ def _add(
 
 
 def groups_of(state: wire.ClusterResourceState) -> dict[str, PlacementGroup]:
-    """Placement groups that wait, by id."""
+    """Return the placement groups that wait, by id."""
     found: dict[str, PlacementGroup] = {}
     for number, gang in enumerate(state.pending_gang_resource_requests):
         name, _, rest = gang.details.partition(":")
@@ -123,10 +129,11 @@ def groups_of(state: wire.ClusterResourceState) -> dict[str, PlacementGroup]:
         key = f"{GROUP}{name or number}"
         found[key] = PlacementGroup(
             key,
-            _STRATEGIES.get(strategy, Gang.ANY),
+            _STRICT.get(strategy, Gang.ANY),
             tuple((*kind, count) for kind, count in bundles.items()),
             tuple(sorted(shunned)),
             gang,
+            _PREFERRED.get(strategy),
         )
     return found
 
@@ -134,7 +141,7 @@ def groups_of(state: wire.ClusterResourceState) -> dict[str, PlacementGroup]:
 def request_of(
     state: wire.ClusterResourceState, others: Sequence[tuple[Mapping[str, int], Mapping[str, str]]] = ()
 ) -> Demand | None:
-    """The standing request of ``request_resources``; None: there is none, or ``others`` hold it all.
+    """Return the standing request of ``request_resources``; None: there is none, or ``others`` hold all of it.
 
     ``others``: what nodes that Windlass has not bought have in all, and their labels.
     """
@@ -159,7 +166,7 @@ def take(
     own: Selector,
     selectors: Sequence[Selector],
 ) -> bool:
-    """Whether one of these nodes has room for this; it is taken then."""
+    """Take room for this on one of these nodes; False if none has it."""
     for has, labels in room:
         if matches(own, selectors, labels) and all(has.get(name, 0) >= amount for name, amount in needs):
             for name, amount in needs:
@@ -169,14 +176,14 @@ def take(
 
 
 def matches(own: Selector, selectors: Sequence[Selector], labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels is a place for it."""
+    """Return whether it may run on a node with these labels."""
     if not all(condition.holds(labels) for condition in own):
         return False
     return not selectors or any(all(condition.holds(labels) for condition in one) for one in selectors)
 
 
 def _places(own: Selector, selectors: tuple[Selector, ...]) -> dict[str, Any]:
-    """Where something may go, as fields of a demand or a bundle."""
+    """Return where something may go, as fields of a demand or a bundle."""
     if len(selectors) == 1:
         where = tuple(dict.fromkeys((*own, *selectors[0])))
         return {"where": where} if where else {}

@@ -1,4 +1,4 @@
-"""Which nodes were drained, for which fence, and what came of it. Ray's drain has no way back.
+"""The record of drained nodes: for which fence each was drained, and with what result. A drain of Ray is final.
 
 ``DrainNode`` for an idle node is refused by a raylet that is not idle; if it is accepted, the raylet ends. That it was
 accepted proves nothing, for a node that is draining already accepts a second drain with work on it: only a dead node
@@ -21,12 +21,12 @@ _MESSAGE: Final = re.compile(r"windlass released (?P<slice>.+) \(drain (?P<epoch
 
 
 def message(slice_id: str, epoch: int) -> str:
-    """The text that goes with a drain and comes back with the death of the node."""
+    """Return the text that is sent with a drain and comes back with the death of the node."""
     return f"windlass released {slice_id} (drain {epoch})"
 
 
 def released_by(text: str) -> tuple[str, int] | None:
-    """The slice and the fence in such a text."""
+    """Return the slice and the fence in such a text."""
     found = _MESSAGE.fullmatch(text)
     return (found["slice"], int(found["epoch"])) if found else None
 
@@ -36,9 +36,9 @@ class _Fence:
     epoch: int
     stands: bool
     refused: str = ""
-    """Why the raylet, or the actor table, said no; empty: it did not."""
+    """Why the drain was refused, by the raylet or because of the actor table; empty: it was not."""
     drained: set[bytes] = field(default_factory=set)
-    """RayNodes whose drain was accepted, for this fence or an earlier one."""
+    """Nodes whose drain was accepted, for this fence or an earlier one."""
 
 
 class RayFences:
@@ -49,13 +49,13 @@ class RayFences:
         self._gone: set[str] = set()
 
     def clear(self) -> None:
-        """Another cluster: no node of this one has been drained."""
+        """Forget all fences: the head serves another cluster now, and none of its nodes has been drained."""
         self._fences.clear()
         self._gone.clear()
 
     def raise_to(self, slice_id: str, epoch: int) -> bool:
-        """Whether this cordon is to be carried out; a lower epoch, one that was voided and one that was answered are
-        not."""
+        """Return whether this cordon must be carried out. One with a lower epoch, a voided and an answered one
+        must not."""
         fence = self._fences.get(slice_id)
         if fence is None:
             self._fences[slice_id] = _Fence(epoch, stands=True)
@@ -80,7 +80,7 @@ class RayFences:
             fence.refused = why
 
     def lower(self, slice_id: str, epoch: int) -> None:
-        """Void every fence up to ``epoch``. A drain that was accepted goes on all the same."""
+        """Void every fence up to ``epoch``. A drain that was accepted still goes on."""
         fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=False))
         if epoch >= fence.epoch:
             fence.epoch, fence.refused = epoch, ""
@@ -92,7 +92,7 @@ class RayFences:
             self._gone.add(slice_id)
 
     def insist(self, slice_id: str, epoch: int) -> bool:
-        """Whether a slice is to be ended with work on it: under this fence, which may have been refused before."""
+        """Return whether a slice must be drained with work on it, although this fence may have been refused before."""
         fence = self._fences.setdefault(slice_id, _Fence(epoch, stands=True))
         if epoch < fence.epoch:
             return False
@@ -100,7 +100,7 @@ class RayFences:
         return True
 
     def late(self, nodes: RayNodes) -> list[tuple[str, int, bytes]]:
-        """RayNodes that are there although their slice is being ended: (slice, epoch, node)."""
+        """Return nodes that have joined although their slice is being ended: (slice, epoch, node)."""
         return [
             (slice_id, fence.epoch, node.id)
             for slice_id, fence in self._fences.items()
@@ -110,7 +110,7 @@ class RayFences:
         ]
 
     def acknowledged(self, nodes: RayNodes) -> tuple[Acknowledgement, ...]:
-        """What is true now of every slice that is being ended."""
+        """Return the acknowledgement of every slice that is being ended."""
         found: dict[str, Acknowledgement] = {}
         self._gone &= {dead.slice_id for dead in nodes.dead.values()}
         for dead in nodes.dead.values():

@@ -1,6 +1,6 @@
-"""RayNodes of a Ray cluster: what its messages say about each, folded onto what was seen before. Pure.
+"""The nodes of a Ray cluster: its messages, folded onto what was seen before. Pure.
 
-A raylet says whether its node is idle, with one hole: it calls a node idle while the worker process of an actor still
+A raylet reports whether its node is idle, with one gap: it calls a node idle while the worker process of an actor still
 starts. So a node is busy as well while the actor table binds an actor to it that is not dead. The idle clock never
 starts before the node was first seen: the raylet's own counts from its start, seconds before it joined.
 """
@@ -32,7 +32,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RayNode:
-    """A node of the cluster as it stands."""
+    """One node of the cluster."""
 
     id: bytes
     slice_id: str
@@ -56,7 +56,7 @@ class RayNode:
     joined_at: float = 0.0
     idle_since: float | None = None
     idle_mark: float | None = None
-    """The same by the raylet's word alone; None: it does not call itself idle."""
+    """The same according to the raylet alone; None: it does not call itself idle."""
     history: tuple[tuple[float, Mapping[str, int]], ...] = ()
     """What was used lately, and when."""
 
@@ -80,7 +80,7 @@ class RayNode:
 
     @property
     def holds(self) -> str:
-        """What keeps the node, in words; empty: nothing."""
+        """What keeps the node, as a sentence; empty: nothing."""
         if self.actors and self.status == wire.NODE_IDLE:
             return f"{plural(self.actors, 'actor')} starting on it"
         return "; ".join(self.activity) if self.status == wire.NODE_RUNNING else ""
@@ -99,8 +99,8 @@ class RayNode:
         return {name: amount for name, amount in grown.items() if amount > 0}
 
     def work_node(self, shares: Mapping[str, int] = MappingProxyType({})) -> WorkNode:
-        """In the words of the contract. Ray does not tell how many tasks run: 1 while it is busy. ``shares``: how much
-        one task takes of an implicit resource."""
+        """Return it as the contract has it. Ray does not report how many tasks run: 1 while it is busy. ``shares``: how
+        much one task takes of an implicit resource."""
         classes = {name: round(used / shares[name]) for name, used in self.implicit.items() if shares.get(name)}
         return WorkNode(
             classes=tuple(sorted(classes.items())),
@@ -117,7 +117,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class DeadNode:
-    """A node that is gone, and what its death says."""
+    """A node that is gone, and the reason of its death."""
 
     id: bytes
     slice_id: str
@@ -143,7 +143,7 @@ class RayNodes:
         return [node for node in self.alive.values() if node.slice_id]
 
     def others(self) -> list[RayNode]:
-        """RayNodes that Windlass has not bought."""
+        """Return the nodes that Windlass has not bought."""
         return [node for node in self.alive.values() if not node.slice_id]
 
 
@@ -156,8 +156,8 @@ def fold_nodes(
     now: float,
     refused: Mapping[str, float] = MappingProxyType({}),
 ) -> RayNodes:
-    """The nodes as these messages show them. ``groups``: the names of node types that are Windlass's. ``refused``:
-    when the drain of a slice was last refused; it has not been idle from before."""
+    """Return the nodes as these messages show them. ``groups``: the names of node types that are Windlass's.
+    ``refused``: when the drain of a slice was last refused; it has not been idle from before."""
     known, bound = {info.node_id: info for info in infos}, bound_actors(actors)
     names = frozenset(groups)
     alive: dict[bytes, RayNode] = {}
@@ -181,7 +181,7 @@ def fold_nodes(
 
 
 def bound_actors(actors: Iterable[wire.ActorTableData]) -> dict[bytes, int]:
-    """How many actors that are not dead are bound to each node."""
+    """Return how many actors that are not dead are bound to each node."""
     found: dict[bytes, int] = {}
     for actor in actors:
         if actor.state != DEAD_ACTOR and actor.address.node_id.strip(b"\xff"):
@@ -190,7 +190,7 @@ def bound_actors(actors: Iterable[wire.ActorTableData]) -> dict[bytes, int]:
 
 
 def slice_of(instance_id: str, node_type: str, groups: frozenset[str]) -> str:
-    """The slice of a node; empty: it is not ours."""
+    """Return the slice of a node; empty: it is not ours."""
     found = _OURS.fullmatch(instance_id)
     return found["slice"] if found and (not groups or node_type in groups or not node_type) else ""
 
@@ -223,7 +223,7 @@ def _shown(
 
 
 def _timed(node: RayNode, before: RayNode | None, shown: wire.NodeState, now: float) -> RayNode:
-    """With its clocks."""
+    """Return the node with its clocks."""
     joined_at = now if before is None else before.joined_at
     history = () if before is None else (*before.history, (now, before.used))
     kept = tuple((at, used) for at, used in history if now - at <= PULL)

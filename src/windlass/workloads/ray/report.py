@@ -1,13 +1,13 @@
-"""What Ray's users are told: ``ray status`` and the dashboard by a message to the GCS, drivers by a line of text. Pure.
+"""The report to users of Ray: a message to the GCS for ``ray status`` and the dashboard, and lines for drivers. Pure.
 
-Only what is impossible is reported as infeasible: Ray fails such tasks if it is told to. What waits for a limit or for
-a provider is told to the drivers, with what would help.
+Only what is impossible is reported as infeasible: Ray can be set to fail such tasks. What waits for a limit or for a
+provider is printed by the drivers, with what would help.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from .shapes import needs_of, selectors_of
 
 IMPOSSIBLE: Final = frozenset({Code.NO_SHAPE_FITS, Code.NO_LABEL_MATCH, Code.GANG_SHAPE})
 UNTOLD: Final = frozenset({Code.RATE_LIMITED, Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.INVALID_DEMAND})
-"""What passes by itself in moments, or is told elsewhere."""
+"""What passes by itself in moments, or is reported elsewhere."""
 KEPT: Final = 600.0
 """Seconds for which a failure is shown."""
 MOST_FAILURES: Final = 20
@@ -51,11 +51,11 @@ class ReportState:
     coming: Mapping[str, DecidedSlice] = field(default_factory=dict)
     failures: tuple[FailedLaunch, ...] = ()
     lines: Mapping[str, str] = field(default_factory=dict)
-    """What drivers were last told about each demand: the part that must change for another line."""
+    """What drivers have last printed about each demand: the part that must change for another line."""
     version: int = 0
 
     def after(self, decision: DecisionReport) -> ReportState:
-        """With the launches that have failed since the last pass."""
+        """Return the state with the launches that have failed since the last pass."""
         refused, failed = dict(decision.refused), list(self.failures)
         for name, before in self.coming.items():
             after = decision.slices.get(name)
@@ -78,7 +78,7 @@ def autoscaling_state(
     seen: int,
     version: int,
 ) -> wire.AutoscalingState:
-    """The report. ``seen``: the version of the cluster's state that was last read."""
+    """Return the report. ``seen``: the version of the cluster's state that was last read."""
     state = wire.AutoscalingState(
         last_seen_cluster_resource_state_version=seen,
         autoscaler_state_version=version,
@@ -117,8 +117,15 @@ def autoscaling_state(
     return state
 
 
+def loosened(plan: Plan, preferring: Collection[str]) -> frozenset[str]:
+    """Return the placement groups that the plan cannot serve in the way that they prefer."""
+    return frozenset(
+        item.demand for item in plan.waiting if item.demand in preferring and item.reason.code not in UNTOLD
+    )
+
+
 def _fits_a_node(request: wire.ResourceRequest, nodes: RayNodes) -> bool:
-    """Whether a node that is there could run it when it is free, though none can be bought that could."""
+    """Return whether a node of the cluster could run it when it is free, though none can be bought that could."""
     needs, own = needs_of(request.resources_bundle)
     selectors = selectors_of(request.label_selectors)
     return any(
@@ -128,7 +135,7 @@ def _fits_a_node(request: wire.ResourceRequest, nodes: RayNodes) -> bool:
 
 
 def driver_lines(plan: Plan, told: ReportState) -> tuple[ReportState, tuple[str, ...]]:
-    """Lines for every driver's terminal: what waits and why, once when it changes."""
+    """Return lines for every driver's terminal: what waits and why, once when it changes."""
     lines: list[str] = []
     known: dict[str, str] = {}
     for item in plan.waiting:

@@ -1,4 +1,4 @@
-"""What Ray asks for, in our words: names and amounts of resources, label selectors, and the id of a shape.
+"""The translation of Ray's resources and label selectors into ours, and the id of a shape.
 
 Ray counts in ten-thousandths, Windlass in thousandths: a need is rounded down, so that three thirds fit one whole, but
 never to nothing. What a node has is rounded down as well.

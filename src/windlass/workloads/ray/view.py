@@ -1,8 +1,8 @@
-"""What the controller is shown of a Ray cluster, from what is known of its nodes and of what waits. Pure."""
+"""The view that the controller gets of a Ray cluster, made from its nodes and from what waits. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from windlass.core.model.reasons import seconds
@@ -16,18 +16,20 @@ from .shapes import IMPLICIT, NODE, amount, needs_of
 from .waiting import PendingWork, Stuck
 
 OLD_SELECTORS = (2, 49)
-"""Versions before this one do not tell label selectors."""
+"""Versions before this one do not report label selectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayView:
-    """Demand, requests and nodes in the words of the contract."""
+    """Demand, requests and nodes as the contract has them."""
 
     demands: tuple[Demand, ...] = ()
     requests: tuple[Demand, ...] = ()
     nodes: tuple[WorkNode, ...] = ()
     messages: Mapping[str, wire.ResourceRequest | wire.GangResourceRequest] = field(default_factory=dict)
     """What Ray said, by the id of the demand."""
+    preferring: frozenset[str] = frozenset()
+    """Placement groups that are asked for in the way that they prefer, and may lie in another one."""
 
 
 def shown(
@@ -37,14 +39,16 @@ def shown(
     since: Mapping[str, float],
     version: str,
     now: float,
+    loose: Collection[str] = (),
 ) -> RayView:
-    """``since``: when a placement group was first seen."""
+    """Return what the controller is shown. ``since``: when a placement group was first seen. ``loose``: groups that
+    cannot lie as they prefer."""
     groups = groups_of(state)
     others = nodes.others()
     request = request_of(state, [(node.total, node.labels) for node in others])
     free = [(dict(node.free), node.labels) for node in others if not node.draining]
     demands = [one for shape in waiting.shapes.values() for one in _demands(shape, nodes, waiting, free, version, now)]
-    demands += [one.demand(since.get(one.id, now)) for one in groups.values()]
+    demands += [one.demand(since.get(one.id, now), as_preferred=one.id not in loose) for one in groups.values()]
     shares = {
         name: amount(name, value)
         for shape in waiting.shapes.values()
@@ -59,6 +63,7 @@ def shown(
         () if request is None else (request,),
         tuple(sorted((node.work_node(shares) for node in nodes.bought()), key=lambda node: node.id)),
         messages,
+        frozenset(name for name, one in groups.items() if one.preferred is not None and name not in loose),
     )
 
 
@@ -70,7 +75,7 @@ def _demands(
     version: str,
     now: float,
 ) -> Iterator[Demand]:
-    """What waits of one shape, apart from what other nodes are about to take; and what Ray does not take."""
+    """Yield what waits of one shape, without what other nodes are about to take; and what Ray does not place."""
     count, since = waiting.counts[shape.id], waiting.since[shape.id]
     named = [name for name in shape.resources if name.startswith(NODE)]
     if named and (there := _node_with(nodes, named)):

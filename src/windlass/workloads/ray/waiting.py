@@ -1,9 +1,9 @@
-"""What really waits: the word of the GCS, corrected by what is known to be newer. Pure.
+"""What really waits: the counts of the GCS, corrected by what is known to be newer. Pure.
 
 The GCS pulls what waits from the raylets once a second, so its counts can be a second old while what a node uses is
-not. Three corrections follow. What the head's raylet shows is at once what its drivers submit. What a node has just
-started is taken off what other raylets had queued. And tasks for which a node has had room for a long time although
-Ray does not place them there wait for something that no machine can give.
+not. Three corrections follow. The head's raylet shows at once what its drivers submit. What a node has just
+started is taken off what other raylets had queued. And tasks for which a node has had room for a long time, but which
+Ray does not place there, wait for something that no machine can give.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class PendingWork:
-    """What waits by all that is known, and what must be kept to know it next time."""
+    """What waits, and what must be kept to work it out next time."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     stuck: Mapping[str, Stuck] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def fold_waiting(
     nodes: RayNodes,
     now: float,
 ) -> PendingWork:
-    """What waits now. ``head``: what the head's raylet shows; None: it could not be asked."""
+    """Return what waits now. ``head``: what the head's raylet shows; None: it could not be asked."""
     seen, counts, stale = dict[str, _Seen](), dict[str, int](), dict[str, float]()
     for name in sorted({*gcs, *(head or {}), *before._seen}):
         told = gcs[name].count if name in gcs else 0
@@ -125,7 +125,7 @@ def _take_off_started(
 
 
 def _rooms(shape: PendingShape, nodes: RayNodes, before: Mapping[bytes, float], now: float) -> dict[bytes, float]:
-    """Since when each node has had room for one more of a shape."""
+    """Return since when each node has had room for one more of a shape."""
     needs, own = needs_of(shape.resources)
     return {
         node.id: before.get(node.id, now)
@@ -143,7 +143,7 @@ def _is_place(node: RayNode) -> bool:
 
 
 def _stuck(before: Stuck | None, count: int, room: Mapping[bytes, float], nodes: RayNodes, now: float) -> Stuck | None:
-    """What stays stuck until Ray takes some of it, also when the node that had room is gone."""
+    """Return what is stuck. It stays so until Ray takes some of it, also when the node that had room is gone."""
     if before is not None:
         return Stuck(min(before.count, count), before.node, before.since)
     node_id = min(room, key=lambda one: room[one], default=None)

@@ -1,9 +1,9 @@
 """``RayWorkload``: a real Ray cluster, whose autoscaler Windlass is.
 
 A look reads the GCS (resources and demand, nodes, actors) and the head's raylet, and folds it onto what was known. A
-background task asks both every ``poll`` seconds and rings when something differs from the last look. A head that gives
-no answer is unknown, never empty. One that was restarted without its storage is another cluster: what had joined the
-old one is lost, and the new one is served from then on.
+background task polls both every ``poll`` seconds and wakes the controller when something has changed since the last
+look. A head that gives no answer is unknown, never empty. A head that was restarted without its storage is another
+cluster: what had joined the old one is lost, and the new one is served from then on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .fences import RayFences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
 from .join import RayJoining
 from .nodes import RayNode, RayNodes, fold_nodes, slice_of
-from .report import ReportState, autoscaling_state, driver_lines
+from .report import ReportState, autoscaling_state, driver_lines, loosened
 from .view import RayView, shown
 from .waiting import PendingWork, fold_waiting
 
@@ -38,6 +38,8 @@ POLL: Final = 0.2
 SILENT: Final = 15.0
 REPORT: Final = 5.0
 """Seconds between two reports when nothing changes."""
+CHECK: Final = 0.5
+"""Seconds between two checks whether raylets on the head's machine still listen."""
 LOST: Final = "its cluster is gone: the head has been restarted"
 NO_LONGER_IDLE: Final = "the raylet is no longer idle"
 ALIVE: Final = 0
@@ -82,6 +84,8 @@ class RayWorkload:
         self._nodes, self._waiting, self._fences = RayNodes(), PendingWork(), RayFences()
         self._shown = RayView()
         self._since: dict[str, float] = {}
+        self._loose: set[str] = set()
+        """Placement groups that cannot lie as they prefer."""
         self._lost: dict[str, WorkNode] = {}
         """Slices that had joined a cluster that is gone, with one of their nodes each."""
         self._refused: dict[str, float] = {}
@@ -98,11 +102,11 @@ class RayWorkload:
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
-        """From now on hosts join as nodes of these groups; nodes that have joined stay as they are."""
+        """Let hosts join as nodes of these groups from now on; nodes that have joined stay as they are."""
         self._groups = {group.name: group for group in groups}
 
     def run_here(self, groups: Iterable[str]) -> None:
-        """The machines of these groups are the head's own."""
+        """Set the groups whose hosts run on the head's own machine."""
         self._here = frozenset(groups)
 
     @property
@@ -227,11 +231,21 @@ class RayWorkload:
             return
         before = (self._told.coming, self._told.failures, _waits(self._plan))
         self._told = self._told.after(decision)
-        self._plan = decision.plan or self._plan
+        self._plan = self._loosened(decision.plan) or self._plan
         if "report" not in self._tasks:
             self._tasks["report"] = asyncio.create_task(self._report())
         if before != (self._told.coming, self._told.failures, _waits(self._plan)):
             self._decided.set()
+
+    def _loosened(self, plan: Plan | None) -> Plan | None:
+        """Return the plan without placement groups that wait only because of what they prefer: they are asked for anew,
+        in any way."""
+        loose = frozenset() if plan is None else loosened(plan, self._shown.preferring)
+        if plan is None or not loose:
+            return plan
+        self._loose |= loose
+        self._news.set()
+        return replace(plan, waiting=tuple(item for item in plan.waiting if item.demand not in loose))
 
     async def diagnose(self) -> Sequence[Diagnosis]:
         """Whether the head answers and lets us in, and whether workers can be started for it."""
@@ -263,7 +277,9 @@ class RayWorkload:
         gangs = {one.details for one in state.pending_gang_resource_requests}
         self._since = {name: self._since.get(name, now) for name in gangs}
         since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
-        self._shown = shown(state, self._nodes, self._waiting, since, self._version, now)
+        self._loose &= since.keys()
+        loose = since.keys() if self._look_only else self._loose  # one look alone cannot try the preferred way first
+        self._shown = shown(state, self._nodes, self._waiting, since, self._version, now, loose)
         self._seen = _fingerprint(state, load)
         self._constraints = list(state.cluster_resource_constraints)
         self._state_version = state.cluster_resource_state_version
@@ -286,13 +302,13 @@ class RayWorkload:
                 node.ClearField("ray_node_type_name" if isinstance(node, wire.NodeState) else "node_type_name")
 
     async def _introduce(self) -> None:
-        """The first words with a head: its version; and that ``ray status`` asks for what we report."""
+        """Read the version of the head, and make ``ray status`` show what we report."""
         self._version = await self._gcs.version()
         if not self._look_only and await self._gcs.get(V2_NAMESPACE, V2_KEY) != b"1":
             await self._gcs.put(V2_NAMESPACE, V2_KEY, b"1")
 
     async def _load(self, raylet: str) -> wire.ResourceLoad | None:
-        """What waits at the head's raylet; None: it is not known, or it could not be asked."""
+        """Return what waits at the head's raylet; None: its address is not known, or it gave no answer."""
         with suppress(GcsError):
             return await self._gcs.load(raylet) if raylet else None
         return None
@@ -305,7 +321,7 @@ class RayWorkload:
                 self._fences.drained(slice_id, node_id)
 
     def _start_over(self) -> None:
-        """Another cluster answers at the address."""
+        """Begin anew: another cluster answers at the address."""
         for node in self._nodes.bought():
             self._lost[node.slice_id] = replace(node.work_node(), healthy=False, tasks=0, used=(), lost=LOST)
         self._gcs.forget_cluster()
@@ -313,11 +329,16 @@ class RayWorkload:
         self._fences.clear()
 
     async def _listen(self) -> None:
-        """Ring when the head shows something else than at the last look, and when it falls silent or comes back."""
-        answers = True
+        """Wake the controller when the head shows something else than at the last look, and when it stops or begins to
+        answer."""
+        answers, checked = True, 0.0
         while True:
             await asyncio.sleep(self._poll)
             head = self._nodes.head
+            if time.monotonic() - checked >= CHECK:
+                checked = time.monotonic()
+                if await self._lost_raylet():
+                    self._news.set()
             try:
                 state, load = await asyncio.gather(
                     self._gcs.resource_state(), self._load(head.raylet if head is not None else "")
@@ -332,6 +353,15 @@ class RayWorkload:
                 self._looked.clear()
                 self._news.set()
                 await self._looked.wait()
+
+    async def _lost_raylet(self) -> bool:
+        """Return whether a raylet on the head's machine refuses connections although the GCS counts it as alive: it was
+        killed. Its provider knows more, so a pass is due; the GCS alone would notice 14 s later."""
+        if self._here is not None and not self._here:
+            return False  # no group has machines here
+        here = self._gcs.address.rpartition(":")[0]
+        raylets = [node.raylet for node in self._nodes.bought() if node.raylet.rpartition(":")[0] == here]
+        return any(await asyncio.gather(*map(_refuses, raylets)))
 
     # -- reporting ----------------------------------------------------------------------------------------------------
 
@@ -382,7 +412,7 @@ class RayWorkload:
 
 
 def _program(ray: str, version: str) -> Diagnosis:
-    """Whether the program that starts workers is there, and of the version of the head."""
+    """Check that the program that starts workers exists and has the version of the head."""
     path = shutil.which(ray)
     if path is None:
         return Diagnosis(f"there is no program {ray!r} here", "install ray, or name the program in workload.ray")
@@ -397,12 +427,26 @@ def _program(ray: str, version: str) -> Diagnosis:
     return Diagnosis(f"workers are started by {path}, Ray {ours}")
 
 
+async def _refuses(address: str) -> bool:
+    """Return whether nothing listens at an address of this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(1):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
+
+
 def _what_runs(node: RayNode) -> str:
     return f"{NO_LONGER_IDLE}: {node.holds}" if node.holds else NO_LONGER_IDLE
 
 
 def _fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | None) -> object:
-    """What must have changed for a new look to show anything else. Clocks are not in it."""
+    """Return what must have changed for a new look to show anything else. Clocks are not in it."""
     return (
         sorted((one.id, one.count) for one in shapes_of(state).values()),
         None if load is None else sorted((one.id, one.count) for one in load_of(load).values()),
@@ -413,7 +457,7 @@ def _fingerprint(state: wire.ClusterResourceState, load: wire.ResourceLoad | Non
 
 
 def _waits(plan: Plan | None) -> object:
-    """What waits, as far as it is reported at once."""
+    """Return what waits, as far as it is reported at once."""
     return None if plan is None else [(item.demand, item.count, item.reason.code) for item in plan.waiting]
 
 
