@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
+import pickle
 import random
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +35,7 @@ from windlass.core.model.snapshot import (
 )
 from windlass.core.plan_laws import broken_laws
 from windlass.core.planner import plan
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.scenario.scenario import read_plain
 from windlass.scenario.writer import write_scenario
 
@@ -85,20 +90,42 @@ def test_plans_that_keep_other_slices_busy_are_different() -> None:
 
 @given(snapshots(), st.integers(2, 12))
 def test_groups_that_were_planned_with_before_change_nothing(snapshot: Snapshot, others: int) -> None:
-    """What is remembered of groups only saves time: a plan after plans with other prices is the same as before."""
-    first = json.dumps(plan(snapshot).to_dict())
+    """A memo only saves time: a plan after plans with other prices is the same as one without a memo."""
+    memo = PlannerMemo()
     for price in range(others):
-        dearer = tuple(replace(group, price=(group.price or 0) + price) for group in snapshot.groups)
-        plan(replace(snapshot, groups=dearer))
-    assert json.dumps(plan(snapshot).to_dict()) == first
+        higher = tuple(replace(group, price=(group.price or 0) + price) for group in snapshot.groups)
+        plan(replace(snapshot, groups=higher), memo)
+    assert json.dumps(plan(snapshot, memo).to_dict()) == json.dumps(plan(snapshot).to_dict())
+
+
+def test_labels_of_a_snapshot_cannot_be_changed_in_place() -> None:
+    snapshot = Snapshot(
+        (Group("g", (("cpu", 1000),), 1, labels={"zone": "a"}),),
+        (Slice("s", "g", State.READY, nodes=(Node("n", labels={"rack": "r"}),)),),
+    )
+    for labels in (snapshot.groups[0].labels, snapshot.slices[0].nodes[0].labels):
+        with pytest.raises(TypeError, match="replace"):
+            labels["zone"] = "c"  # type: ignore[index]
+    assert pickle.loads(pickle.dumps(snapshot)) == copy.deepcopy(snapshot) == snapshot
+
+
+def test_nothing_of_a_snapshot_outlives_a_call_of_plan() -> None:
+    slices = tuple(Slice(f"s-{n}", "g", State.READY, nodes=(Node(f"n-{n}"),)) for n in range(40))
+    groups = (Group("g", (("cpu", 1000),), 99),)
+    alive = [weakref.ref(one) for one in slices]
+    made = plan(Snapshot(groups, slices, (Demand("d", (Bundle((("cpu", 1000),), 50),)),)))
+    assert len(made.placements) == 50
+    del slices, made
+    gc.collect()
+    assert [one for one in alive if one() is not None] == []
 
 
 @given(snapshots(), st.data())
 @settings(max_examples=60)
 def test_slices_that_were_planned_with_before_change_nothing(snapshot: Snapshot, data: st.DataObject) -> None:
-    """What is remembered of slices only saves time: whatever changes, goes or comes between two plans, the second is
-    the one that is made of the same slices as new objects, in another order."""
-    kinds = list(snapshot.groups)
+    """A memo only saves time: whatever changes, goes or comes between two plans, the second is the one that is made
+    without a memo of the same slices as new objects, in another order."""
+    kinds, memo = list(snapshot.groups), PlannerMemo()
     some = [data.draw(slices("s", kinds)) for _ in range(5)]
     crowd = [replace(some[number % 3], id=f"s-{number:02}") for number in range(40)]
     for step in range(4):
@@ -110,7 +137,7 @@ def test_slices_that_were_planned_with_before_change_nothing(snapshot: Snapshot,
         demands = snapshot.demands if step % 2 else ()
         now = replace(snapshot, slices=tuple(crowd), demands=demands, requests=())
         anew = replace(now, slices=tuple(replace(one) for one in reversed(now.slices)))
-        made, again = plan(now), plan(anew)
+        made, again = plan(now, memo), plan(anew)
         assert made == again
         assert made.placements == again.placements
         assert list(broken_laws(now, made)) == []
@@ -144,16 +171,15 @@ def test_work_goes_to_what_is_free_now_whatever_was_free_in_the_plan_before(dice
             return replace(one, nodes=(replace(one.nodes[0], healthy=not one.nodes[0].healthy), *one.nodes[1:]))
         return some(one.id)
 
-    crowd = [some(f"s-{number:02}") for number in range(40)]
+    crowd, memo = [some(f"s-{number:02}") for number in range(40)], PlannerMemo()
     for step in range(8):
         for place in dice.sample(range(len(crowd)), dice.randint(1, 2)):
             crowd[place] = changed(crowd[place])
         shapes = ((("cpu", 1000),), (("cpu", 2000), ("gpu", 1000)), (("gpu", 500),))
         demands = tuple(Demand(f"d-{n}", (Bundle(needs, dice.randint(1, 80)),)) for n, needs in enumerate(shapes))
         now = Snapshot(groups, tuple(crowd), demands, now=float(step))
-        made = plan(now)
+        made = plan(now, memo)
         again = plan(replace(now, slices=tuple(replace(one) for one in reversed(crowd))))
-        plan(now)  # what the next plan is compared with
         assert made.placements == again.placements
         assert made == again
         assert list(broken_laws(now, made)) == []

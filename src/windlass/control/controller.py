@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from windlass._version import __version__
@@ -36,6 +37,8 @@ from windlass.control.state.fleet import Refused
 from windlass.core.model.lifecycle import ENDING, State
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
+from windlass.core.planner import plan
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Entry, Journal, JournalVersion
 from windlass.providers.protocol import ClusterIdentity, Provider
 from windlass.workloads.protocol import DecidedSlice, DecisionListener, DecisionReport, Workload
@@ -95,7 +98,8 @@ class Controller:
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
         self.now, self.steady = now, steady or now
         self.leadership, self._wake = leadership or Leadership(), wake
-        self._steer, self._steered, self._planner = steer, Steered(settings), planner
+        self._steer, self._steered = steer, Steered(settings)
+        self._planner = planner or partial(plan, memo=PlannerMemo())
         self.controller_state = ControllerState()
         self._whole: Settings | None = None
         self._has_workload_groups = isinstance(workload, DecisionListener)

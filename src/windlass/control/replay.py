@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -37,8 +38,11 @@ from windlass.control.record.journal_tables import (
 )
 from windlass.control.state.codec import from_plain
 from windlass.control.state.fleet import Refused, SliceRecord
+from windlass.core.model.plan import Plan
 from windlass.core.model.reasons import Code
-from windlass.core.model.snapshot import Node
+from windlass.core.model.snapshot import Node, Snapshot
+from windlass.core.planner import plan
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Entry, Journal, Record
 from windlass.journal.encoding import encode
 
@@ -159,7 +163,7 @@ def replayed(
     """Make every pass again, and tell of those from ``since`` on. ``settings`` gives other ones for those that were
     recorded: then what is told is where they would have done something else, each time from what was known then."""
     controller_state, marked, seq = beginning(journal, since)
-    found = Replay(began_at=seq)
+    found, planner = Replay(began_at=seq), partial(plan, memo=PlannerMemo())
     heard = controller_state.heard.get(ORDERS, 0)
     early = journal.read(heard, kinds=(ORDER,), upto=seq)
     orders = [(record.seq, order) for record in early if (order := order_in(record)) is not None]
@@ -173,7 +177,7 @@ def replayed(
             marked = begins
         epoch = one.epoch
         if marked:
-            controller_state = _again(told, controller_state, one, orders, settings)
+            controller_state = _again(told, controller_state, one, orders, settings, planner)
         else:
             told.unmarked += 1
             controller_state = _applied(controller_state, one, controller_state)
@@ -187,6 +191,7 @@ def _again(
     one: RecordedPass,
     orders: Sequence[tuple[int, Order]],
     change: Callable[[Settings], Settings] | None,
+    planner: Callable[[Snapshot], Plan],
 ) -> ControllerState:
     """One pass made again, and the chronicle after it as it was recorded."""
     found.passes += 1
@@ -200,7 +205,7 @@ def _again(
         given = replace(given, settings=change(given.settings))
     made: ReconcileResult | None = None
     try:
-        made = reconcile(before, given, _ids_of(one))
+        made = reconcile(before, given, _ids_of(one), planner)
     except Exception as error:  # noqa: BLE001  # no recorded pass raised: what raises now is a difference like any other
         difference: ReplayMismatch | None = ReplayMismatch(
             number, one.at, one.records[-1].seq, "", f"raises {type(error).__name__}: {error}"

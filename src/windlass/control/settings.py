@@ -76,6 +76,14 @@ class Policy:
     """Launches of one group in a minute, at full health."""
     backoff: BackOff = BackOff()
 
+    def limit_of(self, state: State) -> float | None:
+        """Seconds that a slice may stay in a state, after which it goes to ``TABLE[state].after_limit``.
+
+        None: the state has no limit that can be set.
+        """
+        setting = TABLE[state].limit_setting
+        return float(getattr(self, setting)) if setting else None
+
     @property
     def tries(self) -> int:
         """How often a provider is asked for one slice, with the same token, before the launch counts as failed."""

@@ -28,6 +28,7 @@ from windlass.control.record.journal_tables import (
 from windlass.control.state.codec import from_plain, to_plain
 from windlass.core.model.plan import Plan
 from windlass.core.planner import plan
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Entry, Journal
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
@@ -55,6 +56,7 @@ class Shadow:
     ) -> None:
         self.settings, self.journal, self.now = settings, journal, now
         self._settings = settings
+        self._memo = PlannerMemo()
         self._leading = Leading(journal, leadership, now, steady)
         self.controller_state = recovered(journal)
         self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
@@ -78,7 +80,8 @@ class Shadow:
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
         )
         if look.work is not None:
-            answer = plan(snapshot_of(after.fleet, observed.demand.values(), observed.request.values(), settings, now))
+            snapshot = snapshot_of(after.fleet, observed.demand.values(), observed.request.values(), settings, now)
+            answer = plan(snapshot, self._memo)
             shrinks = not folded.unknown
             after = replace(
                 after,

@@ -25,6 +25,7 @@ from windlass.core.model.lifecycle import IN_FLIGHT, PROGRESS, State
 from windlass.core.model.snapshot import Gang, Snapshot
 from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.minimums import free_slices
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .plan_draft import DraftOptions, PlanDraft, Served
@@ -58,12 +59,14 @@ def _looks_like_its_group(draft: PlanDraft, position: int, group: int) -> bool:
 Serve = Callable[[SnapshotTables, DraftOptions], PlanDraft]
 
 
-def best_draft(snapshot: Snapshot, served: Serve, opened: Serve, *, search: bool = True) -> PlanDraft:
+def best_draft(
+    snapshot: Snapshot, served: Serve, opened: Serve, memo: PlannerMemo, *, search: bool = True
+) -> PlanDraft:
     """The draft that serves the hardest demand, then costs the least, then buys the fewest nodes.
 
     ``search``: small inputs with gangs are also served on cheaper sets of new slices.
     """
-    layout = SnapshotTables(snapshot)
+    layout = SnapshotTables(snapshot, memo)
     best, way = _first_draft(layout, served, DraftOptions(), search=search)
     stock = stock_of(best) if best.purchases else {}
     above_limit = any(best.group_of(position) is not None for position in best.released)
@@ -221,7 +224,7 @@ def _as_if_unbought(
     hidden = {position for positions in stock.values() for position in positions}
     rest = np.delete(np.arange(len(draft.slices)), sorted(hidden))
     bare = replace(layout.snapshot, slices=tuple(map(draft.slices.__getitem__, rest.tolist())))
-    other, _ = _first_draft(SnapshotTables(bare), served, DraftOptions(offer_all=True), search=search)
+    other, _ = _first_draft(SnapshotTables(bare, layout.memo), served, DraftOptions(offer_all=True), search=search)
     place = np.zeros(len(other.slices) + other.ledger.bought, np.int64)
     place[: len(other.slices)] = rest
     left = {group: list(positions) for group, positions in stock.items()}

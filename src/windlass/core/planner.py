@@ -10,6 +10,7 @@ function: the same snapshot gives the same plan, byte for byte, whatever the ord
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from windlass.core.explain.kept import busy, kept
@@ -34,6 +35,7 @@ from windlass.core.scale_down.candidates import (
 )
 from windlass.core.scale_down.consolidation import consolidate
 from windlass.core.scale_down.over_limit import lower_to_limits
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 from .candidate_plans import best_draft, without_queued_surplus
@@ -41,9 +43,13 @@ from .plan_draft import DraftOptions, PlacedRun, PlanDraft, Purchase
 from .probe_launches import send_ahead
 
 
-def plan(snapshot: Snapshot) -> Plan:
-    """What to do about a snapshot, and why, item by item."""
-    draft = without_queued_surplus(best_draft(snapshot, _served, _opened), _served)
+def plan(snapshot: Snapshot, memo: PlannerMemo | None = None) -> Plan:
+    """Decide what to do about a snapshot, and why, item by item.
+
+    ``memo``: what a caller that plans again and again keeps from plan to plan. It saves time and changes no plan.
+    """
+    memo = memo or PlannerMemo()
+    draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo), _served)
     send_ahead(draft)
     waiting = waiting_items(draft)
     release = Release(draft, {item.demand: item for item in waiting})
@@ -72,7 +78,7 @@ def plan(snapshot: Snapshot) -> Plan:
         mistakes=tuple([f"{demand.id}: {mistake}" for demand, mistake in draft.invalid]),
         _busy=lambda: busy(release, moved),
         _placements=lambda: placements(draft),
-        _unblocks=lambda: Unblocker(snapshot, waiting, _what_if).all(),
+        _unblocks=lambda: Unblocker(snapshot, waiting, partial(_what_if, memo=memo)).all(),
     )
 
 
@@ -100,9 +106,9 @@ def _served(layout: SnapshotTables, way: DraftOptions) -> PlanDraft:
     return draft
 
 
-def _what_if(snapshot: Snapshot) -> TrialOutcome:
+def _what_if(snapshot: Snapshot, memo: PlannerMemo) -> TrialOutcome:
     """What comes of a snapshot, without what is given back and why."""
-    draft = without_queued_surplus(best_draft(snapshot, _served, _opened, search=False), _served)
+    draft = without_queued_surplus(best_draft(snapshot, _served, _opened, memo, search=False), _served)
     ledger, names = draft.ledger, [group.name for group in draft.groups]
     return TrialOutcome(
         waiting=waiting_counts(draft),

@@ -37,20 +37,11 @@ def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
     if record.absent_since is not None:
         yield max(record.absent_since + policy.vanish_timeout, unseen_until(record, policy))
         yield record.absent_since + policy.unhealthy_timeout
+    if (limit := policy.limit_of(record.state)) is not None:
+        yield record.since + limit
     match record.state:
         case State.REQUESTING:
             yield record.since + policy.requesting_timeout * min(record.attempts, policy.tries) / policy.tries
-            yield record.since + policy.requesting_timeout
-        case State.BOOTING:
-            yield record.since + policy.boot_timeout
-        case State.INITIALIZING:
-            yield record.since + policy.initializing_timeout
-        case State.CORDONED:
-            yield record.since + policy.cordon_timeout
-        case State.DRAINING:
-            yield record.since + policy.drain_timeout
-        case State.TERMINATING:
-            yield record.since + policy.terminate_timeout
         case State.READY:
             yield from _of_ready(record, settings)
         case _:

@@ -107,16 +107,9 @@ class _Folding:
         """Slices that something may come of although they show as they did: the limit of their state is over, or
         another clock runs for them. The others wait for news."""
         policy, now = self.policy, self.now
-        over = {
-            State.QUEUED: -inf,
-            State.REQUESTING: now - policy.requesting_timeout,
-            State.BOOTING: now - policy.boot_timeout,
-            State.INITIALIZING: now - policy.initializing_timeout,
-            State.READY: -inf,
-            State.CORDONED: now - policy.cordon_timeout,
-            State.DRAINING: now - policy.drain_timeout,
-            State.TERMINATING: now - policy.terminate_timeout,
-        }
+        limits = {state: policy.limit_of(state) for state in State}
+        over = {state: now - limit for state, limit in limits.items() if limit is not None}
+        over |= {State.QUEUED: -inf, State.READY: -inf}
         return [
             name
             for name, one in self.fleet.activity.active.items()
@@ -378,12 +371,12 @@ def _step(
     record: SliceRecord, sight: SliceObservation, group: Group | None, policy: Policy, now: float
 ) -> tuple[State, Reason] | None:
     """The next state and why, or None when it stays."""
-    age = now - record.since
+    age, limit = now - record.since, policy.limit_of(record.state) or 0.0
     match record.state:
         case State.REQUESTING:
             if sight.instance is not None:
                 return State.BOOTING, Reason(Code.BOOTING, "the provider shows it")
-            if age >= policy.requesting_timeout:
+            if age >= limit:
                 why = f"asked {plural(record.attempts, 'time')} in {seconds(age)}, and nothing came"
                 if sight.provider_known and record.attempts >= policy.tries:
                     return State.LAUNCH_FAILED, Reason(Code.REPLACE_FAILED, why)
@@ -406,10 +399,8 @@ def _step(
                 if group is None or record.must_go:
                     return State.DRAINING, Reason(record.reason.code, f"its work is waited for: {sight.refused}")
                 return State.READY, Reason(Code.DRAIN_ABORTED, sight.refused)
-            if age >= policy.cordon_timeout:
-                return State.READY, Reason(
-                    Code.DRAIN_ABORTED, f"not acknowledged within {seconds(policy.cordon_timeout)}"
-                )
+            if age >= limit:
+                return State.READY, Reason(Code.DRAIN_ABORTED, f"not acknowledged within {seconds(limit)}")
         case State.DRAINING:
             # What ends by itself once it is drained for good was released, and is not lost.
             if not sight.final and (lost := _lost(record, sight, policy, now)):
@@ -419,8 +410,8 @@ def _step(
                 return State.READY, Reason(Code.DRAIN_ABORTED, f"{plural(sight.running, 'task')} landed there")
             evicted = policy.allow_eviction and record.must_go
             patient = evicted or record.leaving is not None or group is None or record.final
-            if age >= policy.drain_timeout and not patient and not record.certified:
-                return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(policy.drain_timeout)}")
+            if age >= limit and not patient and not record.certified:
+                return State.READY, Reason(Code.DRAIN_ABORTED, f"still busy after {seconds(limit)}")
         case State.LAUNCH_TIMEOUT | State.INIT_FAILED:
             return State.TERMINATING, record.reason
         case State.LOST:
@@ -433,7 +424,7 @@ def _step(
         case State.TERMINATING | State.TERMINATE_FAILED:
             if _gone(record, sight, policy, now) and (record.is_empty or not _contradicted(record, sight, policy, now)):
                 return State.TERMINATED, Reason(record.reason.code, "confirmed gone by the provider's list")
-            if record.state == State.TERMINATING and age >= policy.terminate_timeout:
+            if record.state == State.TERMINATING and age >= limit:
                 return State.TERMINATE_FAILED, Reason(record.reason.code, f"not gone after {seconds(age)}")
             if record.state == State.TERMINATE_FAILED and age >= _TERMINATE_AGAIN:
                 return State.TERMINATING, Reason(record.reason.code, "asked to end once more")
@@ -486,11 +477,11 @@ def _coming_up(
             return State.INITIALIZING, Reason(Code.LAUNCHING, "the machine is up; its hosts have not all joined")
         if up and sight.dead_host:
             return State.LOST, Reason(Code.LOST, _death(sight.instance, "a host of it died before it joined"))
-        if sight.provider_known and age >= policy.boot_timeout:
+        if sight.provider_known and age >= (policy.limit_of(record.state) or 0):
             return State.LAUNCH_TIMEOUT, Reason(Code.REPLACE_FAILED, f"not up after {seconds(age)}")
     elif sight.dead_host:
         return State.LOST, Reason(Code.LOST, _death(sight.instance, "a host of it died before it joined"))
-    elif sight.workload_known and age >= policy.initializing_timeout:
+    elif sight.workload_known and age >= (policy.limit_of(record.state) or 0):
         joined = plural(len(sight.nodes), "host")
         return State.INIT_FAILED, Reason(Code.REPLACE_FAILED, f"{joined} joined after {seconds(age)}")
     return None

@@ -191,17 +191,10 @@ def pictured(controller_state: ControllerState, configured: Settings, now: float
 
 def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:
     """When a slice has been in its state for too long, and what becomes of it then; None: there is no limit."""
-    policy, after = settings.policy, TABLE[record.state].after_limit
-    limits = {
-        State.REQUESTING: policy.requesting_timeout,
-        State.BOOTING: policy.boot_timeout,
-        State.INITIALIZING: policy.initializing_timeout,
-        State.CORDONED: policy.cordon_timeout,
-        State.DRAINING: inf if _waited_for(record, settings) else policy.drain_timeout,
-        State.TERMINATING: policy.terminate_timeout,
-    }
-    limit = limits.get(record.state, inf)
-    return None if limit == inf or after is None else (record.since + limit, after)
+    limit, after = settings.policy.limit_of(record.state), TABLE[record.state].after_limit
+    if limit is None or after is None or (record.state == State.DRAINING and _waited_for(record, settings)):
+        return None
+    return record.since + limit, after
 
 
 def _waited_for(record: SliceRecord, settings: Settings) -> bool:

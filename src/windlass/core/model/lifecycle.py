@@ -45,6 +45,8 @@ class StateFacts:
     costs: bool = False
     limit: float | None = None
     """Seconds that it may last by default; None: no limit."""
+    limit_setting: str = ""
+    """The setting of the policy that replaces the default; empty: there is none."""
     after_limit: State | None = None
     """Where it goes when the limit has passed."""
     ray: str | None = None
@@ -71,6 +73,7 @@ TABLE: Final = MappingProxyType(
             in_flight=True,
             costs=True,
             limit=600,
+            limit_setting="requesting_timeout",
             after_limit=State.LAUNCH_FAILED,
             ray="REQUESTED",
         ),
@@ -80,6 +83,7 @@ TABLE: Final = MappingProxyType(
             in_flight=True,
             costs=True,
             limit=900,
+            limit_setting="boot_timeout",
             after_limit=State.LAUNCH_TIMEOUT,
             ray="ALLOCATED",
         ),
@@ -89,6 +93,7 @@ TABLE: Final = MappingProxyType(
             in_flight=True,
             costs=True,
             limit=900,
+            limit_setting="initializing_timeout",
             after_limit=State.INIT_FAILED,
             ray="RAY_INSTALLING",
         ),
@@ -103,6 +108,7 @@ TABLE: Final = MappingProxyType(
             takes_demand="by uncordon",
             costs=True,
             limit=60,
+            limit_setting="cordon_timeout",
             after_limit=State.READY,
             ray="RAY_STOP_REQUESTED",
         ),
@@ -111,11 +117,16 @@ TABLE: Final = MappingProxyType(
             takes_demand="by uncordon",
             costs=True,
             limit=3600,
+            limit_setting="drain_timeout",
             after_limit=State.READY,
             ray="RAY_STOPPING",
         ),
         State.TERMINATING: StateFacts(
-            "the provider was asked to end it", costs=True, limit=300, after_limit=State.TERMINATE_FAILED
+            "the provider was asked to end it",
+            costs=True,
+            limit=300,
+            limit_setting="terminate_timeout",
+            after_limit=State.TERMINATE_FAILED,
         ),
         State.TERMINATED: StateFacts("confirmed gone by the provider's list"),
         State.LAUNCH_FAILED: StateFacts("the provider said no (stock-out, quota, other)", ray="ALLOCATION_FAILED"),

@@ -7,12 +7,11 @@ sorted pairs, so that equal needs are equal values. Nothing here computes a deci
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import lru_cache
 from operator import attrgetter
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 from .cached import cached_attribute
 from .conditions import Condition, Taint, Toleration
@@ -59,10 +58,24 @@ def amounts(values: Mapping[str, int]) -> Amounts:
     return tuple(sorted(values.items()))
 
 
-@lru_cache(maxsize=4096)
-def _same(loads: tuple[Amounts, ...]) -> tuple[Amounts, ...]:
-    """One object for all that are equal to it."""
-    return loads
+class FrozenDict(dict[str, str]):
+    """A mapping that cannot be changed: a snapshot stays what it was when it was made."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("labels cannot be changed; make a new group or node with dataclasses.replace")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, str]]]:
+        return FrozenDict, (dict(self),)
+
+
+NO_LABELS: Final = FrozenDict()
 
 
 class Gang(StrEnum):
@@ -120,7 +133,7 @@ class Group:
     """Of one node."""
     max: int
     """Slices."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = NO_LABELS
     taints: tuple[Taint, ...] = ()
     hosts: int = 1
     """Nodes per slice."""
@@ -141,6 +154,10 @@ class Group:
     family: str = ""
     """The family whose limits hold over this group and others together; empty: none."""
 
+    def __post_init__(self) -> None:
+        if type(self.labels) is not FrozenDict:
+            object.__setattr__(self, "labels", FrozenDict(self.labels))
+
     def node_labels(self) -> dict[str, str]:
         """What its nodes will carry; ``preemptible`` is a label like any other."""
         return {"preemptible": "true" if self.preemptible else "false", **self.labels}
@@ -154,10 +171,14 @@ class Node:
     used: Amounts = ()
     tasks: int = 0
     idle_since: Seconds | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = NO_LABELS
     healthy: bool = True
     classes: tuple[tuple[str, int], ...] = ()
     """(class, tasks of it that run here), sorted by class."""
+
+    def __post_init__(self) -> None:
+        if type(self.labels) is not FrozenDict:
+            object.__setattr__(self, "labels", FrozenDict(self.labels))
 
     @property
     def busy(self) -> bool:
@@ -227,8 +248,8 @@ class Slice:
 
     @cached_attribute
     def loads(self) -> tuple[Amounts, ...]:
-        """What each of these uses; equal loads are, as a rule, one object."""
-        return _same(tuple([node.used for node in self.offering_nodes]))
+        """What each of these uses."""
+        return tuple([node.used for node in self.offering_nodes])
 
     def idle_since(self, now: Seconds) -> Seconds:
         """Since when nothing runs on any of its nodes (meaningless while one is busy)."""

@@ -1,6 +1,6 @@
-"""The groups of a snapshot as tables: what a new slice of each has, costs and looks like.
+"""The groups of a snapshot as tables: what a new slice of each has, costs and which labels it carries.
 
-They are the same in one plan after the other, so the last few that were asked for are remembered (``recent``).
+They are the same in one plan after the other, so a ``PlannerMemo`` keeps the last few.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def largest_nodes(groups: Iterable[Group]) -> dict[str, int]:
 
 
 _LOOKS: Final = attrgetter("name", "resources", "hosts", "price", "rank", "labels", "preemptible")
-"""What a line-up is made of: not the limits of a group, nor what its provider and its operator say today."""
+"""What the table depends on: not the limits of a group, its availability, or whether it is frozen."""
 
 
 class GroupTable:
@@ -68,11 +68,7 @@ def _fixed(table: Ints) -> Ints:
     return table
 
 
-_RECENT: Final = Memo[GroupTable](8)
-"""A loop asks about one or two sets of groups, and a plan that explains itself about a few more."""
-
-
-def group_table_of(groups: tuple[Group, ...]) -> GroupTable:
-    """The line-up of groups that come in name order. Nobody may write to it."""
-    looks = list(map(_LOOKS, groups))  # labels cannot be hashed; to compare is quick where the parts are the same
-    return _RECENT(lambda known: known if known.looks == looks else None, lambda: GroupTable(groups, looks))
+def group_table_of(groups: tuple[Group, ...], recent: Memo[GroupTable]) -> GroupTable:
+    """The table of groups that come in name order. Callers must not write to it."""
+    looks = list(map(_LOOKS, groups))  # to compare is quick where the parts are the same objects
+    return recent(lambda known: known if known.looks == looks else None, lambda: GroupTable(groups, looks))

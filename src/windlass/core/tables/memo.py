@@ -1,8 +1,8 @@
-"""What was worked out last, kept for whoever asks the same again, or nearly the same.
+"""Memo: tables of the last plans, kept by a caller that plans again and again.
 
 One plan is much like the one before: the same groups, nearly all slices identical objects. What follows from them
-alone may be remembered. That saves time and changes no answer, as long as nobody writes to it; and two threads that
-remember at the same time at worst work something out twice.
+alone can be used again. That saves time and changes no answer, because nothing in a snapshot can be changed in place
+and no plan writes to these tables. Two threads that share a memo at worst compute something twice.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class Memo(Generic[T]):
-    """The last few answers, the newest first."""
+    """The last few results, the newest first."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._known: tuple[T, ...] = ()
 
     def __call__(self, following: Callable[[T], T | None], made: Callable[[], T]) -> T:
-        """What follows from the first known answer from which something does, else what is made anew."""
+        """The result that follows from the first known one from which some does, else a new one."""
         known = self._known
         for before in known:
             after = following(before)

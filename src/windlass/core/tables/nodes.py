@@ -1,8 +1,7 @@
 """The nodes that offer room, a row each: whose they are, how near their room is, and how much of it is free.
 
-All of it follows from the slices and from what the groups look like, whatever is asked for. So it is kept (``recent``),
-and only the rows of slices that are other objects now are made anew: demand that waits is asked about in one plan after
-the other.
+All of it follows from the slices and the groups alone. A caller that plans again and again keeps it in its
+``PlannerMemo``, and the next plan makes only the rows of slices that are other objects now.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Final
 
 import numpy as np
 
@@ -56,12 +54,10 @@ class NodeTable:
                 empty = _loads(slices[places[0]], group_table, group)
                 for place in places:
                     loads[place] = empty
-        # By identity: to hash a load takes longer than all the rest, and equal ones are nearly always the same object.
-        keys = list(map(id, loads))
-        found = dict(zip(keys, loads, strict=True))
-        number = dict(zip(found, range(len(found)), strict=True))
-        which = np.fromiter(map(number.__getitem__, keys), np.int64, len(keys))
-        size = np.array([len(one) for one in found.values()], np.int64)
+        number: dict[tuple[Amounts, ...], int] = {}
+        which = np.fromiter([number.setdefault(load, len(number)) for load in loads], np.int64, len(loads))
+        found = list(number)
+        size = np.array([len(one) for one in found], np.int64)
         each = size[which]
         before = (size.cumsum() - size)[which]
         position: Ints
@@ -73,7 +69,7 @@ class NodeTable:
             position = each.nonzero()[0]
             usage = before[position]
         group_at = group_of[position]
-        used = _used(chain.from_iterable(found.values()), group_table.kinds)
+        used = _used(chain.from_iterable(found), group_table.kinds)
         total = group_table.totals[group_at]
         room = Room(group_table.kinds, total, np.maximum(total - used[usage], 0), group_table.fresh.present[group_at])
         tier = tier_at[position]
@@ -83,13 +79,13 @@ class NodeTable:
     def _closed(
         cls, slice_table: SliceTable, group_table: GroupTable, group: Ints, position: Ints, tier: Ints, room: Room
     ) -> NodeTable:
-        """Nobody may write to it: the next plans look at it too."""
+        """Make its arrays read-only: the next plans read them too."""
         for table in (group, position, tier, *room.tables()):
             table.flags.writeable = False
         return cls(slice_table, group_table, group, position, tier, room)
 
     def after(self, slice_table: SliceTable, group_table: GroupTable) -> NodeTable | None:
-        """The ground of slices of which a few changed, with as many nodes as they had; None: it is not like that."""
+        """Update the table for slices of which a few changed and kept their number of nodes; None: more changed."""
         if group_table is not self.group_table:
             return None
         if slice_table is self.slice_table:
@@ -149,12 +145,8 @@ def _used(loads: Iterable[Amounts], kinds: Kinds) -> Ints:
     return np.array(lines, np.int64).reshape(len(lines), len(kinds.names))
 
 
-_RECENT: Final = Memo[NodeTable](2)
-
-
-def node_table_of(slice_table: SliceTable, group_table: GroupTable) -> NodeTable:
-    """The rows of slices of which none works in a group that the line-up does not have. Nobody may write to it."""
-
+def node_table_of(slice_table: SliceTable, group_table: GroupTable, recent: Memo[NodeTable]) -> NodeTable:
+    """The rows of slices of which none works in a group that the group table lacks. Callers must not write to it."""
     if len(slice_table.slices) < FEW:
         return NodeTable.of(slice_table, group_table)
-    return _RECENT(lambda known: known.after(slice_table, group_table), lambda: NodeTable.of(slice_table, group_table))
+    return recent(lambda known: known.after(slice_table, group_table), lambda: NodeTable.of(slice_table, group_table))

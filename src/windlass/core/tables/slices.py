@@ -1,7 +1,7 @@
-"""The slices of a snapshot by id, and who of them is simply at work.
+"""The slices of a snapshot by id, and which of them are simply at work.
 
-Where the same slices come again, only those that are other objects now are looked at (``recent``): a plan costs by what
-has changed.
+With a ``PlannerMemo``, only slices that are other objects than in the last plan are looked at: the cost of a plan
+follows from what has changed.
 """
 
 from __future__ import annotations
@@ -106,12 +106,8 @@ def _standing(slices: Sequence[Slice], others: Iterable[int]) -> Mapping[tuple[s
     return found
 
 
-_RECENT: Final = Memo[SliceTable](2)
-"""A loop asks about one set of slices, and a plan that tries other ways also about a part of it."""
-
-
-def slice_table_of(slices: tuple[Slice, ...]) -> SliceTable:
+def slice_table_of(slices: tuple[Slice, ...], recent: Memo[SliceTable]) -> SliceTable:
     """Build the table of slices that come in any order. Callers must not write to it."""
     if len(slices) < FEW:
         return SliceTable.of(slices)
-    return _RECENT(lambda before: before.after(slices), lambda: SliceTable.of(slices))
+    return recent(lambda before: before.after(slices), lambda: SliceTable.of(slices))

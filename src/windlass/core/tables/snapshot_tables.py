@@ -27,16 +27,18 @@ from windlass.core.model.snapshot import Demand, Node, Snapshot
 
 from .groups import group_table_of
 from .nodes import node_table_of
+from .planner_memo import PlannerMemo
 from .slices import slice_table_of
 
 
 class SnapshotTables:
     """What all drafts of a snapshot share."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, memo: PlannerMemo | None = None) -> None:
         self.snapshot = snapshot
+        self.memo = memo = memo or PlannerMemo()
         self.groups = tuple(sorted(snapshot.groups, key=attrgetter("name")))
-        self.group_table = group_table_of(self.groups)
+        self.group_table = group_table_of(self.groups, memo.groups)
         self._index = index = self.group_table.index
         self.scopes = limit_scopes(self.groups, snapshot.cluster.families)
         """A scope for each group, then one for each family."""
@@ -47,7 +49,7 @@ class SnapshotTables:
         """For each group the place of its family among the families, -1 without one. None: there are no families."""
         if len(self.scopes) > len(self.groups):
             self.family_index = np.maximum(np.array(families, np.int64) - len(self.groups), -1)
-        self._slice_table = slice_table = slice_table_of(snapshot.slices).within(index)
+        self._slice_table = slice_table = slice_table_of(snapshot.slices, memo.slices).within(index)
         self.slices = slice_table.slices
         self.others = slice_table.others
         """The places of all slices that are not simply at work, in order."""
@@ -118,7 +120,7 @@ class SnapshotTables:
     @cached_attribute
     def rows(self) -> Rows:
         """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
-        node_table = node_table_of(self._slice_table, self.group_table)
+        node_table = node_table_of(self._slice_table, self.group_table, self.memo.nodes)
         profile = self.profile_index[node_table.group]
         self._own_profiles(profile, node_table.group)
         return Rows(node_table.group, node_table.position, node_table.tier, profile, node_table.room)

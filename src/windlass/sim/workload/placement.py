@@ -38,6 +38,7 @@ from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.gangs import serve_whole
 from windlass.core.placement.singles import serve
 from windlass.core.plan_draft import DraftOptions, PlacedRun, PlanDraft, Served
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.core.tables.snapshot_tables import SnapshotTables
 
 
@@ -76,7 +77,8 @@ class Places:
 
     def __init__(self, groups: Iterable[Group]) -> None:
         self._groups = tuple(replace(group, max=0, min=0, spare=0) for group in groups)
-        self._group_table = SnapshotTables(Snapshot(groups=self._groups)).group_table
+        self._memo = PlannerMemo()
+        self._group_table = SnapshotTables(Snapshot(groups=self._groups), self._memo).group_table
         self._scores: dict[Hashable, Score | None] = {}
 
     def placed(self, slices: Iterable[Slice], demands: Sequence[Demand], now: Seconds) -> Iterator[PlacedTasks]:
@@ -149,14 +151,14 @@ class Places:
     def _draft(self, slices: Sequence[Slice], demands: Sequence[Demand], now: Seconds) -> PlanDraft:
         """A whole draft of a plan, for gangs that must lie together."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands), now=now)
-        draft = PlanDraft(SnapshotTables(snapshot), DraftOptions())
+        draft = PlanDraft(SnapshotTables(snapshot, self._memo), DraftOptions())
         draft.open()
         return draft
 
     def _offers(self, slices: Sequence[Slice], demands: Sequence[Demand]) -> Offers:
         """The room on the slices, a row for each node, and no more than that."""
         snapshot = Snapshot(groups=self._groups, slices=tuple(slices), demands=tuple(demands))
-        layout = SnapshotTables(snapshot)
+        layout = SnapshotTables(snapshot, self._memo)
         return Offers(layout.eligibility, layout.rows)
 
 
