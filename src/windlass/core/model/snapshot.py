@@ -7,7 +7,7 @@ sorted pairs, so that equal needs are equal values. Nothing here computes a deci
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from operator import attrgetter
@@ -67,9 +67,6 @@ class FrozenDict(dict[str, str]):
         raise TypeError("labels cannot be changed; make a new group or node with dataclasses.replace")
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
 
     def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, str]]]:
         return FrozenDict, (dict(self),)
@@ -133,7 +130,7 @@ class Group:
     """Of one node."""
     max: int
     """Slices."""
-    labels: Mapping[str, str] = NO_LABELS
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     taints: tuple[Taint, ...] = ()
     hosts: int = 1
     """Nodes per slice."""
@@ -171,7 +168,7 @@ class Node:
     used: Amounts = ()
     tasks: int = 0
     idle_since: Seconds | None = None
-    labels: Mapping[str, str] = NO_LABELS
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     healthy: bool = True
     classes: tuple[tuple[str, int], ...] = ()
     """(class, tasks of it that run here), sorted by class."""
