@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from windlass.kubernetes_api.api import Api
+from windlass.kubernetes_api.autoscaling_objects import CapacityBuffer, PodTemplateObject, ProvisioningRequest
 from windlass.kubernetes_api.device_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from windlass.kubernetes_api.names import ORPHANED
 from windlass.kubernetes_api.objects import DaemonSet, KubeJob, KubeNode, NodeClaim, NodeProvisioner, Pod, PodGroup
@@ -36,6 +37,10 @@ RESOURCE_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 RESOURCE_CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 CLAIM_TEMPLATES: Final = "/apis/resource.k8s.io/v1/resourceclaimtemplates"
 DEVICE_CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
+
+POD_TEMPLATES: Final = "/api/v1/podtemplates"
+CAPACITY_BUFFERS: Final = "/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers"
+PROVISIONING_REQUESTS: Final = "/apis/autoscaling.x-k8s.io/v1/provisioningrequests"
 
 
 class ClusterMirror:
@@ -93,11 +98,30 @@ class ClusterMirror:
             api, DEVICE_CLASSES, DeviceClass, _as_it_is, on_change=noted, on_synced=on_change, optional=True
         )
 
+        self.pod_templates: Reflector[PodTemplateObject, PodTemplateObject] = Reflector(
+            api, POD_TEMPLATES, PodTemplateObject, _as_it_is, on_change=bell, on_synced=on_change, optional=True
+        )
+        self.buffers: Reflector[CapacityBuffer, CapacityBuffer] = Reflector(
+            api, CAPACITY_BUFFERS, CapacityBuffer, _as_it_is, on_change=bell, on_synced=on_change, optional=True
+        )
+        self.room_requests: Reflector[ProvisioningRequest, ProvisioningRequest] = Reflector(
+            api,
+            PROVISIONING_REQUESTS,
+            ProvisioningRequest,
+            _as_it_is,
+            on_change=bell,
+            on_synced=on_change,
+            optional=True,
+        )
+        self.consumers: dict[str, MirroredPod] = {}
+        """Pods that consume a ProvisioningRequest, by key."""
+
     @property
     def reflectors(self) -> Iterator[Reflector[Any, Any]]:
         yield from (self.pods, self.nodes, self.provisioners, self.claims, self.daemons, self.jobs)
         yield from self.pod_groups
         yield from (self.slices, self.resource_claims, self.claim_templates, self.device_classes)
+        yield from (self.pod_templates, self.buffers, self.room_requests)
 
     @property
     def slice_store(self) -> Mapping[str, SliceFacts]:
@@ -187,6 +211,10 @@ class ClusterMirror:
                 self.idle_since[before.node] = self._now()
         if after is not None and after.node and not after.finished:
             self.on_node.setdefault(after.node, {})[change.key] = after
+        if after is not None and after.consumes:
+            self.consumers[change.key] = after
+        else:
+            self.consumers.pop(change.key, None)
         if after is not None and after.waits:
             self.waiting[change.key] = after
         else:

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -37,7 +38,9 @@ from .health import HealthServer, metrics
 from .lease import LeaseElection
 from .mirror import ClusterMirror
 from .repair import NodeRepairs
-from .translate.constraints import ConstraintTable
+from .requests.buffers import CapacityBuffers
+from .requests.provisioning import ProvisioningRequests
+from .translate.constraints import ConstraintTable, PodRules
 from .translate.demand import DemandMaker, WaitingPods
 from .translate.nodes import MirroredNode, keeps_away, lacks
 from .translate.pods import MirroredPod
@@ -98,6 +101,8 @@ class KubernetesWorkload:
         self._demand = DemandMaker()
         self.devices = DevicePlanning(self.mirror, self.mirror.pod_counts)
         self._repairs = NodeRepairs()
+        self.buffers = CapacityBuffers(api, lambda: self.mirror.buffers.store, now)
+        self.room_requests = ProvisioningRequests(lambda: self.mirror.room_requests.store, now)
         self.waiting = WaitingPods((), {}, {})
         self.provisioners: dict[str, KnownProvisioner] = {}
         self._groups: dict[str, tuple[Any, WorkloadGroup]] = {}
@@ -114,12 +119,14 @@ class KubernetesWorkload:
     async def observe(self) -> WorkloadView:
         self.mirror.start()
         await self._synced()
+        await self.buffers.refresh()
         self._news.clear()
-        self.devices.look(self.mirror.waiting.values(), self.mirror.provisioners.store)
+        waiting = self._waiting_pods()
+        self.devices.look(waiting, self.mirror.provisioners.store)
         self.provisioners = self._known_provisioners()
-        constraints = self._constraints()
+        constraints = self._constraints(waiting)
         self.waiting = self._demand.waiting(
-            self.mirror.waiting.values(), self._gang_size, self._gang_running, constraints.rules, self.devices
+            waiting, self._gang_size, self._gang_running, partial(self._rules, constraints), self.devices
         )
         self.devices.forget(one.id for one in self.waiting.demands)
         return WorkloadView(
@@ -214,9 +221,23 @@ class KubernetesWorkload:
         except ApiError as error:
             raise WorkloadError(str(error)) from error
 
-    def _constraints(self) -> ConstraintTable:
+    def _waiting_pods(self) -> list[MirroredPod]:
+        """Pods that the scheduler gave up on, and the placeholders of requests for room."""
+        templates = self.mirror.pod_templates.store
+        waiting = list(self.mirror.waiting.values())
+        if self.mirror.buffers.store:
+            waiting += self.buffers.placeholders(templates)
+        if self.mirror.room_requests.store or self.room_requests.open:
+            placeholders = self.room_requests.placeholders(templates, self.mirror.consumers.values())
+            waiting = [pod for pod in waiting if not self.room_requests.withholds(pod)] + placeholders
+        return waiting
+
+    def _rules(self, constraints: ConstraintTable, pod: MirroredPod) -> PodRules:
+        rules, where = constraints.rules(pod), self.room_requests.where(pod)
+        return replace(rules, where=(*rules.where, *where)) if where else rules
+
+    def _constraints(self, waiting: Sequence[MirroredPod]) -> ConstraintTable:
         """What waiting pods and running ones demand of each other; empty while none does."""
-        waiting = self.mirror.waiting.values()
         nodes = self.mirror.nodes.store
         running = (pod for pods in self.mirror.on_node.values() for pod in pods.values())
         return ConstraintTable.of(
@@ -231,6 +252,8 @@ class KubernetesWorkload:
         return replace(node, classes=held) if held else node
 
     def _gang_size(self, pod: MirroredPod) -> int | None:
+        if (size := self.room_requests.size(pod)) is not None:
+            return size
         if pod.gang:
             return self.mirror.gang_size(pod.namespace, pod.gang)
         kind, _, name = pod.owner.partition("/")
@@ -239,6 +262,8 @@ class KubernetesWorkload:
 
     def _gang_running(self, pod: MirroredPod) -> int:
         """Members of a pod's gang that have a node already."""
+        if self.room_requests.size(pod) is not None:
+            return 0
         return sum(
             1
             for one in self.mirror.pods.store.values()

@@ -53,8 +53,10 @@ def text(objects: Iterable[Manifest]) -> str:
 def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
     """The least that the controller needs over the whole cluster; in shadow mode it only reads, and tells events."""
     rules = [
-        _rule("", ["pods", "nodes", "namespaces"], READ),
+        _rule("", ["pods", "nodes", "namespaces", "podtemplates"], READ),
         _rule("apps", ["daemonsets"], READ),
+        _rule("apps", ["deployments", "statefulsets", "replicasets"], ["get"]),
+        _rule("autoscaling.x-k8s.io", ["capacitybuffers", "provisioningrequests"], READ),
         _rule("batch", ["jobs"], READ),
         _rule("scheduling.k8s.io", ["podgroups"], READ),
         _rule("scheduling.x-k8s.io", ["podgroups"], READ),
@@ -70,6 +72,7 @@ def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
         _rule("", ["nodes/status"], ["patch"]),
         _rule("resource.k8s.io", ["resourceslices"], ["create", "delete"]),
         _rule("", ["pods/eviction"], ["create"]),
+        _rule("autoscaling.x-k8s.io", ["capacitybuffers/status", "provisioningrequests/status"], ["patch"]),
         _rule(GROUP, ["nodeprovisioners"], ["patch"]),
         _rule(GROUP, ["nodeclaims"], ["create", "patch", "delete"]),
         _rule(GROUP, ["nodeprovisioners/status", "nodeclaims/status"], ["patch"]),

@@ -24,6 +24,7 @@ from windlass.workloads.protocol import DecidedSlice, DecisionReport
 
 from .event_stories import EventStories
 from .events import EventRecorder, Subject
+from .requests import RequestStatuses
 from .status import GroupNumbers, blocked_by, condition, merged, numbers_of, provisioner_status
 from .work_queue import WorkQueue
 
@@ -51,6 +52,7 @@ class DecisionPublisher:
         self.queue = WorkQueue(may_write)
         self.events = EventRecorder(self._api, self.queue, now)
         self._stories = EventStories(self.events, self._mirror)
+        self._requests = RequestStatuses(workload, self.queue, now)
         self._decided: dict[str, dict[str, Any]] = {}
         """The last decision about each provisioner."""
 
@@ -66,6 +68,7 @@ class DecisionPublisher:
         for name, known in self._workload.provisioners.items():
             self._show_provisioner(name, known, by_group.get(name, []), decision)
         self._collect_claims(decision)
+        self._requests.show(decision, waiting)
 
     async def close(self) -> None:
         await self.queue.close()

@@ -110,9 +110,14 @@ def provisioner_status(
 
 
 def merged(
-    before: tuple[ObjectCondition, ...] | None, wanted: Mapping[str, tuple[bool, str, str]], now: float
+    before: tuple[ObjectCondition, ...] | None,
+    wanted: Mapping[str, tuple[bool, str, str]],
+    now: float,
+    *,
+    always: bool = False,
 ) -> list[dict[str, Any]] | None:
-    """A claim's conditions with some of them as wanted; None if nothing changes."""
+    """An object's conditions with some of them as wanted; None if nothing changes. ``always``: a condition that does
+    not hold is written, too, where there was none."""
     known = {one.type: one for one in before or ()}
     changed = False
     found: dict[str, dict[str, Any]] = {
@@ -130,7 +135,7 @@ def merged(
         status = "True" if holds else "False"
         if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
             continue
-        if old is None and not holds:
+        if old is None and not holds and not always:
             continue
         changed = True
         plain = [found[kind]] if kind in found else []

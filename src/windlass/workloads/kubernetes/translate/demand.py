@@ -71,6 +71,8 @@ def demand_id(pod: MirroredPod) -> str:
         return f"{pod.namespace}/PodGroup/{pod.gang}"
     if not pod.owner:
         return f"{pod.namespace}/{pod.name}"
+    if pod.owner.startswith("ProvisioningRequest/"):
+        return f"{pod.namespace}/{pod.owner}"
     return f"{pod.namespace}/{pod.owner}#{_mark(pod.shape)}"
 
 
@@ -176,7 +178,7 @@ class DemandMaker:
         )
 
     def _id(self, pod: MirroredPod) -> str:
-        if pod.gang or not pod.owner:
+        if pod.gang or not pod.owner or pod.owner.startswith("ProvisioningRequest/"):
             return demand_id(pod)
         known = self._marks.get(id(pod.shape))
         if known is None or known[0] is not pod.shape:

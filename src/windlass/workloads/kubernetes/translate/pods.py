@@ -37,6 +37,11 @@ from .quantities import parsed
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 MIRROR: Final = "kubernetes.io/config.mirror"
 POD_GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
+CONSUME: Final = (
+    "autoscaling.x-k8s.io/consume-provisioning-request",
+    "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
+)
+"""Annotations that name the ProvisioningRequest which a pod consumes."""
 JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
@@ -95,6 +100,8 @@ class MirroredPod:
     gang: str
     """The name of its PodGroup in its namespace; empty: none."""
     finished: bool
+    consumes: str = ""
+    """The name of the ProvisioningRequest in its namespace that brought its room; empty: none."""
 
     @property
     def key(self) -> str:
@@ -134,6 +141,7 @@ class PodMirror:
             ending=meta.deletion_timestamp is not None,
             gang=_gang(pod),
             finished=finished,
+            consumes=self._name(consumed(meta.annotations)) if meta.annotations else "",
         )
 
     def _shape(self, spec: PodSpec, status: PodStatus) -> PodShape:
@@ -191,6 +199,11 @@ def _gang(pod: Pod) -> str:
     if group is not None and group.pod_group_name:
         return group.pod_group_name
     return (pod.metadata.labels or {}).get(POD_GROUP_LABEL, "")
+
+
+def consumed(annotations: Mapping[str, str]) -> str:
+    """The name of the ProvisioningRequest that a pod consumes; empty: none."""
+    return next((annotations[key] for key in CONSUME if annotations.get(key)), "")
 
 
 def is_daemon(pod: Pod) -> bool:
@@ -255,7 +268,10 @@ def needs_of(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
 
 
 def _requested(container: Container, status: ContainerStatus | None, infeasible: bool) -> dict[str, int]:
-    asked = parsed(container.resources.requests) if container.resources is not None else {}
+    asked: dict[str, int] = {}
+    if container.resources is not None:
+        # The server does so for pods; templates of pods are as their users wrote them.
+        asked = parsed({**(container.resources.limits or {}), **(container.resources.requests or {})})
     if status is None or (status.allocated_resources is None and status.resources is None):
         return asked
     has = parsed(status.allocated_resources)
