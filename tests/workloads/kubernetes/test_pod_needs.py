@@ -169,4 +169,8 @@ def test_a_window_is_open_for_its_duration():
 
 def test_limits_of_a_template_count_as_requests_where_it_has_none():
     resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "8"}, "requests": {"cpu": "1"}}
-    assert needs({"containers": [{"name": "c", "resources": resources}]}) == {"cpu": 1000, "nvidia.com/gpu": 8000, "pods": 1000}
+    assert needs({"containers": [{"name": "c", "resources": resources}]}) == {
+        "cpu": 1000,
+        "nvidia.com/gpu": 8000,
+        "pods": 1000,
+    }
