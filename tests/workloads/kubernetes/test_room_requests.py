@@ -34,10 +34,14 @@ def request(stage: Stage, count: int, kind: str = BUY, name: str = "train", **sp
     stage.fake.put(REQUESTS, {"metadata": {"name": name, "namespace": "default"}, "spec": body})
 
 
-def conditions(stage: Stage, path: str) -> dict[str, tuple[str, str]]:
+def status_of(stage: Stage, path: str) -> dict[str, Any]:
     found = stage.fake.get(path)
     assert found is not None
-    listed = (found.get("status") or {}).get("conditions") or ()
+    return found.get("status") or {}
+
+
+def conditions(stage: Stage, path: str) -> dict[str, tuple[str, str]]:
+    listed = status_of(stage, path).get("conditions") or ()
     return {one["type"]: (one["status"], one["reason"]) for one in listed}
 
 
@@ -67,7 +71,7 @@ def test_a_buffer_is_bought_kept_and_bought_again_when_pods_take_it():
         buffer(stage, podTemplateRef={"name": "gpus"}, replicas=2)
         await stage.until(lambda: conditions(stage, f"{BUFFERS}/room").get("Provisioned") == ("True", "Provisioned"))
         assert len(stage.nodes) == 2
-        assert stage.fake.get(f"{BUFFERS}/room")["status"]["replicas"] == 2
+        assert status_of(stage, f"{BUFFERS}/room")["replicas"] == 2
         stage.advance(3600)
         await stage.tick(4)
         assert len(stage.nodes) == 2
@@ -117,8 +121,7 @@ def test_a_buffer_without_its_template_says_so():
         stage.fake.put(PROVISIONERS, provisioner())
         buffer(stage, podTemplateRef={"name": "absent"}, replicas=2)
         await stage.until(lambda: conditions(stage, f"{BUFFERS}/room").get("ReadyForProvisioning", ("",))[0] == "False")
-        status = stage.fake.get(f"{BUFFERS}/room")["status"]
-        assert "default/absent does not exist" in str(status["conditions"])
+        assert "default/absent does not exist" in str(status_of(stage, f"{BUFFERS}/room"))
         assert not stage.nodes
 
     staged(run)
