@@ -90,7 +90,7 @@ class Reflector(Generic[K, V]):
             if failures <= 1:
                 return failures
         elif error.is_missing and self._optional:
-            self._gone_kind()
+            self._gone_kind(was_synced)
         elif error.status == 400:
             self._version = ""  # the server does not know our place at all, as after a restore of its database
         pause = min(LONGEST_PAUSE, PAUSE * 2 ** min(failures - 1, 10)) * (0.5 + self._jitter())
@@ -99,12 +99,14 @@ class Reflector(Generic[K, V]):
         await asyncio.sleep(max(pause, error.retry_after))
         return failures
 
-    def _gone_kind(self) -> None:
+    def _gone_kind(self, was_synced: bool) -> None:
+        """A kind that the server does not have is an empty list; that it still does not have it is no news."""
         self._version = ""
         for key in list(self.store):
             self._drop(key)
         self.synced, self.trouble = True, ""
-        self._on_synced()
+        if not was_synced:
+            self._on_synced()
 
     async def _list(self) -> None:
         items, version = await self._api.list_pages(self.path, self._kind, self._params)

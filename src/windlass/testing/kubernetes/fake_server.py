@@ -96,6 +96,8 @@ class FakeApiServer:
         """Pods (namespace/name) that a disruption budget protects: their eviction answers 429."""
         self.calls: list[tuple[str, str]] = []
         """Every write, as method and path."""
+        self.on_change: Callable[[str, str, Object], None] = lambda _event, _kind, _item: None
+        """Called after every change, in the order of their resourceVersions."""
         self.down = False
         self.put("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
         self.on_write: Callable[[str, str], None] = lambda _method, _path: None
@@ -358,6 +360,7 @@ class FakeApiServer:
     def _tell(self, target: Target, event: str, item: Object, before: Object | None) -> None:
         item = copy.deepcopy(item)
         self._history.append((self._version, target.kind, event, item))
+        self.on_change(event, target.kind, item)
         for watching in self._watches:
             if watching.target.kind != target.kind or watching.stalled:
                 continue
