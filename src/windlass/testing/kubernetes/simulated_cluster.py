@@ -55,7 +55,7 @@ class SimulatedPod:
 def a_day(seed: int, pods: int = 600, day: float = 86400.0) -> list[SimulatedPod]:
     """Pods of one day: few at night, many at noon, sizes of 1 to 8 GPUs, minutes to hours."""
     chance = random.Random(seed)
-    found = []
+    found: list[SimulatedPod] = []
     while len(found) < pods:
         at = chance.random() * day * 0.8
         if chance.random() < 1.0 - abs(at / (day * 0.4) - 1.0) * 0.9:
