@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from windlass.kubernetes_api.api import JSON_PATCH, Api, ApiError
+from windlass.providers.kubernetes_errors import provider_error
 from windlass.providers.protocol import (
-    AuthFailed,
     ClusterIdentity,
     Host,
     Instance,
@@ -25,7 +25,6 @@ from windlass.providers.protocol import (
     Offering,
     ProviderError,
     StaleEpoch,
-    Throttled,
 )
 
 from .worker_groups import (
@@ -206,7 +205,7 @@ class KubeRayProvider:
                     return record, pods
                 except ApiError as error:
                     if not error.is_conflict and not await self._is_stale(manifest, error):
-                        raise _provider_error(error) from error
+                        raise provider_error(error) from error
                 await asyncio.sleep(random.uniform(0, 0.01 * (attempt + 1)))
         raise ProviderError(
             f"RayCluster {self._namespace}/{self._name} was changed by others {TRIES} times while it was patched"
@@ -228,13 +227,13 @@ class KubeRayProvider:
                     f"there is no RayCluster {self._name} in namespace {self._namespace}: create it, and see that "
                     "KubeRay's CRDs (ray.io/v1) are installed"
                 ) from None
-            raise _provider_error(error) from error
+            raise provider_error(error) from error
 
     async def _workers(self) -> Sequence[WorkerPod]:
         try:
             pods, _ = await self._api.list_pages(self._pods, WorkerPod, {"labelSelector": f"{CLUSTER}={self._name}"})
         except ApiError as error:
-            raise _provider_error(error) from error
+            raise provider_error(error) from error
         return [pod for pod in pods if (pod.metadata.labels or {}).get(NODE_TYPE) != "head"]
 
     def _record(self, manifest: dict[str, Any]) -> Record:
@@ -274,15 +273,3 @@ def _instance(slice_id: str, one: RecordedSlice, pods: dict[str, WorkerPod]) -> 
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-def _provider_error(error: ApiError) -> ProviderError:
-    match error.status:
-        case 401 | 403:
-            return AuthFailed(str(error))
-        case 429:
-            return Throttled(str(error), error.retry_after or 1.0)
-        case 400 | 422:
-            return InvalidRequest(str(error))
-        case _:
-            return ProviderError(str(error))

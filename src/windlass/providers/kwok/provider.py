@@ -17,8 +17,8 @@ from typing import Any, Final
 from windlass.kubernetes_api.api import Api, ApiError, patched
 from windlass.kubernetes_api.names import CLAIM, FINALIZER, HOSTNAME, KWOK_NODE, ORPHANED, PROVISIONER
 from windlass.kubernetes_api.objects import KubeNode, Versioned, is_true, rfc3339
+from windlass.providers.kubernetes_errors import provider_error
 from windlass.providers.protocol import (
-    AuthFailed,
     ClusterIdentity,
     Host,
     Instance,
@@ -27,7 +27,6 @@ from windlass.providers.protocol import (
     LaunchOrder,
     Offering,
     ProviderError,
-    Throttled,
 )
 
 from .resource_slices import PATH as SLICES
@@ -69,6 +68,8 @@ class KwokProvider:
         self._wake = asyncio.Event()
         self._ended: set[str] = set()
         self._cluster = ClusterIdentity()
+        self._is_checked = False
+        """Whether a list has shown that no other journal uses our name."""
 
     def use_kubernetes(self, api: Api) -> None:
         """Take the client of the workload's cluster."""
@@ -81,7 +82,7 @@ class KwokProvider:
         return self._client
 
     def bind(self, cluster: ClusterIdentity) -> None:
-        self._cluster = cluster
+        self._cluster, self._is_checked = cluster, False
 
     def _owns(self, notes: Mapping[str, str]) -> bool:
         if notes.get(PROVIDER) != self._name:
@@ -95,6 +96,8 @@ class KwokProvider:
             return
         if self._failure and self._chance.random() < self._failure:
             raise InsufficientCapacity(f"kwok is out of {order.group}: failure is {self._failure:g}")
+        if not self._is_checked:
+            await self.list()
         given = order.hosts[0].environment
         at = self._now()
         labels = _pairs(given.get("WINDLASS_NODE_LABELS", ""))
@@ -135,7 +138,7 @@ class KwokProvider:
             await self._api.create(NODES, body)
         except ApiError as error:
             if not error.is_conflict:
-                raise _provider_error(error) from error
+                raise provider_error(error) from error
         self._plan(order.slice_id, body["metadata"]["annotations"])  # type: ignore[index]
 
     async def terminate(self, slice_id: str, epoch: int) -> None:  # noqa: ARG002
@@ -150,7 +153,7 @@ class KwokProvider:
                 await self._api.delete(f"{SLICES}/{one['metadata']['name']}")
         except ApiError as error:
             if not error.is_missing:
-                raise _provider_error(error) from error
+                raise provider_error(error) from error
         self._ended.add(slice_id)
         self._due.pop(slice_id, None)
 
@@ -161,7 +164,7 @@ class KwokProvider:
                 NODES, KubeNode, {"labelSelector": CLAIM, "resourceVersion": "0"}, page=10_000
             )
         except ApiError as error:
-            raise _provider_error(error) from error
+            raise provider_error(error) from error
         found = []
         if any(at <= self._now() for at in self._due.values()):
             self._wake.set()
@@ -179,6 +182,7 @@ class KwokProvider:
                     hosts=(Host(node.metadata.name, running=is_up),),
                 )
             )
+        self._is_checked = True
         return found
 
     async def offerings(self) -> Sequence[Offering]:
@@ -284,15 +288,3 @@ def _taints(text: str) -> list[dict[str, str]]:
         if key:
             found.append({"key": key, "value": value, "effect": effect})
     return found
-
-
-def _provider_error(error: ApiError) -> ProviderError:
-    match error.status:
-        case 401 | 403:
-            return AuthFailed(str(error))
-        case 429:
-            return Throttled(str(error), error.retry_after or 1.0)
-        case 400 | 422:
-            return InvalidRequest(str(error))
-        case _:
-            return ProviderError(str(error))
