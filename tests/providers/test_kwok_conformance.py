@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def order(name: str = "n-1", **environment: str) -> LaunchOrder:
     return LaunchOrder(name, "a100", (HostOrder((), environment),), ())
 
 
-def launched(server: FakeApiServer, one: LaunchOrder, **settings: float) -> None:
+def launched(server: FakeApiServer, one: LaunchOrder, **settings: Any) -> None:
     async def main() -> None:
         provider = KwokProvider(Api(server), **settings)
         try:
