@@ -18,6 +18,7 @@ from typing import Any
 from . import (
     against_ray,
     cost_bound,
+    dashboard,
     document,
     growth,
     karpenter_mix,
@@ -51,6 +52,7 @@ MODULES = {
         pool,
         pool_data,
         remote,
+        dashboard,
     )
 }
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,7 @@ make bench                              # everything but the largest inputs of R
 make bench BENCH_ARGS=--quick           # a few inputs of each, about a minute
 make bench BENCH_ARGS=--full            # everything
 make bench BENCH_ARGS='--only growth'   # one of growth, karpenter_mix, cost_bound, against_ray, loop, simulating,
-                                        # traces, parts, spot, pool, pool_data
+                                        # traces, parts, spot, pool, pool_data, remote, dashboard
 ```
 """
 
@@ -55,7 +55,8 @@ def _section(result: Mapping[str, Any], module: ModuleType) -> list[str]:
         f"Measured on {machine['date']}: {machine['processor']}, {machine['cores']} cores, Python {machine['python']}, "
         f"numpy {machine['numpy']}; inputs: {result['which']}.\n"
     )
-    parts.append(f"![{module.TITLE}](images/benchmark-{result['name'].replace('_', '-')}.png)\n")
+    if result.get("rows"):
+        parts.append(f"![{module.TITLE}](images/benchmark-{result['name'].replace('_', '-')}.png)\n")
     parts += [as_markdown(table) for table in module.tables(result)]
     parts.append(as_markdown(of_checks(result["checks"])))
     return parts

@@ -78,7 +78,7 @@ class RealCluster:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "windlass", "run", "--serve"], cwd=self.home, stdout=log, stderr=log
             )
-        eventually(self.is_ready, 40, "the controller did not serve")
+        eventually(self.is_ready, 60, "the controller did not serve")
 
     def is_ready(self) -> bool:
         try:
@@ -160,37 +160,49 @@ class Watched:
     def see(self, path: str, testid: str) -> Any:
         self.page.goto(self.cluster.url + path)
         found = self.page.get_by_test_id(testid)
-        found.wait_for(timeout=15000)
+        found.wait_for(timeout=60_000)
         return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.page, name)
 
 
-def watched(browser: Any, cluster: RealCluster, role: str, **options: Any) -> Watched:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+def watched(browser: Any, cluster: RealCluster, state: Any, **options: Any) -> Watched:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, storage_state=state, **options)
     page = context.new_page()
     made = Watched(page, cluster)
     page.on("console", lambda one: made.errors.append(one.text) if one.type == "error" else None)
     page.on("pageerror", lambda one: made.errors.append(str(one)))
     page.on("request", lambda one: None if one.url.startswith(cluster.url) else made.elsewhere.append(one.url))
-    page.goto(cluster.url + "/login")
-    page.get_by_test_id("token-input").fill(cluster.token(role))
-    page.get_by_test_id("token-submit").click()
-    page.get_by_test_id("page-overview").wait_for(timeout=15000)
     return made
 
 
+@pytest.fixture(scope="package")
+def sessions(browser, cluster) -> dict[str, Any]:
+    """The cookies of an operator and of a viewer who have logged in."""
+    found = {}
+    for role in ("operator", "viewer"):
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(cluster.url + "/login")
+        page.get_by_test_id("token-input").fill(cluster.token(role))
+        page.get_by_test_id("token-submit").click()
+        page.get_by_test_id("page-overview").wait_for(timeout=60_000)
+        found[role] = context.storage_state()
+        context.close()
+    return found
+
+
 @pytest.fixture
-def operator(browser, cluster) -> Iterator[Watched]:
-    made = watched(browser, cluster, "operator")
+def operator(browser, cluster, sessions) -> Iterator[Watched]:
+    made = watched(browser, cluster, sessions["operator"])
     yield made
     assert made.elsewhere == []
     made.page.context.close()
 
 
 @pytest.fixture
-def viewer(browser, cluster) -> Iterator[Watched]:
-    made = watched(browser, cluster, "viewer")
+def viewer(browser, cluster, sessions) -> Iterator[Watched]:
+    made = watched(browser, cluster, sessions["viewer"])
     yield made
     made.page.context.close()

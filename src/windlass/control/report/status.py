@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -105,6 +105,30 @@ def next_dict(reason: Reason | None) -> dict[str, Any]:
     return {"code": None, "why": "one more can be had now"} if reason is None else _reason_dict(reason)
 
 
+class SliceRows:
+    """Rows of ready slices that were made before: of many slices only a few change from one pass to the next."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[SliceRecord, Settings, tuple[Code | None, str], dict[str, Any]]] = {}
+
+    def get(self, record: SliceRecord, settings: Settings, stay: tuple[Code | None, str]) -> dict[str, Any] | None:
+        """The row of the same record, if it stays for the same reason; only its cost so far is as of then."""
+        known = self._known.get(record.id)
+        if known is None or known[0] is not record or known[1] is not settings or known[2] != stay:
+            return None
+        return known[3]
+
+    def put(
+        self, record: SliceRecord, settings: Settings, stay: tuple[Code | None, str], row: dict[str, Any]
+    ) -> dict[str, Any]:
+        self._known[record.id] = (record, settings, stay, row)
+        return row
+
+    def keep(self, names: Container[str]) -> None:
+        """Forget the rows of all other slices."""
+        self._known = {name: known for name, known in self._known.items() if name in names}
+
+
 @dataclass(frozen=True)
 class Status:
     """All that ``windlass status`` reports."""
@@ -118,6 +142,8 @@ class Status:
     """When the accounts begin."""
     ways: Mapping[str, tuple[Unblock, ...]] | None = None
     """Ways out that were worked out before, by demand; None: they are worked out here."""
+    rows: SliceRows | None = None
+    """Rows of an earlier document, taken over where nothing but time has changed."""
 
     @cached_property
     def records(self) -> list[SliceRecord]:
@@ -248,7 +274,7 @@ class Status:
             "settings_differ": self.other_settings,
             "groups": [one.to_dict() for one in self.groups],
             "families": self.families,
-            "slices": [self._slice_dict(one) for one in self.records],
+            "slices": [self._slice_row(one) for one in self.records],
             "demands": demands,
             "decision": decision_dict(self.picture),
             "hourly_cost": {"now": dollars(now), "planned": dollars(planned)},
@@ -277,8 +303,14 @@ class Status:
             "unknown_sources": sorted(self.picture.controller_state.observed.unknown),
         }
 
-    def _slice_dict(self, record: SliceRecord) -> dict[str, Any]:
-        reason, why = self.picture.stay(record)
+    def _slice_row(self, record: SliceRecord) -> dict[str, Any]:
+        stay = self.picture.stay(record)
+        if self.rows is None or record.state != State.READY:
+            return self._slice_dict(record, *stay)
+        known = self.rows.get(record, self.picture.settings, stay)
+        return known or self.rows.put(record, self.picture.settings, stay, self._slice_dict(record, *stay))
+
+    def _slice_dict(self, record: SliceRecord, reason: Code | None, why: str) -> dict[str, Any]:
         until = next_step(self.picture, record, reason)
         return {
             "id": record.id,

@@ -93,7 +93,7 @@ def add_history(app: FastAPI, server: Server) -> None:
         begin, end = window(since, until, 3600.0)
         many = whole("limit", limit, 1, documents.MOST, 1000)
         server.current()
-        page = await asyncio.to_thread(documents.lanes, server.feed, begin or 0.0, end, group, q, many, cursor)
+        page = await server.history(lambda: documents.lanes(server.feed, begin or 0.0, end, group, q, many, cursor))
         return answer(request, page)
 
     @app.get(f"{API}/series")
@@ -103,7 +103,7 @@ def add_history(app: FastAPI, server: Server) -> None:
         begin, end = window(since, until, None)
         many = whole("points", points, 2, 10_000, 400)
         server.current()
-        return answer(request, await asyncio.to_thread(lambda: server.feed.timeline().series(begin, end, many)))
+        return answer(request, await server.history(lambda: server.feed.timeline().series(begin, end, many)))
 
     @app.get(f"{API}/accounts")
     async def spent(
@@ -116,4 +116,4 @@ def add_history(app: FastAPI, server: Server) -> None:
         last = end if until is not None else known.leader.instant(end)
         if begin is not None and begin > last:
             begin = last
-        return answer(request, await asyncio.to_thread(accounts, server.journal, kind, begin, last))
+        return answer(request, await server.history(lambda: accounts(server.journal, kind, begin, last)))

@@ -24,12 +24,14 @@ def add_reading(app: FastAPI, server: Server) -> None:
         asked = instant("at", at)
         known = await server.at(asked)
         if asked is not None:
-            return sent(request, known.body, None)
+            return sent(request, await asyncio.to_thread(lambda: known.body), None)
         tag = f'"{known.seq}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        packed = known.gzipped if "gzip" in request.headers.get("accept-encoding", "") else None
-        return sent(request, known.body, packed, headers={"ETag": tag})
+        wants_gzip = "gzip" in request.headers.get("accept-encoding", "")
+        # Encoded once for all readers, and beside the loop that serves the streams.
+        body, packed = await asyncio.to_thread(lambda: (known.body, known.gzipped if wants_gzip else None))
+        return sent(request, body, packed, headers={"ETag": tag})
 
     def table(name: str) -> None:
         @app.get(f"{API}/{name}", name=name)

@@ -20,6 +20,8 @@ from windlass.server.problems import Problem
 from .orders import Orders
 from .what_if import WhatIf
 
+HISTORIES: Final = 2
+"""Documents about the past that are made at the same time."""
 DOCTOR_EVERY: Final = 10.0
 """Seconds for which a document of the doctor is sent again."""
 
@@ -71,6 +73,7 @@ class Server:
         self.started = self.now()
         self._doctor: tuple[float, dict[str, Any]] | None = None
         self._doctor_turn = asyncio.Lock()
+        self._history = asyncio.Semaphore(HISTORIES)
 
     def _records(self, records: list[Any]) -> None:
         self.metrics.add(records)
@@ -87,6 +90,11 @@ class Server:
             return self.current()
         self.current()
         return await asyncio.to_thread(self.feed.at, instant)
+
+    async def history(self, make: Callable[[], Any]) -> Any:
+        """A document that may take seconds to make: a few at a time, so that no other answer waits for a thread."""
+        async with self._history:
+            return await asyncio.to_thread(make)
 
     async def checkup(self) -> dict[str, Any]:
         """The doctor's document, made at most once in a while."""

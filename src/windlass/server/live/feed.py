@@ -12,23 +12,25 @@ import json
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 from windlass._version import __version__
 from windlass.control.record.costs import Account
-from windlass.control.record.journal_tables import StateReader, TooOld, with_nodes
+from windlass.control.record.journal_tables import ControllerState, StateReader, TooOld, with_nodes
 from windlass.control.report.current import Picture, pictured, read_state
 from windlass.control.report.events import later_events, lines_of, passes
 from windlass.control.report.leader import Leader, leader_of
-from windlass.control.report.status import Status, spent_since
+from windlass.control.report.status import SliceRows, Status, spent_since
 from windlass.control.report.timeline import Timeline
 from windlass.control.report.why import Question
 from windlass.control.settings import Settings
+from windlass.control.state.fleet import SliceRecord, seen_nodes
 from windlass.core.model.plan import Unblock
 from windlass.journal import Journal, JournalError, Record
+from windlass.workloads.protocol import WorkNode
 
 from .patches import difference
 
@@ -41,6 +43,9 @@ IDLE: Final = 2.0
 """Seconds after which the status is made again although nothing was written: a lease or a back-off may have run out."""
 WAYS_FOR: Final = 30.0
 """Seconds for which ways out are good while nothing about the waiting demand changes."""
+FEW: Final = 50
+"""Demands whose ways out are waited for, for a moment, so that they come with the same message."""
+SOON: Final = 0.1
 BUSY_SHARE: Final = 10
 """The status is made again without news, and ways out are sought, at most for one part in so many of the time."""
 MOMENTS: Final = 8
@@ -117,26 +122,42 @@ class Current:
         return gzip.compress(self.body, 5, mtime=0)
 
 
-@dataclass
 class _Ways:
-    """Ways out of waiting, which cost many plans, so they are not sought at every pass."""
+    """Ways out of waiting. They cost many plans, so they are not sought at every pass, and never in the way of one."""
 
-    found: Mapping[str, tuple[Unblock, ...]] = field(default_factory=dict)
-    key: object = None
-    at: float = -1e9
-    took: float = 0.0
+    def __init__(self, on_found: Callable[[], None]) -> None:
+        self.found: Mapping[str, tuple[Unblock, ...]] = {}
+        self._on_found = on_found
+        self._key: object = None
+        self._at, self._took = -1e9, 0.0
+        self._search: threading.Thread | None = None
 
-    def of(self, picture: Picture, clock: Callable[[], float]) -> Mapping[str, tuple[Unblock, ...]]:
+    def of(self, picture: Picture, *, wait: bool) -> Mapping[str, tuple[Unblock, ...]]:
+        """What is known; a search for more is begun if it is time. ``wait``: until it is over."""
         waiting = picture.plan.waiting
         if not waiting:
             return {}
         codes = tuple((w.demand, w.count, tuple((name, r.code) for name, r in w.groups.items())) for w in waiting)
-        key, now = (codes, id(picture.settings)), clock()
-        age = now - self.at
-        if age > BUSY_SHARE * self.took and (key != self.key or age > WAYS_FOR):
+        key, age = (codes, id(picture.settings)), time.monotonic() - self._at
+        if self._search is None and age > BUSY_SHARE * self._took and (key != self._key or age > WAYS_FOR):
+            self._key = key
+            self._search = threading.Thread(target=self._seek, args=(picture,), name="windlass-ways", daemon=True)
+            self._search.start()
+            if wait or len(waiting) <= FEW:
+                self._search.join(None if wait else SOON)
+        known = {one.demand for one in waiting}
+        return {name: ways for name, ways in self.found.items() if name in known}
+
+    def _seek(self, picture: Picture) -> None:
+        began = time.monotonic()
+        try:
             self.found = picture.plan.unblocks
-            self.key, self.at, self.took = key, clock(), clock() - now
-        return self.found
+        finally:
+            self._at = time.monotonic()
+            self._took = self._at - began
+            self._search = None
+        if self._took > SOON:
+            self._on_found()
 
 
 class Feed:
@@ -160,12 +181,15 @@ class Feed:
         """Why the journal cannot be read; None: it can."""
         self._current: Current | None = None
         self._reader: StateReader | None = None
-        self._ways = _Ways()
+        self._ways = _Ways(self._again)
+        self._stale = False
+        """Whether the status must be made again although nothing was written."""
         self._began: float | None = None
         self._took, self._made_at = 0.0, -1e9
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._moments: OrderedDict[float, Current] = OrderedDict()
+        self._rows, self._joined = SliceRows(), _JoinedSlices()
         self._timeline: Timeline | None = None
         self._timeline_lock, self._moments_lock = threading.Lock(), threading.Lock()
 
@@ -186,6 +210,10 @@ class Feed:
         """Look at the journal at once: there is something new in it."""
         self._wake.set()
 
+    def _again(self) -> None:
+        self._stale = True
+        self._wake.set()
+
     def _run(self) -> None:
         last = 0.0
         while not self._stop.is_set():
@@ -202,8 +230,9 @@ class Feed:
         try:
             records = self._read()
             idle = time.monotonic() - self._made_at > max(IDLE, BUSY_SHARE * self._took)
-            if not records and not force and not idle and self.problem is None:
+            if not records and not force and not idle and not self._stale and self.problem is None:
                 return False
+            self._stale = False
             return self._make(records)
         except JournalError as error:
             self.problem = str(error)
@@ -230,12 +259,14 @@ class Feed:
         began = time.monotonic()
         now = self._now()
         leader = leader_of(self.journal, now)
-        picture = pictured(with_nodes(_copied(self._reader).controller_state()), self._settings(), leader.instant(now))
-        ways = self._ways.of(picture, time.monotonic)
+        controller_state = self._joined.of(_copied(self._reader).controller_state())
+        picture = pictured(controller_state, self._settings(), leader.instant(now))
+        ways = self._ways.of(picture, wait=self._current is None)
         if self._began is None:
             self._began = spent_since(self.journal)
-        status = Status(self._settings(), leader, picture, now, self._began, ways)
+        status = Status(self._settings(), leader, picture, now, self._began, ways, self._rows)
         document = {**status.to_dict(), **self._more()}
+        self._rows.keep(controller_state.fleet.slices)
         before, message = self._current, None
         if before is not None:
             patch, kept = difference(before.document, document)
@@ -247,9 +278,6 @@ class Feed:
         self._current = Current(document, picture, leader, ways, status.accounts)
         self.problem = None
         self._made_at, self._took = time.monotonic(), time.monotonic() - began
-        if self._timeline is not None and records:
-            with self._timeline_lock:
-                self._timeline.follow(self.journal)
         if records:
             self._on_records(records)
         if message is not None:
@@ -344,6 +372,27 @@ class Feed:
             "at": self._now(),
         }
         return b"event: hello\ndata: %s\n\n" % encoded(document)
+
+
+class _JoinedSlices:
+    """Slices with the nodes that have joined; one that did not change is the same object as at the last look.
+
+    What follows from a slice alone is kept with it, so a look costs by what has changed and not by how much there is.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[SliceRecord, Sequence[WorkNode], SliceRecord]] = {}
+
+    def of(self, controller_state: ControllerState) -> ControllerState:
+        nodes_of, before, after = controller_state.observed.nodes_of, self._known, {}
+        for name, record in controller_state.fleet.slices.items():
+            nodes, known = nodes_of.get(name, ()), before.get(name)
+            if known is None or known[0] is not record or known[1] != nodes:
+                known = (record, nodes, record.replace(nodes=seen_nodes(nodes)))
+            after[name] = known
+        self._known = after
+        slices = {name: known[2] for name, known in after.items()}
+        return controller_state.replace(fleet=replace(controller_state.fleet, slices=slices))
 
 
 def _copied(reader: StateReader) -> StateReader:

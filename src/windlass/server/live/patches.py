@@ -57,6 +57,8 @@ def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Do
 
 def _is_same(was: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """Whether two rows differ at most in what only time changes; most keys of most rows are equal as they are."""
+    if was is row:
+        return True
     if was.keys() != row.keys():
         return False
     for key, value in row.items():

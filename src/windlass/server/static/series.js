@@ -16,13 +16,15 @@ const EVERY = 2000;
 export function useDocument(path, params, version, every = EVERY) {
   const [answer, setAnswer] = useState(/** @type {import("./types.js").Documents[P] | null} */ (null));
   const [failure, setFailure] = useState(/** @type {string | null} */ (null));
-  const asked = useRef({ key: "", when: 0 });
+  const [turn, setTurn] = useState(0);
+  const asked = useRef({ key: "", when: 0, busy: false, again: false });
   const key = JSON.stringify([path, params]);
   useEffect(() => {
     const stop = new AbortController(), same = asked.current.key === key;
     const pause = same ? Math.max(0, asked.current.when + every - Date.now()) : 0;
     const timer = setTimeout(async () => {
-      asked.current = { key, when: Date.now() };
+      if (same && asked.current.busy) { asked.current.again = true; return; } // a slow server is not asked twice at a time
+      asked.current = { key, when: Date.now(), busy: true, again: false };
       try {
         const found = await get(path, params);
         if (asked.current.key !== key) return;
@@ -30,10 +32,15 @@ export function useDocument(path, params, version, every = EVERY) {
         setFailure(null);
       } catch (error) {
         if (!stop.signal.aborted && asked.current.key === key) setFailure(error instanceof Error ? error.message : String(error));
+      } finally {
+        if (asked.current.key === key) {
+          asked.current.busy = false;
+          if (asked.current.again) setTurn((before) => before + 1);
+        }
       }
     }, pause);
     return () => clearTimeout(timer);
-  }, [key, version]);
+  }, [key, version, turn]);
   return [answer, failure];
 }
 

@@ -120,7 +120,7 @@ export function laidOver(message) {
 /** Which load is the newest: an answer of an older one is dropped. */
 let loading = 0;
 
-/** Load the whole status, of now or of the instant in the address. */
+/** Load the whole status, of now or of the instant in the address; whether it is there now. */
 export async function load() {
   const mine = ++loading, instant = at.value;
   try {
@@ -128,17 +128,19 @@ export async function load() {
       get("/status", { at: instant }),
       get("/events", { limit: 60, ...(instant === null ? {} : { until: instant }) }),
     ]);
-    if (mine !== loading) return;
+    if (mine !== loading) return true;
     batch(() => {
       if (instant === null) clockIs(document.at);
       status.value = document;
       events.value = listed.events;
       problem.value = null;
     });
+    return true;
   } catch (error) {
-    if (mine !== loading) return;
-    if (error instanceof Problem && error.status === 401) { toLogin(); return; }
+    if (mine !== loading) return true;
+    if (error instanceof Problem && error.status === 401) { toLogin(); return true; }
     problem.value = error instanceof Problem ? error.message : "The server does not answer. It is tried again every few seconds.";
+    return false;
   }
 }
 

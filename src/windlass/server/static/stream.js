@@ -38,8 +38,8 @@ function open() {
   mine.addEventListener("pass", (event) => laidOver(dataOf(event)));
   mine.addEventListener("resync", async () => {
     close();
-    await load();
-    open();
+    if (await load()) open();
+    else broken();
   });
   mine.onerror = () => { if (source === mine) broken(); };
 }
@@ -64,8 +64,8 @@ async function again() {
   tell();
   try {
     await get("/whoami");
-    if (!status.value) await load();
-    open();
+    if (status.value || await load()) open();
+    else broken();
   } catch (error) {
     if (error instanceof Problem && error.status === 401) toLogin();
     else broken();
