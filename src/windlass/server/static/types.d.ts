@@ -35,6 +35,22 @@ export type Status = {
     coming: number;
     leaving: number;
     busy: number;
+    states: {
+      queued: number;
+      requesting: number;
+      booting: number;
+      initializing: number;
+      ready: number;
+      cordoned: number;
+      draining: number;
+      terminating: number;
+      terminated: number;
+      launch_failed: number;
+      launch_timeout: number;
+      init_failed: number;
+      lost: number;
+      terminate_failed: number;
+    };
     max: number | null;
     min: number | null;
     spare: number | null;
@@ -196,6 +212,11 @@ export type Why = {
       fence: number;
     } | null;
     dead: boolean;
+    dead_hosts: {
+      host: string;
+      exit_code: number | null;
+      last_lines: string[];
+    }[];
     joined: boolean;
     leaving: string | null;
     nodes: number;
@@ -334,6 +355,22 @@ export type List = {
     coming: number;
     leaving: number;
     busy: number;
+    states: {
+      queued: number;
+      requesting: number;
+      booting: number;
+      initializing: number;
+      ready: number;
+      cordoned: number;
+      draining: number;
+      terminating: number;
+      terminated: number;
+      launch_failed: number;
+      launch_timeout: number;
+      init_failed: number;
+      lost: number;
+      terminate_failed: number;
+    };
     max: number | null;
     min: number | null;
     spare: number | null;
