@@ -141,10 +141,11 @@ class _Ways:
         key, age = (codes, id(picture.settings)), time.monotonic() - self._at
         if self._search is None and age > BUSY_SHARE * self._took and (key != self._key or age > WAYS_FOR):
             self._key = key
-            self._search = threading.Thread(target=self._seek, args=(picture,), name="windlass-ways", daemon=True)
-            self._search.start()
+            search = threading.Thread(target=self._seek, args=(picture,), name="windlass-ways", daemon=True)
+            self._search = search
+            search.start()
             if wait or len(waiting) <= FEW:
-                self._search.join(None if wait else SOON)
+                search.join(None if wait else SOON)
         known = {one.demand for one in waiting}
         return {name: ways for name, ways in self.found.items() if name in known}
 

@@ -12,9 +12,12 @@ from typing import Any, Final
 
 TABLES: Final = {"groups": "name", "slices": "id", "demands": "id"}
 """Tables of a status, and the key that names their rows."""
-WHOLE: Final = ("headline", "summary", "hourly_cost", "bill", "leader", "troubles", "frozen", "jobs")
+WHOLE: Final = (
+    "headline", "summary", "hourly_cost", "bill", "leader", "troubles", "frozen", "settings_differ", "spent_since",
+    "decision", "jobs",
+)  # fmt: skip
 """Parts that are sent whole where they changed."""
-MOVING: Final = frozenset({"ready_in", "cost", "starts_in", "seen_at"})
+MOVING: Final = frozenset({"at", "ready_in", "cost", "starts_in", "seen_at"})
 """Numbers that time alone changes."""
 _NUMBERS: Final = re.compile(r"\d+(?:[.,:]\d+)*")
 _SENTENCES: Final = frozenset({"why", "change", "then"})
