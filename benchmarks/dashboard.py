@@ -2,7 +2,7 @@
 Chromium and 200 readers of the stream.
 
 - The controller makes five passes a second and serves in its own process, as `windlass run --serve` does. Each machine
-  changes hands about every seven minutes. Readers and browser are processes of their own on the same computer.
+  changes hands about every 13 minutes. Readers and browser are processes of their own on the same computer.
 - First paint: from the start of the navigation until the overview shows its headline.
 - From commit to pixel: from the return of the journal's commit until the frame after the page has the record.
 - A patch: the handler of one message with the rendering that follows from it.
@@ -94,6 +94,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     found = result["found"]
     page = found.get("page") or {}
     rows = [
+        ("load average of the computer, which has other work", f"{found['load']:.1f}"),
         ("machines, jobs that wait", f"{number(found['machines'])}, {number(found['waiting'])}"),
         ("GET /status, gzipped", f"{found['status_kb']:.0f} KB of {found['status_mb']:.1f} MB"),
         ("to make a status and a patch, CPU of the feed's thread", f"{found['make_ms']:.0f} ms"),
@@ -152,7 +153,8 @@ class World:
         for index in range(first + later):
             arrives = self.time + (0.0 if index < first else (index - first) * SECONDS_A_JOB / machines)
             needs = amounts({"cpu": 1_000 * dice.choice((4, 8, 16)), f"kind-{index % KINDS}": 1_000})
-            yield Job(Demand(f"job-{index}", (Bundle(needs),)), arrives, SECONDS_A_JOB * dice.random(), 0.5)
+            lasts = SECONDS_A_JOB * (dice.random() if index < first else 1.0)
+            yield Job(Demand(f"job-{index}", (Bundle(needs),)), arrives, lasts, 0.5)
 
     async def warm(self, controller: Controller) -> None:
         """Live through the time up to now, a second at a time."""
@@ -235,6 +237,7 @@ async def _measured(home: Path, machines: int, waiting: int, readers: int, patch
     without, with_readers = ([one for each in rounds for one in each[key]] for key in ("without", "with"))
     alone, read = statistics.median(without), statistics.median(with_readers)
     return {
+        "load": os.getloadavg()[0],
         "said": said,
         "machines": len(status["slices"]),
         "waiting": len(status["demands"]),

@@ -292,6 +292,7 @@ def test_an_order_is_in_the_journal_with_who_and_from_where(fresh: Served):
     fresh.cluster.live(lambda world, controller: ticks(world, controller, 1))
     became = fresh.get(f"/orders/{given.data['seq']}").data
     assert became["heard"] is True
+    assert became["outcome"].startswith("gpu is frozen by operator (operator) over http")
 
 
 def test_the_same_key_is_the_same_order(fresh: Served):

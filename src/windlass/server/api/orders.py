@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from windlass.control.reconcile.cycle import ORDERS as HEARD
 from windlass.control.reconcile.operator_orders import order_in
 from windlass.control.record.journal_tables import ORDER
+from windlass.control.report.current import read_state
 from windlass.control.report.history import life_of
 from windlass.control.report.orders import heard_upto, order_dict, order_record
 from windlass.control.state.fleet import EVERY_GROUP
@@ -132,7 +134,11 @@ class Orders:
 
     def _told(self, record: Record) -> dict[str, Any]:
         known = self._known()
-        return order_dict(record, heard_upto(self._feed.journal), known.leader.alive, known.picture.controller_state)
+        heard, state = heard_upto(self._feed.journal), known.picture.controller_state
+        if heard > state.heard.get(HEARD, 0):
+            # The feed has not read the pass that heard it yet; what became of it is in the newer state only.
+            state = read_state(self._feed.journal)
+        return order_dict(record, heard, known.leader.alive, state)
 
     def _known(self) -> Current:
         if self._feed.current is None:

@@ -12,11 +12,8 @@ from typing import Any, Final
 
 TABLES: Final = {"groups": "name", "slices": "id", "demands": "id"}
 """Tables of a status, and the key that names their rows."""
-WHOLE: Final = (
-    "headline", "summary", "hourly_cost", "bill", "leader", "troubles", "frozen", "settings_differ", "spent_since",
-    "decision", "jobs",
-)  # fmt: skip
-"""Parts that are sent whole where they changed."""
+INSTANTS: Final = frozenset({"schema", "version", "seq", "at", "as_of"})
+"""Parts that say what a document is and as of when; all others are sent whole where they changed."""
 MOVING: Final = frozenset({"at", "ready_in", "cost", "starts_in", "seen_at"})
 """Numbers that time alone changes."""
 _NUMBERS: Final = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -37,9 +34,10 @@ def laid_over(before: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
 
 def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Document]:
     """The patch from one document to the next, and the next one with unchanged rows as they were."""
-    changed: Document = {key: after[key] for key in WHOLE if _stable(after.get(key)) != _stable(before.get(key))}
+    parts = [key for key in after if key not in TABLES and key not in INSTANTS]
+    changed: Document = {key: after[key] for key in parts if _stable(after[key]) != _stable(before.get(key))}
     gone: Document = {}
-    kept = {**after, **{key: before[key] for key in WHOLE if key not in changed and key in before}}
+    kept = {**after, **{key: before[key] for key in parts if key not in changed}}
     for table, name in TABLES.items():
         old = {row[name]: row for row in before[table]}
         rows, news = [], {}

@@ -31,6 +31,7 @@ export type Status = {
   settings_differ: boolean;
   groups: {
     name: string;
+    family: string | null;
     ready: number;
     coming: number;
     leaving: number;
@@ -72,6 +73,18 @@ export type Status = {
       why: string;
     };
   }[];
+  families: {
+    name: string;
+    min: number;
+    max: number;
+    spare: number;
+    groups: string[];
+    ready: number;
+    coming: number;
+    leaving: number;
+    busy: number;
+    hourly_cost: number;
+  }[];
   slices: {
     ray_status: string;
     id: string;
@@ -90,6 +103,7 @@ export type Status = {
     cost: number;
     zone: string | null;
     hosts: number;
+    phase: string | null;
   }[];
   demands: {
     id: string;
@@ -163,6 +177,7 @@ export type Why = {
   at: number;
   led: boolean;
   slice: {
+    phase: string | null;
     id: string;
     group: string;
     provider: string;
@@ -316,6 +331,29 @@ export type Why = {
     }[];
   } | null;
   job?: Record<string, any> | null;
+  family?: {
+    name: string;
+    min: number;
+    max: number;
+    spare: number;
+    groups: {
+      name: string;
+      provider: string;
+      price: number | null;
+      counted: number;
+      busy: number;
+      hourly_cost: number;
+      availability: {
+        state: string;
+        until: number | null;
+        why: string;
+      };
+      next: {
+        code: string | null;
+        why: string;
+      };
+    }[];
+  } | null;
 };
 
 export type Event_ = {
@@ -351,6 +389,7 @@ export type List = {
   schema: "windlass.list/v1";
   items: {
     name: string;
+    family: string | null;
     ready: number;
     coming: number;
     leaving: number;
@@ -409,6 +448,7 @@ export type List = {
     cost: number;
     zone: string | null;
     hosts: number;
+    phase: string | null;
   } | {
     id: string;
     tasks: number;
