@@ -1,4 +1,4 @@
-"""Windlass decides how many machines a cluster needs, and tells why.
+"""Windlass decides how many machines a cluster needs, and explains each decision.
 
 It can be asked before it acts: ``plan`` takes a snapshot, all that is known at one instant, and says what it would do
 and why. A snapshot comes from a scenario file (``read_scenario``) or is written in Python (``snapshot``, ``group``,

@@ -1,4 +1,4 @@
-"""The garbage collector stands aside while thousands of small objects are made that all live on."""
+"""Pauses the garbage collector while thousands of small objects are created that all stay alive."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path; one that is not absolute is beside the configuration file."""
+    """A path; a relative one starts at the directory of the configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Section:
     noun: str
     settings: tuple[Setting | SubSection, ...]
     short: str = ""
-    """The setting that may stand alone in place of the whole mapping."""
+    """The setting whose value may be written instead of the whole mapping."""
 
     @cached_property
     def form(self) -> Form:

@@ -43,7 +43,7 @@ def test_the_same_for_programs(cluster):
 
 def test_a_leader_that_died_is_told_from_one_that_was_stopped(cluster):
     cluster.live(two_jobs_run, stopped=False)
-    assert "as one, which was not stopped in order" in cluster.told("status")
+    assert "as one, which did not stop cleanly" in cluster.told("status")
 
 
 def test_a_leader_that_lives_is_named(cluster):

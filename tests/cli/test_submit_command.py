@@ -57,7 +57,7 @@ def test_options_after_the_command_are_the_commands(queue_directory):
     [
         (("--needs", "cpu", "--", "ls"), "'cpu' is no need; write resource=amount, such as cpu=1,memory=2Gi"),
         (("--needs", "cpu=much", "--", "ls"), "cpu must be a number such as 4, 500m or 16Gi, is 'much'"),
-        (("--needs", "cpu=1,cpu=2", "--", "ls"), "cpu stands there twice"),
+        (("--needs", "cpu=1,cpu=2", "--", "ls"), "cpu is there twice"),
         (("--needs", "gpu=1.5", "--", "ls"), "above 1 it must be a whole number of devices"),
         (("--needs", "cpu=0", "--", "ls"), "a task must need something"),
         (("--name", "a/b", "--", "ls"), "cannot be named 'a/b'"),

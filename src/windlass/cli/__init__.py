@@ -108,7 +108,7 @@ class _LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="windlass")
 def windlass() -> None:
-    """Decides how many machines a cluster needs, starts and ends them, and tells you why."""
+    """Decides how many machines a cluster needs, starts and ends them, and explains why."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The configuration of a controller: one YAML file, ``windlass.yaml``.
 
-``schema`` declares the settings of the controller; providers and workloads declare theirs beside their code
+``schema`` declares the settings of the controller; providers and workloads declare theirs in their own packages
 (``registry`` collects them). ``reader`` turns a file into a ``Config`` by these declarations, ``reference`` lists them,
 and ``json_schema`` makes a JSON Schema of them. ``planned_file`` reads a configuration for ``windlass plan``;
 ``warnings`` names what is allowed and is probably a mistake. ``importers`` turn files of Ray and Iris into

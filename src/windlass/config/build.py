@@ -1,7 +1,7 @@
 """Build makes the providers and the workload that a configuration names, through the registries.
 
 With ``look_only`` nothing that is built here changes anything when it is only looked at: for ``plan --live`` and
-``doctor``, beside a controller that runs.
+``doctor``, while a controller runs.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _only_settings(values: dict[str, Any], section: Section) -> dict[str, Any]:
 def changed_settings(
     settings: Settings, *, changes: Iterable[str] = (), policy: str | bytes | None = None, path: str = "journal"
 ) -> Settings:
-    """These settings with a policy laid over them and then the changes; ``ConfigError`` as for a file."""
+    """These settings, overridden by a policy and then by the changes; ``ConfigError`` as for a file."""
     text = json.dumps(as_configured(settings))
     found = overridden(text, path=path, changes=changes, policy=policy).settings
     before = settings.policy.backoff

@@ -61,7 +61,7 @@ class ConfigError(FileError):
 
 
 _NOT_CONFIGURED: Final = {
-    "availability": "is what the controller finds out by itself; leave it out",
+    "availability": "is observed by the controller; leave it out",
     "frozen": "is what an operator says to a running controller: windlass freeze GROUP",
 }
 _FACTS: Final = frozenset({"now", "slices", "demands", "requests"})
@@ -94,10 +94,10 @@ class JournalConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All that a controller is told before it starts."""
+    """All settings of a controller."""
 
     settings: Settings
-    """What the loop goes by."""
+    """The settings of the loop."""
     providers: Mapping[str, ProviderConfig]
     workload: WorkloadConfig
     journal: JournalConfig
@@ -109,14 +109,14 @@ class Config:
     """What machines of each group must have, for groups with an image of their own. It may hold secrets."""
 
     def empty_snapshot(self) -> Snapshot:
-        """The cluster before anything is bought and anything waits: what a plan holds at the least."""
+        """The cluster with no machines and no demand: a plan for it launches the minimums."""
         return Snapshot(groups=tuple(one.group for one in self.settings.groups), cluster=self.settings.cluster)
 
 
 def read_config(text: str | bytes, *, path: str | os.PathLike[str]) -> Config:
     """The configuration that a file holds (YAML or JSON); ``ConfigError`` names every mistake with its path.
 
-    ``path`` is where the file is: what it names without a leading slash is beside it.
+    ``path`` is the path of the file; relative paths in it start at its directory.
     """
     return read_config_data(plain_data(text, CONFIG_FILE), path=path)
 
@@ -186,7 +186,7 @@ class _ConfigReader(GroupReader):
     # -- groups and who sells them -----------------------------------------------------------------------------------
 
     def seconds(self, at: Path, value: object, default: T) -> float | T:
-        """A span of time; in a configuration ``10m`` may stand everywhere, in the groups too."""
+        """A span of time, such as ``10m``."""
         return default if value is None else self._duration(at, value, Duration(), default)
 
     def group(self, at: Path, name: str, value: object, form: Form = CONFIGURED_GROUP) -> Group:
@@ -267,7 +267,7 @@ class _ConfigReader(GroupReader):
         return float(value)
 
     def _untouched(self, at: Path, value: Any) -> Any:
-        """The same data; only a key that stands twice is told, because one of the two would be lost."""
+        """The same data. A duplicate key is a mistake, because one of its values would be lost."""
         if isinstance(value, Mapping):
             entries = self.mapping(at, value)
             return {key: self._untouched((*at, key), one) for key, one in entries.items()}
@@ -291,7 +291,7 @@ class _ConfigReader(GroupReader):
     def _typed(self, at: Path, value: object, types: Types) -> tuple[str, dict[str, Any]]:
         """The type of a provider or workload, and its settings."""
         if value is None and at == ("workload",):
-            return "", {}  # told as missing
+            return "", {}  # reported as missing
         options = ", ".join(types.known)
         if not isinstance(value, Mapping):
             self.wrong(at, f"must be {types.noun} with a type ({options}), is {shown(value)}")
@@ -339,7 +339,7 @@ class _ConfigReader(GroupReader):
         return self._values(at, self.fields(at, {} if value is None else value, section.form), section)
 
     def _values(self, at: Path, fields: Mapping[str, Any], section: Section) -> dict[str, Any]:
-        """Every setting of a section: as given, else its default. None stands for a wrong one, which is told."""
+        """Every setting of a section: as given, else its default; None for a wrong one, which is reported."""
         found: dict[str, Any] = {}
         for one in section.settings:
             here, given = (*at, one.name), fields.get(one.name)

@@ -2,7 +2,7 @@
 
 A ``Setting`` says how its value is read (its kind), what it is when it is left out, in which unit, and what it means.
 A default is written as it would be in the file, and goes the same way as a given value. Settings that a scenario file
-has too (``cluster`` and ``groups``) stand in ``windlass.scenario.schema``; ``reference`` puts both together.
+has too (``cluster`` and ``groups``) are in ``windlass.scenario.schema``; ``reference`` combines both.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ INTERVAL: Final = Section(
             Duration(low=0.01, high=3600),
             _POLICY.evaluation_interval.min,
             "s",
-            "Between two plans at the least, however much happens.",
+            "The shortest time between two plans, also when much happens.",
         ),
         Setting(
             "max",
             Duration(low=0.01, high=3600),
             _POLICY.evaluation_interval.max,
             "s",
-            "Between two plans at the most, when nothing happens.",
+            "The longest time between two plans, when nothing happens.",
         ),
     ),
 )
@@ -166,7 +166,7 @@ JOURNAL: Final = Section(
             ".windlass/journal.db",
             "",
             (
-                "A path (beside the configuration if it is not absolute), `:memory:`, or `postgresql://USER@HOST/NAME`."
+                "A path (a relative one starts at the directory of the configuration), `:memory:`, or `postgresql://USER@HOST/NAME`."
                 " Leave passwords to `PGPASSWORD` or a password file. `journal: PATH` is short for it."
             ),
         ),

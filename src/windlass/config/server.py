@@ -109,7 +109,7 @@ class Listen:
 
     @property
     def name(self) -> str:
-        """As it stands in a URL, without the port."""
+        """As in a URL, without the port."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def parse_listen(text: str) -> Listen:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What the server goes by."""
+    """The settings of the server."""
 
     listen: Listen = Listen()
     token_file: str = ".windlass/tokens"

@@ -1,7 +1,7 @@
 """Overriding: the same configuration with a few settings changed, for what-ifs.
 
 A change is ``PATH=VALUE``, such as ``policy.drain_timeout=2h``, ``groups.gpu.max=8`` or shorter ``gpu.max=8``; ``*``
-stands for every group. A policy file is a piece of a configuration that is laid over another one. Both are checked as
+means every group. A policy file is a part of a configuration that overrides another one. Both are checked as
 if they had been written into the file.
 """
 
@@ -24,7 +24,7 @@ EVERY_GROUP = "*"
 def overridden(
     text: str | bytes, *, path: str, changes: Iterable[str] = (), policy: str | bytes | None = None
 ) -> Config:
-    """The configuration in ``text`` with a policy laid over it and then the changes; ``ConfigError`` as for a file."""
+    """The configuration in ``text``, overridden by a policy and then by the changes; ``ConfigError`` as for a file."""
     data = _plain(plain_data(text, CONFIG_FILE))
     if not isinstance(data, dict):
         return read_config(text, path=path)
@@ -45,7 +45,7 @@ def _plain(value: Any) -> Any:
 
 
 def _laid_over(below: Any, above: Any, *, groups: bool = False) -> Any:
-    """``above`` where it says something, else ``below``; an entry ``*`` of the groups is laid over each of them."""
+    """``above`` where it has a value, else ``below``; an entry ``*`` of the groups overrides each of them."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return below if above is None else above
     merged = dict(below)

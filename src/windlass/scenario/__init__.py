@@ -3,7 +3,7 @@
 Text enters in ``text`` and leaves it as plain data (mappings, lists, text, numbers). ``reading`` walks plain data and
 collects every mistake with its path; ``groups`` reads the part that a configuration has too; ``scenario`` says what a
 scenario is made of and gives a ``Snapshot``; ``writing`` goes the other way. A wrong file gives a ``ScenarioError``
-with one message per mistake and never any other exception, whatever the text holds.
+with one message per mistake and never any other exception, for any text.
 """
 
 from .reader import ScenarioError

@@ -3,7 +3,7 @@
 YAML is built from the parser's events, not with a ready-made loader, because a loader crashes the process on deep
 nesting, lets ten lines of aliases grow into billions of entries, and forgets that a key stood twice. Here nesting has a
 limit, what aliases add is counted, keys are the text that was written, a date stays text, and a mapping with a
-doubled key says so (``Doubled``), so that the mistake can be told with its path.
+doubled key says so (``Doubled``), so that the mistake is reported with its path.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _from_json(text: str) -> object:
             return json.loads(text, object_pairs_hook=_mapping_of)
         except json.JSONDecodeError:
             raise
-        except ValueError:  # a number with thousands of digits: kept as text, which is told where a number is wanted
+        except ValueError:  # thousands of digits: kept as text, which is reported where a number is expected
             return json.loads(text, object_pairs_hook=_mapping_of, parse_int=_whole_or_text)
     except json.JSONDecodeError as error:
         raise _NotJson(f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", error.lineno) from None
@@ -230,7 +230,7 @@ class _YamlBuilder:
     def _alias(self, event: Any) -> tuple[Any]:
         name = event.anchor
         if any(one.anchor == name for one in self._open):
-            self._refuse(event, f"*{name} stands inside &{name}: it would contain itself")
+            self._refuse(event, f"*{name} is inside &{name}: it would contain itself")
         if name not in self._anchors:
             self._refuse(event, f"*{name} has no anchor &{name} before it")
         value, size = self._anchors[name]
@@ -256,7 +256,7 @@ class _YamlBuilder:
             top.size += size
             if not top.is_mapping:
                 top.items.append(value)
-            elif top.key is None:  # only an alias comes here: it stands for a key
+            elif top.key is None:  # only an alias comes here: it is a key
                 if not isinstance(value, str):
                     self._refuse(event, "a key must be text, is an alias of something else")
                 top.key = value

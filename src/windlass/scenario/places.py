@@ -1,4 +1,4 @@
-"""Places: the line of a file on which a mistake stands.
+"""Finds the line of a mistake in a file.
 
 Readers know a mistake by its path in the data. The line is looked up only when there is a mistake, by reading the text
 once more with its marks.
@@ -16,7 +16,7 @@ LARGEST: Final = 5_000_000
 
 
 def lines_of(text: str | bytes, places: Iterable[Path]) -> list[int | None]:
-    """For each path the line (from 1) of the deepest part of it that is in the text; None: it cannot be told."""
+    """For each path the line (from 1) of the deepest part of it that is in the text; None: it is unknown."""
     wanted = list(places)
     root = _composed(text)
     return [None if root is None else _line(root, path) for path in wanted]

@@ -46,7 +46,7 @@ class ScenarioError(FileError):
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is called in messages about the whole of it, and which error tells that it is wrong."""
+    """The name of a kind of file in messages, and the error for a wrong one."""
 
     noun: str
     error: type[FileError]
@@ -146,7 +146,7 @@ class DataReader:
         """Its entries; an empty mapping if it is none."""
         if isinstance(value, Doubled):
             for key in value.keys_twice:
-                self.wrong((*at, key), "stands twice; keep one of them")
+                self.wrong((*at, key), "is there twice; keep one of them")
         elif not isinstance(value, Mapping):
             self.wrong(at, f"must be {noun}, is {shown(value)}")
             return {}
@@ -156,7 +156,7 @@ class DataReader:
         return {key: value[key] for key in value if isinstance(key, str)} if strange else value
 
     def fields(self, at: Path, value: object, form: Form) -> Mapping[str, Any]:
-        """The entries of a mapping with known keys; tells unknown and missing ones."""
+        """The entries of a mapping with known keys; reports unknown and missing ones."""
         if type(value) is dict and (form, tuple(value)) in self._good_keys:
             return value
         if not isinstance(value, Mapping):

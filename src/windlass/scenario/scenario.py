@@ -85,7 +85,7 @@ class _ScenarioReader(ConstraintReader):
 
     def _remembered(self, memory: dict[bytes, T], at: Path, value: Any, read: Callable[[Path, Any], T]) -> T:
         """What ``read`` gave for an equal value. The key is the value's bytes, because 1, 1.0 and true are equal as
-        values and must not be as amounts; what cannot be a key (a doubled mapping, a strange type) is read anew."""
+        values and must not be as amounts; what cannot be a key (a duplicate key, a strange type) is read again."""
         try:
             key = marshal.dumps(value, 2)
         except ValueError:
@@ -262,7 +262,7 @@ class _ScenarioReader(ConstraintReader):
 
     def _members(self, at: Path, fields: Mapping[str, Any], form: Form) -> tuple[Bundle, ...]:
         if fields.get("gang") is None and form is DEMAND:
-            self.wrong((*at, "gang"), f"is required beside bundles: one of {', '.join(GANGS)}; or give needs and count")
+            self.wrong((*at, "gang"), f"is required with bundles: one of {', '.join(GANGS)}; or give needs and count")
         for key in ("needs", "count"):
             if fields.get(key) is not None:
                 self.wrong((*at, key), f"must be inside bundles: a gang is written bundles: [{{{key}: ...}}]")
@@ -328,6 +328,6 @@ class _ScenarioReader(ConstraintReader):
             return
         if name in ids:
             places = f"{path_text(ids[name])} and {path_text(here)}"
-            self.wrong(named, f"the id stands twice, in {places}; each needs its own")
+            self.wrong(named, f"the id is used twice, in {places}; each needs its own")
         else:
             ids[name] = here

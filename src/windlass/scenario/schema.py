@@ -83,7 +83,7 @@ CLUSTER: Final = Form.of(
                 {"type": "string", "pattern": f"^{CLUSTER_NAME.pattern}$"},
                 "str",
             ),
-            "The mark of its machines at their provider, beside the id of the journal: lower-case letters, digits and "
+            "The mark of its machines at their provider, with the id of the journal: lower-case letters, digits and "
             "dashes. Two clusters on one account need two names.",
         ),
         "max_nodes": Declared(
@@ -140,7 +140,7 @@ UTILIZATION: Final = Form.of(
         "percent": Declared(whole(100, low=1), "1 to 100: how many of the ready slices should be in use.", "%"),
         "delay": Declared(SPAN, "Seconds between mark and drain.", "s"),
         "spare_nodes": Declared(
-            whole(MOST_SLICES), "Slices to keep beyond those in use, whatever the percentage says.", "slices"
+            whole(MOST_SLICES), "Slices to keep beyond those in use, in addition to the percentage.", "slices"
         ),
         "resource": Declared(NAME, "What counts as use: a resource of the group.", default="any work"),
     },

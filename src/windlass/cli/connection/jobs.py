@@ -38,7 +38,7 @@ def opened_jobs(config: Config) -> Iterator[JobQueries]:
 
 
 def known_job(queries: JobQueries, name: str) -> JobState:
-    """The job of a name; one that is not there is told with names that are near."""
+    """The job of a name; for an unknown name the message suggests similar ones."""
     job = queries.job(name)
     if job is None:
         stop(unknown_name(name, "job", queries.names()))

@@ -1,7 +1,7 @@
 """Names of Kubernetes objects, as people type them, and what the controller calls the same thing.
 
 ``pod/NAMESPACE/NAME`` is a demand, or the machine it runs on; ``node/NAME`` is a slice; ``nodeprovisioner/NAME`` is a
-group. The cluster is asked where the name alone does not tell.
+group. If the name is ambiguous, the API server is asked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = {
 
 
 def kubernetes_names(config: Config, name: str) -> list[str]:
-    """What the controller may call the object that a name stands for, the likeliest first; the name itself is last."""
+    """Possible names of the object in the controller, the most likely first; the given name is last."""
     kind, slash, rest = name.partition("/")
     if config.workload.type != "kubernetes" or not slash or kind not in KINDS:
         return [name]

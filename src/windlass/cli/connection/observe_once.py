@@ -1,7 +1,7 @@
 """Observes a live cluster once, without changing it: its providers, its workload and its journal.
 
 The same observer and the same fold as the controller's, and no actuator: nothing that is called here changes anything,
-and nothing is written, so it may be done beside a controller that runs.
+and nothing is written, so it can run while a controller runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def seen(config: Config, *, remembered: bool = True) -> LiveView:
     look, denied = asyncio.run(_looked(config))
     controller_state = (
         known(config) if remembered else ControllerState()
-    )  # after the look: whatever is listed had its record before
+    )  # after the observation: everything that is listed had its record before
     now = time.time()
     settings, was = config.settings, controller_state.settings.get(SETTINGS)
     if look.work is not None:
@@ -86,7 +86,7 @@ def cluster_of(config: Config) -> ClusterIdentity:
     try:
         with open_journal(location, create=False) as journal:
             return ClusterIdentity(name, journal.cluster_id)
-    except JournalError:  # told by whoever reads it
+    except JournalError:  # reported by the code that reads the journal
         return ClusterIdentity(name)
 
 

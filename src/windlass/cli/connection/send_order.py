@@ -65,9 +65,9 @@ def nothing_to_do(what: What, subject: str, text: str) -> OrderOutcome:
 def ordered(
     journal: Journal, what: What, subjects: Iterable[str], became: Callable[[ControllerState], str], wish: str
 ) -> OrderOutcome:
-    """Give orders, wait for the leader to hear them, and tell what the chronicle says then.
+    """Record orders, wait until the leader has read them, and return the state after that.
 
-    ``wish``: what is asked for, as it is told when nobody has heard it yet.
+    ``wish``: the order in words, for an order that no controller has read yet.
     """
     by, names = operator(), list(subjects)
     numbers = [give(journal, Order(what, name, by), time.time()) for name in names]

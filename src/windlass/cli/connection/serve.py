@@ -1,4 +1,4 @@
-"""Serving a cluster: the HTTP server of a configuration, started beside a controller or alone."""
+"""Serving a cluster: the HTTP server of a configuration, started with a controller or alone."""
 
 from __future__ import annotations
 

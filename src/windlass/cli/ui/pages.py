@@ -62,7 +62,7 @@ def grid(*columns: str) -> Table:
 
 
 def headed(*columns: str) -> Table:
-    """A table with a head; columns that end in ``>`` stand to the right, ``*`` marks one that may be folded."""
+    """A table with a head; columns that end in ``>`` are right-aligned, ``*`` marks one that may wrap."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
     for column in columns:
         name = column.rstrip("*>")

@@ -1,6 +1,6 @@
 """A plan for people: the cheapest to read first.
 
-What will change and what it costs stand on top; then why these groups, what waits and what would unblock it; what
+Changes and cost come first; then why these groups, what waits and what would unblock it; what
 stays is one line. Everything that can be many is folded: equal reasons with their count, ids as ranges, long lists with
 "and 40 more". On a terminal in colour and as wide as it is; elsewhere plain text of a fixed width.
 """
@@ -204,7 +204,7 @@ def _waits(plan: Plan) -> Lines:
             (str(first.reason.code), "yellow"),
             f"  {_beyond_groups(first)}",
         )
-        parts += [line, Padding(_hindrances(first, plan), (0, 0, 0, 2), expand=False)]
+        parts += [line, Padding(_obstacles(first, plan), (0, 0, 0, 2), expand=False)]
     if rest := [one for same in largest[MOST_WAITS:] for one in same]:
         parts.append(Text(f"and {plural(len(rest), 'job')} more: {_counted(str(one.reason.code) for one in rest)}"))
     return Lines(*parts)
@@ -217,7 +217,7 @@ def _beyond_groups(waiting: Waiting) -> str:
     return "" if waiting.waited is None else f"waits {seconds(waiting.waited)}"
 
 
-def _hindrances(waiting: Waiting, plan: Plan) -> Lines:
+def _obstacles(waiting: Waiting, plan: Plan) -> Lines:
     table = grid("-", "-", "fold")
     same_why: dict[tuple[str, str], list[str]] = {}
     nearest_first = sorted(waiting.groups.items(), key=lambda item: (item[1].code != waiting.reason.code, item[0]))

@@ -1,1 +1,1 @@
-"""What a group of a configuration has beside what a scenario's group has: an image, and offers."""
+"""Keys of a group that only a configuration has: an image, and offers."""

@@ -232,7 +232,7 @@ def _remedy(known: Sequence[MachineOffer], wanted: Wanted, given: Mapping[str, A
     most = max((one.count for one in known if model and is_model(one.accelerator, model)), default=0)
     if model and most < wanted.count:
         return f"a machine there has at most {most:g} {model}; lower count"
-    return "ask for less, or see windlass offers --json for what there is"
+    return "ask for less, or list all offers with windlass offers --json"
 
 
 def _without_price(wanted: Wanted) -> Wanted:

@@ -1,8 +1,8 @@
 """A file of Ray, KubeRay or Iris as a configuration of ours: YAML with comments on what could not be carried over.
 
 An importer fills a ``Draft``: groups, cluster, policy, and a note for everything that is lost or changes its meaning.
-Notes stand as comments where they belong, and are told to the user besides. What comes out is read again before it is
-given: an import never makes a file that ``windlass config check`` refuses.
+Notes are written as comments at their place, and are printed for the user as well. The result is read again before it
+is written: an import never makes a file that ``windlass config check`` refuses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ImportDraft:
     workload: dict[str, Any] = field(default_factory=dict)
     """Empty: this version has none for that system."""
     notes: list[tuple[str, str]] = field(default_factory=list)
-    """(section or ``groups.NAME`` that it stands above, the note)."""
+    """(the section or ``groups.NAME`` that follows it, the note)."""
 
     def note(self, at: Path, text: str, above: str = "") -> None:
         self.notes.append((above, f"{path_text(at)}: {plainly(text)}"))
@@ -114,7 +114,7 @@ def stand_in(draft: ImportDraft, at: Path, name: str) -> None:
     here = {"local": "local", "fake_multinode": "local"}
     draft.providers[name] = {"type": here.get(name, "simulated")}
     if name not in here:
-        text = f"there is no provider {name} in this version: a simulated one stands in, so that plans can be tried"
+        text = f"there is no provider {name} in this version: a simulated one replaces it, so that plans can be tried"
         draft.note(at, text, "providers")
 
 
@@ -132,7 +132,7 @@ def _written(draft: ImportDraft) -> str:
         lines.append(indent(_yaml({name: group}), "  "))
     lines += _section(draft, "providers", draft.providers)
     if not draft.workload:
-        workload = f"there is no workload for {draft.system} in this version: a simulated one stands in"
+        workload = f"there is no workload for {draft.system} in this version: a simulated one replaces it"
         draft.notes.append(("workload", f"workload: {workload}"))
     lines += _section(draft, "workload", draft.workload or {"type": "simulated"})
     lines += _section(draft, "policy", draft.policy)

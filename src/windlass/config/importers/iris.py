@@ -1,4 +1,4 @@
-"""From an Iris configuration with ``scale_groups`` (and ``tpu_pools``, which stand for many of them).
+"""From an Iris configuration with ``scale_groups`` (and ``tpu_pools``, each of which defines many of them).
 
 A scale group over several zones becomes one group per zone, named as Iris names them. Its priority is our rank: the
 lower, the earlier. Sizes such as ``16GB`` are powers of 1024 there, and are written so.
@@ -77,9 +77,7 @@ def _defaults(reader: ImportReader, draft: ImportDraft, file: Mapping[str, Any])
             draft.note((*at, key), "has no counterpart")
     idle = _span(reader, (*at, "scale_down_delay"), scaler.get("scale_down_delay"))
     if idle is None:
-        draft.note(
-            (*at, "scale_down_delay"), "not given: groups without scale_down never shrink by themselves", "cluster"
-        )
+        draft.note((*at, "scale_down_delay"), "not given: groups without scale_down never shrink", "cluster")
     return idle
 
 
@@ -116,7 +114,7 @@ def _zones(reader: ImportReader, at: Path, kind: Mapping[str, Any]) -> list[str]
 def _pool(
     reader: ImportReader, draft: ImportDraft, at: Path, name: str, pool: Mapping[str, Any]
 ) -> Iterator[tuple[Path, str, Mapping[str, Any], str | None]]:
-    """A pool stands for one scale group per size and zone."""
+    """A pool defines one scale group per size and zone."""
     family = pool.get("family")
     if not isinstance(family, str) or family not in FAMILIES:
         reader.wrong((*at, "family"), f"must be one of {', '.join(FAMILIES)}, is {shown(family)}")

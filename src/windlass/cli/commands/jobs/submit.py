@@ -36,7 +36,7 @@ def read_needs(_context: click.Context, _option: click.Parameter, text: str) -> 
         if not resource or not equals:
             raise click.BadParameter(f"{part.strip()!r} is no need; write resource=amount, such as cpu=1,memory=2Gi")
         if resource in found:
-            raise click.BadParameter(f"{resource} stands there twice")
+            raise click.BadParameter(f"{resource} is there twice")
         try:
             found[resource] = parse_quantity(amount, resource)
         except BadQuantity as error:
@@ -213,7 +213,7 @@ def nearest_resource(name: str, there: Iterable[str]) -> str | None:
 
 
 def _no_controller(config: Config) -> str | None:
-    """That nobody will start machines for the job; None: a controller runs, or it cannot be known."""
+    """A note that no controller runs, so no machine starts for the job; None: one runs, or it is unknown."""
     location = config.journal.location
     start = f"note: no controller runs, so nothing starts yet; start one in another terminal: {run_command()}"
     if location == ":memory:":

@@ -30,7 +30,7 @@ def _remotely(remote: Remote, by: By, since: float | None, as_json: bool) -> Non
     _show(remote.get("/accounts", by=by, since=since), as_json)
 
 
-@click.command("cost", epilog="Exit status: 0 told, 1 the configuration or the journal is wrong.")
+@click.command("cost", epilog="Exit status: 0 shown, 1 the configuration or the journal is wrong.")
 @reachable(_remotely)
 @configured
 @click.option(
@@ -48,7 +48,7 @@ def command(config: Config, by: By, since: float | None, as_json: bool) -> None:
     """Show what was spent: every second of every machine is in exactly one account.
 
     The accounts are work, booting, idle, spare (idle and held ready), draining and ending. Work is shared among the
-    jobs whose tasks ran there, where the workload tells which they are.
+    jobs whose tasks ran there, if the workload reports them.
 
     \b
     Examples:

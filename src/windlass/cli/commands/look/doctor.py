@@ -43,7 +43,7 @@ LEAST_FREE: Final = 500 * 2**20
 NAMED: Final = 3
 """Machines of a line that are named."""
 CLOCK_SLACK: Final = 2.0
-"""Seconds by which clocks may differ before it is told."""
+"""Seconds by which clocks may differ without a message."""
 
 
 @click.command("doctor", epilog="Exit status: 0 all is well, 1 there is a problem.")
@@ -65,7 +65,7 @@ def command(
 ) -> None:
     """Check the configuration, the journal, the leader, every provider, the workload, and that nothing is leaked.
 
-    Everything is looked at and nothing is changed: it may be done beside a controller that runs. With a CLOUD, the
+    Nothing is changed, so it can run while a controller runs. With a CLOUD, the
     account there is checked instead: credentials, permissions and quota. No configuration is needed for that.
 
     \b
@@ -144,8 +144,8 @@ def _checks(config: Config) -> Iterator[Check]:
             before = known(config)
             running = before.settings.get(SETTINGS)
             if running is not None and running.of_file != config.settings:
-                text = "the controller goes by other settings than the file says"
-                yield note("settings", text, "its log tells why the file was refused; windlass run reads it anew")
+                text = "the controller uses other settings than those in the file"
+                yield note("settings", text, "its log says why the file was refused; correct it")
     except JournalError as error:
         yield problem("journal", *_closed(config, error))
     if not wrong:
@@ -169,7 +169,7 @@ def _disk(config: Config) -> Iterator[Check]:
     free = shutil.disk_usage(place).free
     text = f"{_size(free)} free where the journal is"
     if free < LEAST_FREE:
-        yield problem("disk", text, f"make room: without it nothing can be decided ({_size(LEAST_FREE)} at the least)")
+        yield problem("disk", text, f"free some space: the controller needs at least {_size(LEAST_FREE)} to work")
     else:
         yield ok("disk", text)
 
@@ -177,7 +177,11 @@ def _disk(config: Config) -> Iterator[Check]:
 def _journal(journal: Journal) -> Iterator[Check]:
     health, now = journal.health(), time.time()
     for text in health.problems:
-        yield problem("journal", text, "restore it from a backup; or move it away, and what runs is adopted anew")
+        yield problem(
+            "journal",
+            text,
+            "restore it from a backup; or end its machines at the provider, and move it away",
+        )
     if health.ok:
         yield ok("journal", f"{health.location}: {plural(health.records, 'record')}, {_size(health.size)}")
     newest = next(journal.read(newest_first=True, limit=1), None)
@@ -192,7 +196,7 @@ def _journal(journal: Journal) -> Iterator[Check]:
 
 
 def _clock_ahead(lease: Lease | None, now: float) -> float:
-    """By how much the clock that judges the lease is ahead of ours at the least: nobody is granted more than a ttl."""
+    """The least by which the clock of the lease is ahead of ours: a lease is never longer than its ttl."""
     return 0.0 if lease is None else lease.expires_at - lease.ttl - now
 
 

@@ -47,7 +47,7 @@ def _line(one: Mapping[str, Any]) -> EventLine:
     return EventLine(*known, seq=one["seq"], epoch=one["epoch"])
 
 
-@click.command("events", epilog="Exit status: 0 told, or stopped by Ctrl-C; 1 the configuration or journal is wrong.")
+@click.command("events", epilog="Exit status: 0 shown, or stopped by Ctrl-C; 1 the configuration or journal is wrong.")
 @reachable(_remotely)
 @configured
 @click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")

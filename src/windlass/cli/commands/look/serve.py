@@ -20,7 +20,7 @@ from windlass.journal import JournalError
 def command(config: Config, listen: str | None, as_json: bool) -> None:
     """Serve the dashboard and the API of a cluster from its journal.
 
-    It runs beside a controller, on a stand-by, or for a cluster that is stopped. Orders go through the journal, as
+    It runs next to a controller, on a standby, or for a cluster that is stopped. Orders go through the journal, as
     those of the command line do. Stop it with Ctrl-C.
 
     \b

@@ -37,7 +37,7 @@ def _remotely(remote: Remote, everything: bool, as_json: bool) -> None:
 @click.command("status", epilog="Exit status: 0 shown, 1 the configuration or the journal is wrong.")
 @reachable(_remotely)
 @configured
-@click.option("--all", "everything", is_flag=True, help="Every machine and every job, however many.")
+@click.option("--all", "everything", is_flag=True, help="Every machine and every job, without a limit.")
 @click.option("--json", "as_json", is_flag=True, help=f"The same as JSON, for programs: {SCHEMA}.")
 def command(config: Config, everything: bool, as_json: bool) -> None:
     """Show what the cluster is doing now: machines, jobs, what waits and why, problems, cost.
@@ -131,9 +131,7 @@ def leader_line(leader: Document, now: float) -> Text:
     gone = "none runs"
     if leader["seen_at"] is not None:
         gone += f"; last seen {span(now - leader['seen_at'])} ago"
-        gone += (
-            f" as {leader['holder']}, which was not stopped in order" if leader["holder"] else ", when it was stopped"
-        )
+        gone += f" as {leader['holder']}, which did not stop cleanly" if leader["holder"] else ", when it was stopped"
     return Text.assemble(("Controller: ", "bold"), (gone, "bold yellow"))
 
 
@@ -279,7 +277,7 @@ def _cost(status: Document) -> Text:
 
 
 def _next(status: Document) -> list[str]:
-    """What is most useful now: three at the most."""
+    """The most useful next commands, at most three."""
     found, alive, slices = [], status["leader"]["alive"], status["slices"]
     if not alive:
         found.append("windlass doctor")

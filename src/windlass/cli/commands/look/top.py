@@ -168,7 +168,7 @@ def _table(*columns: str) -> Table:
 def _groups(rows: Sequence[Document]) -> Table:
     table = _table("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more")
     for one in rows:
-        more = Text("can be had", style="green") if one["next"]["code"] is None else _code(one["next"]["code"])
+        more = Text("available", style="green") if one["next"]["code"] is None else _code(one["next"]["code"])
         counts = (str(one[key]) for key in ("ready", "coming", "leaving"))
         table.add_row(one["name"], *counts, str(one["max"] or "-"), money(one["hourly_cost"]), more)
     return table

@@ -33,7 +33,7 @@ def command() -> None:
 def check(file: str) -> None:
     """Read the configuration in FILE and say what it would do.
 
-    FILE is YAML or JSON, and - is standard input. Nothing that it names is opened. Every mistake is told at once, each
+    FILE is YAML or JSON, and - is standard input. No path in it is opened. Every mistake is reported at once, each
     with its path.
     """
     text = content(file)
@@ -86,11 +86,13 @@ def reference(as_json: bool) -> None:
 
 @command.command("import", epilog="Exit status: 0 written to standard output, 1 the file is wrong.")
 @click.argument("file", metavar="FILE")
-@click.option("--from", "kind", type=click.Choice(["ray", "kuberay", "iris"]), help="What FILE is; else its keys tell.")
+@click.option(
+    "--from", "kind", type=click.Choice(["ray", "kuberay", "iris"]), help="Format of FILE.  [default: by keys]"
+)
 def import_(file: str, kind: str | None) -> None:
     """Turn a Ray cluster file, a RayCluster or an Iris file with scale_groups into a configuration on standard output.
 
-    What could not be carried over stands in its comments, and on standard error.
+    Settings that could not be imported are in its comments and on standard error.
 
     \b
     Example:
@@ -123,8 +125,8 @@ def _summary(config: Config, file: str) -> Iterator[str]:
     answer = plan(config.empty_snapshot())
     yield from _aligned(
         [
-            ("at the least", _least(config, answer.launch, answer.hourly_cost.planned)),
-            ("at the most", _most(config)),
+            ("at least", _least(config, answer.launch, answer.hourly_cost.planned)),
+            ("at most", _most(config)),
             ("ceilings", _ceilings(config)),
             ("chosen by", answer.strategy),
             ("workload", f"{config.workload.type}{_told(config.workload.settings)}"),

@@ -32,7 +32,7 @@ def _remotely(remote: Remote, slice_id: str, undo: bool, as_json: bool) -> None:
 def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
     """Place nothing new on MACHINE, wait for what runs there, and give it back.
 
-    Running work is waited for, however long it takes. A machine that is needed by its group's min is replaced.
+    Windlass waits for running work without a time limit. A machine that its group needs for its min is replaced.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
         if record is None:
             life = life_of(journal, slice_id)
             if life is not None:
-                stop(f"{slice_id} is {life.last.state} already; windlass why {slice_id} tells why")
+                stop(f"{slice_id} is {life.last.state} already; for the reason: windlass why {slice_id}")
             stop(unknown_name(slice_id, "machine", controller_state.fleet.slices))
         said = _undone_already(record) if undo else _drained_already(record)
         if said is not None:

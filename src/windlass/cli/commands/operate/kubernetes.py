@@ -31,7 +31,7 @@ def install(printed: bool, namespace: str, image: str | None, crds_only: bool, s
       windlass kubernetes install --print | kubectl apply --server-side -f -
     """
     if not printed:
-        raise click.UsageError("windlass does not change a cluster by itself: add --print, and pipe it into kubectl")
+        raise click.UsageError("windlass does not change the cluster: add --print, and pipe the output into kubectl")
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", namespace) is None:
         raise click.BadParameter("must be lower-case letters, digits and dashes", param_hint="--namespace")
     click.echo(text(manifests(namespace, image, crds_only=crds_only, shadow=shadow)), nl=False)

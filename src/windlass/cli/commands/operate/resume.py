@@ -61,7 +61,7 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
 def _became(controller_state: ControllerState, subjects: list[str]) -> str:
     still = [called(subject) for subject in subjects if subject in controller_state.fleet.frozen]
     if still:
-        return f"{', '.join(still)} was frozen again by somebody else"
+        return f"{', '.join(still)} was frozen again by another user"
     text = f"{', '.join(called(subject) for subject in subjects)} is resumed"
     if EVERY_GROUP in controller_state.fleet.frozen:
         text += f", but everything is frozen by {controller_state.fleet.frozen[EVERY_GROUP]}: windlass resume"

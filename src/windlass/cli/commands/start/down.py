@@ -45,7 +45,7 @@ EVERY = 0.2
 def command(config: Config, as_json: bool) -> None:
     """Drain and end every machine of the cluster, and say that nothing is left.
 
-    Nothing is bought any more from the moment it starts. Work that runs is waited for, however long it takes; to end it
+    Nothing is bought after it starts. It waits for running work without a time limit; to end work
     at once, windlass cancel its jobs. What waits in the queue stays there. A controller that runs does the work and
     goes on, frozen, until windlass resume; without one, this command does it.
 
@@ -148,7 +148,7 @@ class _Down:
             self._order("resume", EVERY_GROUP)
 
     def _step(self, controller_state: ControllerState) -> bool:
-        """Order what is not ordered yet, tell how far it is; whether nothing is left."""
+        """Order what is not ordered yet, and report the progress; whether nothing is left."""
         left = [one for one in controller_state.fleet.slices.values() if one.state not in ENDED]
         for record in left:
             if record.id not in self._ordered:

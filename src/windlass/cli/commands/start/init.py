@@ -25,7 +25,7 @@ groups:                         # the kinds of machine that can be bought, by na
   worker:
     resources: {{cpu: 2, memory: 4Gi}}  # of one machine
     min: 0                      # machines that are kept even when nothing waits
-    max: 4                      # machines at the most
+    max: 4                      # machines at most
     price: 3.00                 # dollars per hour for one machine
     scale_down:
       idle_timeout: 5m          # a machine without work for this long is given back

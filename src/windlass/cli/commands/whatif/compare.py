@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Run a trace on the machines of CONFIG as it is, and once more under each policy: cost and waits side by side.
 
-    A policy is a piece of a configuration that is laid over CONFIG; under groups, * stands for every group. The last
+    A policy is a part of a configuration that overrides CONFIG; under groups, * means every group. The last
     row is a bound that no policy can undercut: each job alone on its share of the cheapest machine, for its time.
 
     \b

@@ -20,7 +20,7 @@ from windlass.scenario.warnings import snapshot_warnings
 
 CONFIG = "windlass.yaml"
 ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
-"""Keys by which a configuration is told from a scenario."""
+"""Keys that only a configuration has, and a scenario has not."""
 
 
 @click.command(
@@ -60,8 +60,8 @@ def command(
     are needed, and nothing is changed.
 
     With --live, the providers and the workload of a configuration are asked, and the journal is read. Nothing is
-    changed or written: it may run beside a controller, and before the first one. With --url as well, the last plan of
-    the controller there is shown.
+    changed or written: it can run while a controller runs, and before the first one. With --url as well, it shows the
+    last plan of the controller there.
 
     \b
     Examples:
@@ -144,7 +144,7 @@ def _read(file: str) -> Snapshot:
 
 
 def _live(config_file: str) -> Snapshot:
-    """What the planner sees of a cluster now. A provider in trouble is told; without a workload nothing is planned."""
+    """The snapshot of a live cluster. A provider that fails is reported; without a workload nothing is planned."""
     from windlass.cli.connection.config_option import load
     from windlass.cli.connection.observe_once import seen
     from windlass.config import ConfigError

@@ -38,12 +38,12 @@ COLUMNS = ("in truth", "model as recorded", "model as changed")
 
 @click.command(
     "replay",
-    epilog="Exit status: 0 every decision is the same, or the what-if is told; 1 one is not, or a file is wrong.",
+    epilog="Exit status: 0 every decision is the same, or the what-if is shown; 1 one is not, or a file is wrong.",
 )
 @click.argument("address", metavar="JOURNAL")
 @click.option("--set", "changes", multiple=True, metavar="PATH=VALUE", help="What if a setting were other: gpu.max=8.")
 @click.option(
-    "--policy", "policy_file", metavar="FILE", help="What if this piece of a configuration were laid over it."
+    "--policy", "policy_file", metavar="FILE", help="A part of a configuration that overrides the recorded one."
 )
 @click.option(
     "--since",
@@ -53,7 +53,7 @@ COLUMNS = ("in truth", "model as recorded", "model as changed")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the model: the same seed gives the same run.")
 @click.option(
-    "--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time, in truth and in the model."
+    "--picture", metavar="FILE.html", help="Draw demand, capacity and cost over time, as recorded and in the model."
 )
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON.")
 def command(
@@ -153,7 +153,7 @@ def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
         yield ""
         yield f"next: windlass replay {address} --set GROUP.max=N"
         return
-    yield f"{told}; {_passes(found.differing)} came out otherwise"
+    yield f"{told}; {_passes(found.differing)} came out differently"
     yield ""
     yield from _told(found.first)
     if found.versions and set(found.versions) != {__version__}:
@@ -252,7 +252,7 @@ def _otherwise(decided: Replay, *, same: bool) -> Iterator[str]:
     if same:
         yield "The settings are the recorded ones."
     elif not decided.passes:
-        yield "Where it would first have decided otherwise cannot be told: an older version recorded it."
+        yield "Where it would first have decided differently is unknown: an older version recorded it."
     elif decided.first is None:
         yield f"From what was known then, it would have done the same in each of {_passes(decided.passes)}."
     else:

@@ -36,7 +36,7 @@ def _remotely(remote: Remote, name: str, at: float | None, as_json: bool) -> Non
     _show(remote.get("/why", name=name, at=at), at, as_json)
 
 
-@click.command("why", epilog="Exit status: 0 told, 1 there is no such name, or the journal does not reach back so far.")
+@click.command("why", epilog="Exit status: 0 shown, 1 there is no such name, or the journal is too short.")
 @reachable(_remotely)
 @configured
 @click.argument("name", metavar="NAME")

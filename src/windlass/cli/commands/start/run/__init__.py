@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FILE_EVERY = 1.0
 """Seconds between two looks at the configuration file."""
 REPEATED = 60.0
-"""Seconds in which the same line is counted, not told again."""
+"""Seconds in which the same line is counted and not printed again."""
 
 
 @click.command(
@@ -43,7 +43,7 @@ REPEATED = 60.0
 @click.option("--json", "as_json", is_flag=True, help="The log as JSON, one object per line.")
 @click.option("--serve", is_flag=True, help="Serve the dashboard and the API as well, at server.listen.")
 @LISTEN
-@click.option("--shadow", is_flag=True, help="Only look, plan and note what it would do: windlass shadow tells.")
+@click.option("--shadow", is_flag=True, help="Observe, plan and record, but do not act: windlass shadow report.")
 def command(file: str, as_json: bool, serve: bool, listen: str | None, shadow: bool) -> None:
     """Run the controller of the cluster in CONFIG.
 
@@ -76,7 +76,7 @@ def command(file: str, as_json: bool, serve: bool, listen: str | None, shadow: b
 
 
 def steady() -> float:
-    """Seconds by a clock that nobody sets and that goes on while the machine sleeps."""
+    """Seconds of a clock that cannot be set and that runs while the computer sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -100,7 +100,7 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             steady=steady,
             offload=JournalThread(),
             on_pass=log.passed,
-            on_message=log.told,
+            on_message=log.message,
         )
         running = _Running(Path(file), service, components, log)
         loop, stopped = asyncio.get_running_loop(), asyncio.Event()
@@ -129,9 +129,9 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             await running.components.close()
             log.close()
     if election is not None and not stopped.is_set():
-        log.told("stopped: the lease was lost; another controller may lead", alarm=True)
+        log.message("stopped: the lease was lost; another controller may lead", alarm=True)
         return 1
-    log.told("stopped; machines and work go on")
+    log.message("stopped; machines and work go on")
     return 0
 
 
@@ -147,7 +147,7 @@ async def _run_elected(
     def say(text: str) -> None:
         if text not in said:
             said.add(text)
-            log.told(text)
+            log.message(text)
 
     acquiring = asyncio.create_task(election.acquire(say))
     waiting = asyncio.create_task(stopped.wait())
@@ -198,22 +198,22 @@ class _Running:
             components = build_components(config, like=self.components)
             await self.service.reconfigure(config.settings, components.providers, components.workload)
         except ConfigError as error:
-            self.log.told(f"{self.file} is refused, the old settings stay: " + "; ".join(error.mistakes), alarm=True)
+            self.log.message(f"{self.file} is refused, the old settings stay: " + "; ".join(error.mistakes), alarm=True)
         except (IncompatibleConfig, OSError) as error:
-            self.log.told(f"{self.file} is refused, the old settings stay: {error}", alarm=True)
+            self.log.message(f"{self.file} is refused, the old settings stay: {error}", alarm=True)
         else:
             before, self.components = self.components, components
             await before.close(but=components)
-            self.log.told(f"{self.file} is read again")
+            self.log.message(f"{self.file} is read again")
 
 
 def _check_fixed(before: Config, after: Config) -> None:
     """What a running controller cannot change."""
     wrong = []
     if before.journal != after.journal:
-        wrong.append("journal: cannot change while the controller runs; start it anew")
+        wrong.append("journal: cannot change while the controller runs; restart it")
     if before.leader.lease != after.leader.lease:
-        wrong.append("leader: cannot change while the controller runs; start it anew")
+        wrong.append("leader: cannot change while the controller runs; restart it")
     if wrong:
         raise ConfigError(wrong)
 
@@ -231,7 +231,7 @@ class RunLog:
             self.write(line)
         self._tell_repeats(time.time())
 
-    def told(self, text: str, *, alarm: bool = False) -> None:
+    def message(self, text: str, *, alarm: bool = False) -> None:
         self.write(EventLine(time.time(), "controller", "", text, (), alarm))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""``windlass run --shadow``: look and plan beside whatever looks after the cluster now, and change nothing."""
+"""``windlass run --shadow``: observe and plan while another autoscaler runs the cluster, and change nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "shadow.db"
 
 
 def journal_of_shadow(config: Config, file: str) -> str:
-    """Never the journal of the controller: beside it, or beside the configuration when that one is in a database."""
+    """A file next to the journal of the controller, or next to the configuration if that journal is in a database."""
     location = config.journal.location
     home = Path(file).absolute().parent / ".windlass" if "://" in location or location == ":memory:" else Path(location)
     return str(home / NAME if home.name == ".windlass" else home.with_name(NAME))
@@ -45,7 +45,7 @@ async def run_shadow(file: str, config: Config, log: RunLog) -> int:
             steady=steady,
             leadership=config.leader,
         )
-        log.told(f"a shadow: nothing is changed; what it would do goes to {location}")
+        log.message(f"shadow mode: nothing is changed; what it would do is recorded in {location}")
         interval = config.settings.policy.evaluation_interval
         try:
             while not stop.is_set():
@@ -62,7 +62,7 @@ async def run_shadow(file: str, config: Config, log: RunLog) -> int:
             await shadow.stop()
             await components.close()
             log.close()
-    log.told("stopped; next: windlass shadow report")
+    log.message("stopped; next: windlass shadow report")
     return 0
 
 

@@ -86,7 +86,7 @@ def swarm(
     """Run many random worlds, each from its seed, and check every promise after every step.
 
     A world has random groups, limits, prices, rules and work, and a random part of all faults. The same seed is the
-    same world. A broken promise is told with its seed and as a test that shows it.
+    same simulation. A violated invariant is reported with its seed and as a test that reproduces it.
     """
     tasks = [SwarmTask(seed, hours, fault_set) for seed in range(first, first + seeds)]
     tally = Tally()

@@ -48,7 +48,7 @@ SPOT = click.option(
     "recordings",
     callback=read_spot,
     metavar="FILE[,COLUMN=VALUE]...",
-    help="How many machines of preemptible groups could be had over time, .csv or .csv.gz.  [default: always enough]",
+    help="How many machines of preemptible groups were available over time, .csv or .csv.gz.  [default: always enough]",
 )
 
 
@@ -79,9 +79,9 @@ def command(
     picture: str | None,
     as_json: bool,
 ) -> None:
-    """Run the jobs of a trace on the machines of CONFIG, and tell what it cost and how long work waited.
+    """Run the jobs of a trace on the machines of CONFIG, and show the cost and the wait times.
 
-    The controller is the one of windlass run; the cloud and the work are simulated, whatever CONFIG names. Machines
+    The controller is that of windlass run; the cloud and the work are simulated, also if CONFIG names others. Machines
     boot in the boot_seconds of their group. With --spot, launches of preemptible groups are refused and their machines
     taken back as in a recording with the columns zone, start_s, length_s and available.
 
