@@ -6,11 +6,12 @@ input: the same snapshot gives the same plan, byte for byte. The core imports on
 
 Follow one demand from arrival to node:
 
-`model` defines the words. `demand` sorts demand into serving order and groups equal tasks into one shape with a count.
-`capacity` has the fit rule, eligibility by labels and taints, offers of existing nodes, and limits. `tables` holds
-groups, slices and nodes as arrays. `plan_draft` is the plan under construction. `placement` serves minimums, gangs and
-single tasks. `buying` chooses the groups to launch. `candidate_plans` makes the plan in several ways and keeps the
-best; `purchase_search` tries cheaper sets of new slices for small inputs with gangs; `probe_launches` sends one launch ahead of a gang after a back-off. `scale_down` releases slices. `explain`
-gives the reasons. `planner` calls these steps in order, and `plan_laws` checks a finished plan against the laws of every plan,
-with those of constraints in `constraint_laws`.
+`model` defines the words. `demand` sorts demand into serving order and groups equal tasks into one shape with a
+count. `capacity` has the fit rule, eligibility by labels and taints, offers of existing nodes, and limits. `tables`
+holds groups, slices and nodes as arrays. `plan_draft` is the plan under construction. `placement` serves minimums,
+gangs and single tasks. `buying` chooses the groups to launch. `candidate_plans` makes the plan in several ways and
+keeps the best; `purchase_search` tries cheaper sets of new slices for small inputs with gangs; `probe_launches` sends
+one launch ahead of a gang after a back-off. `scale_down` releases slices. `explain` gives the reasons. `planner`
+calls these steps in order, and `plan_laws` checks a finished plan against the laws of every plan, with those of
+constraints in `constraint_laws`.
 """
