@@ -110,8 +110,11 @@ def test_what_never_comes_up_is_ended(before: State, silent_for: float, then: St
     assert len(late.moves) == 2  # first what went wrong, then the ending
 
 
-def test_a_launch_that_nobody_shows_fails_after_three_tries_only() -> None:
+def test_the_requesting_timeout_is_kept_and_only_three_unanswered_tries_mean_that_nothing_was_bought() -> None:
     assert state(after(a_record(State.REQUESTING, attempts=2), now=599)) == State.REQUESTING
+    # A call hangs: it may have been bought, so it is not forgotten but ended when it comes.
+    assert state(after(a_record(State.REQUESTING, attempts=2), now=600)) == State.TERMINATING
+    assert state(after(a_record(State.REQUESTING, attempts=3), now=599)) == State.REQUESTING
     assert state(after(a_record(State.REQUESTING, attempts=3), now=600)) == State.LAUNCH_FAILED
 
 

@@ -49,6 +49,8 @@ class FleetTotals:
     _billing: dict[str, _Bill] = field(default_factory=dict)
     _billed: Counter[str] = field(default_factory=Counter)
     """What slices have cost whose time is over, by group."""
+    billed_seconds: dict[str, float] = field(default_factory=dict)
+    """For how long each slice was billed, as far as that is over."""
     _rate: Counter[str] = field(default_factory=Counter)
     """The prices of the slices that are billed, by group."""
     _clock_step: float = 0.0
@@ -112,7 +114,9 @@ class FleetTotals:
             del self._billing[name]
             self._rate[bill.group] -= bill.price
             self._since[bill.group] -= bill.price * bill.since
-            self._billed[bill.group] += bill.price * (instant - bill.since - round(self._clock_step * 10**6))
+            billed = instant - bill.since - round(self._clock_step * 10**6)
+            self._billed[bill.group] += bill.price * billed
+            self.billed_seconds[name] = self.billed_seconds.get(name, 0.0) + billed / 10**6
 
 
 def _idle(record: SliceRecord) -> Idle | None:

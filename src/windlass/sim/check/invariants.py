@@ -14,9 +14,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from windlass.control.controller import Pass
-from windlass.control.reconcile.cycle import JUMP
 from windlass.control.record.costs import charged
-from windlass.control.record.journal_tables import PASS, VERSION, ControllerState
+from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Settings
 from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
@@ -31,6 +30,7 @@ from windlass.sim.workload.jobs import Job
 from windlass.sim.workload.workload import SimulatedWorkload
 
 from .fleet_totals import FleetTotals
+from .lost_slices import GivenUpSlices, unasked
 
 ADOPTION = 120.0
 """Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
@@ -73,6 +73,8 @@ class CheckedStep(NamedTuple):
     leads: bool
     """Whether no newer controller runs: what one remembers that was overtaken counts for nothing."""
     clock_is_off: bool
+    leader: int = 0
+    """The number of the controller that made the pass."""
 
 
 class Checker:
@@ -86,6 +88,7 @@ class Checker:
         now: Callable[[], float],
         *,
         thorough: bool = True,
+        faults: bool = True,
     ) -> None:
         self.clouds, self.workload, self._now, self._thorough = clouds, workload, now, thorough
         self.breaches: list[Breach] = []
@@ -105,6 +108,9 @@ class Checker:
         self._planned: Snapshot | None = None
         self._last: ControllerState | None = None
         self._clock_was_off = False
+        self._given_up = GivenUpSlices(clouds, faults=faults)
+        self._offsets: dict[int, float] = {}
+        """By how much the clock of the controller was off in its last pass."""
 
     def settle_for(self, settings: Settings) -> None:
         """The settings have changed."""
@@ -145,8 +151,25 @@ class Checker:
         if gangs := self.workload.gangs_that_changed():
             found.append(_are_whole(gangs))
         if step.leads:
-            self._follow(step.after, differing if self.followed.slices is before else None, _clock_step(step))
+            complete = step.made is not None and not step.made.fold.unknown
+            offset, first = step.clock - step.now, step.made is not None and step.leader not in self._offsets
+            self._given_up.look(step.now, offset, complete=complete, first=first)
+            policy = step.settings.policy
+            ended = [(before[name], None) for name in gone]
+            changes = [*ended, *((old, new) for old, new in moves if old is not None)]
+            found += [
+                list(self._given_up.given_up(step.now, step.clock, changes, policy)),
+                list(self._given_up.replaced(step.now, pairs, policy)),
+            ]
+            self._given_up.follow(step.now, pairs, gone)
+            self._follow(step.after, differing if self.followed.slices is before else None, self._clock_step(step))
             found += [self._known(step, gone), self._accounts_add_up(step)]
+            if came:
+                known = (before, after, step.after.fleet.gone)
+                found.append(unasked(came, known, self.unwanted))
+            if gone:
+                interval = policy.evaluation_interval.max
+                found.append(self._given_up.lives_are_billed(gone, self.followed, interval))
             if pairs or self.followed.unproven:
                 found.append(self._idle_clocks(pairs))
             if moves:
@@ -165,6 +188,15 @@ class Checker:
     ) -> None:
         """Come up to what a controller remembers. What is in no record any more may still be shown."""
         self._shown.update(self.followed.follow(controller_state, differing, clock_step))
+
+    def _clock_step(self, step: CheckedStep) -> float:
+        """Return by how much the clock of this controller was set between its last pass and this one: the truth, not
+        what the pass recorded. In its first pass a controller cannot know."""
+        offset = step.clock - step.now
+        last = self._offsets.get(step.leader)
+        if step.made is not None:
+            self._offsets = {step.leader: offset}
+        return 0.0 if last is None or step.made is None else offset - last
 
     def _tell(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
@@ -402,14 +434,6 @@ class Checker:
             total, cost = totals.get(group, 0), wanted.get(group, 0)
             if total != cost:
                 yield "S14", f"the accounts of {group} hold {total}, its slices cost {cost}"
-
-
-def _clock_step(step: CheckedStep) -> float:
-    """Return by how much the controller's clock was set before this pass, as the pass recorded it."""
-    for entry in step.made.entries if step.made is not None else ():
-        if entry.kind == PASS and VERSION not in entry.data:
-            return float(entry.data.get(JUMP, 0.0))
-    return 0.0
 
 
 def _are_whole(gangs: Iterable[tuple[Job, int]]) -> Iterator[tuple[str, str]]:

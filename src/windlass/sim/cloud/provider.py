@@ -102,6 +102,8 @@ class SimulatedProvider:
         self.living_hosts = 0
         self.history: dict[str, Ending] = {}
         """How each machine that is gone came to its end."""
+        self.made: dict[str, float] = {}
+        """When each machine with our tag was made, ended ones included."""
 
     def sell(self, kinds: Iterable[MachineKind]) -> None:
         """From now on it sells these kinds; machines that are there stay."""
@@ -321,6 +323,7 @@ class SimulatedProvider:
         self._counted.add(machine.order.slice_id)
         self._alive[machine.kind, machine.zone] += 1
         if machine.ours:
+            self.made[machine.order.slice_id] = machine.made
             self._came.append(machine.order.slice_id)
             self._count(machine, 1)
         self._changed(machine)

@@ -150,7 +150,9 @@ class Simulation:
         self.blue = self.fault_set.out_of_the_blue(EPOCH, self.faults_end)
         self.later: list[tuple[float, Callable[[], None]]] = []
         """What is put right again, and when."""
-        self.checker = Checker(self.settings, self.clouds, self.workload, clock, thorough=self.thorough)
+        self.checker = Checker(
+            self.settings, self.clouds, self.workload, clock, thorough=self.thorough, faults=bool(script.faults)
+        )
         self.restocked_at = EPOCH
         self.started, self.newest = 0, 0
         self.last_action = EPOCH
@@ -224,7 +226,10 @@ class Simulation:
         )
         try:
             leader.controller.start()
-        except (NotLeading, JournalError, Killed):
+        except NotLeading as error:
+            self._check_lease(leadership.holder, clock() + ahead, str(error))
+            return None
+        except (JournalError, Killed):
             return None
         finally:
             leader.offset = 0.0
@@ -232,6 +237,13 @@ class Simulation:
         self.newest = leader.number
         self.checker.recovered(leader.controller.controller_state, self.log.whole)
         return leader
+
+    def _check_lease(self, holder: str, now: float, told: str) -> None:
+        """S12: a controller gets the lease when that of the last one has run out, by its own clock."""
+        lease = self.store.lease()
+        if not self.store.own_clock and lease is not None and now >= lease.expires_at:
+            text = f"{holder} does not get the lease of {lease.holder}, which has run out: {told}"
+            self.checker.breaches.append(Breach("S12", self.now(), text))
 
     def _is_led(self, holder: str, now: float) -> bool:
         """Whether another than this one has the lease by a clock that shows this time."""
@@ -358,6 +370,7 @@ class Simulation:
             trouble=trouble,
             leads=leader.number == self.newest,
             clock_is_off=clock_is_off,
+            leader=leader.number,
         )
         moved = self.checker.look(step)
         if moved:
