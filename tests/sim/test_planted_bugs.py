@@ -326,7 +326,7 @@ def test_a_fleet_that_keeps_back_what_it_has_changed_is_caught_when_it_is_read_a
 
 def test_a_controller_that_counts_a_clock_jump_as_absence_is_caught(monkeypatch):
     """A list that loses a page for a moment, and a clock that is set forward in that moment."""
-    honest = cycle.by_clock
+    honest = fleet_module.by_clock
 
     def counting(fleet, jump, step=0.0):
         moved_on = honest(fleet, jump, step)
@@ -406,7 +406,7 @@ def test_a_bill_that_is_not_the_lives_of_the_machines_is_caught(monkeypatch, jum
 
 
 def test_a_bill_with_the_steps_of_the_clock_in_it_is_caught_although_the_controller_records_none(monkeypatch):
-    honest = cycle.by_clock
+    honest = fleet_module.by_clock
     jumpy = script(faults=(Fault("clock-jumps", 4.0, seconds=600),))
     assert broken(simulate(jumpy)) == set()
     monkeypatch.setattr(cycle, "by_clock", lambda fleet, jump, step=0.0: honest(fleet, jump))
