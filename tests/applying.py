@@ -9,9 +9,9 @@ from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Bundle, Demand, Group, Node, Slice, Snapshot, amounts
 
 
-def launches_on_their_way(snapshot: Snapshot, plan: Plan) -> Snapshot:
+def launches_on_their_way(snapshot: Snapshot, plan: Plan, state: State = State.BOOTING) -> Snapshot:
     """The launches boot, nothing has been placed yet, and the demand still waits."""
-    return replace(snapshot, slices=(*_changed(snapshot, plan), *_new_slices(snapshot, plan, State.BOOTING)))
+    return replace(snapshot, slices=(*_changed(snapshot, plan), *_new_slices(snapshot, plan, state)))
 
 
 def everything_done(snapshot: Snapshot, plan: Plan) -> Snapshot:

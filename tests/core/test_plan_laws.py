@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.applying import everything_done, launches_on_their_way
-from tests.snapshots import needs, slices, snapshots, snapshots_with_families
+from tests.snapshots import constrained_snapshots, needs, slices, snapshots, snapshots_with_families
 from windlass.core.model.conditions import Condition, Toleration
 from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
@@ -368,3 +368,15 @@ def test_the_min_and_the_spare_of_a_family_are_bought_as_far_as_its_max_allows(s
         if mine:
             assert len(launched) >= family.min
             assert sum(name not in used for name in launched) >= min(family.spare, family.max - len(launched))
+
+
+@pytest.mark.parametrize("kind", [snapshots, snapshots_with_families, constrained_snapshots])
+@given(st.data())
+@settings(max_examples=80)
+def test_one_plan_never_launches_what_the_next_one_cancels(kind: Any, data: st.DataObject) -> None:
+    snapshot = data.draw(kind())
+    first = plan(snapshot)
+    launched = {name for launch in first.launches for name in launch.names()}
+    for state in (State.QUEUED, State.REQUESTING):
+        second = plan(launches_on_their_way(snapshot, first, state))
+        assert {change.slice for change in (*second.cancel, *second.drain)} & launched == set()

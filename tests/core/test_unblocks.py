@@ -151,3 +151,34 @@ def test_many_demands_that_wait_are_answered_within_a_fixed_number_of_plans(coun
     answer = plan(builders.snapshot(groups=[builders.group("a100", gpu=8, max=0)], demands=demands))
     assert len(answer.waiting) == count
     assert answer.unblocks["d-00"]
+
+
+def test_a_group_in_a_further_domain_is_a_way_out_of_apart() -> None:
+    answer = plan(
+        builders.snapshot(
+            groups=[builders.group("a", cpu=4, max=4, price=1, labels={"zone": "z1"})],
+            demands=[
+                builders.demand("web", {"cpu": 1}, count=2, classes=["web"], apart=[{"from": "web", "by": "zone"}]),
+            ],
+        )
+    ).to_dict()
+    (waiting,) = answer["waiting"]
+    assert waiting["code"] == "APART"
+    ways = {way["change"]: way for way in waiting["unblocks"]}
+    assert "at_most of web by zone 1 -> 2" in ways
+    (setting,) = ways["a group like a in another zone"]["set"]
+    assert setting["path"] == ["groups", "a-in-another-zone"]
+    written: dict[str, Any] = {
+        "groups": {"a": {"resources": {"cpu": 4}, "max": 4, "price": 1, "labels": {"zone": "z1"}}},
+        "demands": [
+            {
+                "id": "web",
+                "needs": {"cpu": 1},
+                "count": 2,
+                "classes": ["web"],
+                "apart": [{"from": "web", "by": "zone"}],
+            }
+        ],
+    }
+    written["groups"][setting["path"][1]] = setting["value"]
+    assert plan(read_plain(written)).waiting == ()

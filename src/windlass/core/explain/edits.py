@@ -222,3 +222,25 @@ def reshaped(demand: Demand, groups: list[Group]) -> Iterator[Edit]:
         "any",
         on_demand(demand, lambda d: replace(d, gang=Gang.ANY)),
     )
+
+
+def further_domain(group: Group, key: str) -> Edit:
+    """One more group like this one, with another value of a label."""
+    name, value = f"{group.name}-in-another-{key}", f"another-{key}"
+    new = replace(group, name=name, labels={**group.labels, key: value}, min=0, spare=0)
+    written: dict[str, Any] = {
+        "resources": {resource: exact_quantity(amount, resource) for resource, amount in group.resources},
+        "labels": dict(new.labels),
+        "hosts": group.hosts,
+        "max": group.max,
+    }
+    if group.taints:
+        written["taints"] = [{"key": one.key, "value": one.value, "effect": one.effect} for one in group.taints]
+    if group.price is not None:
+        written["price"] = group.price / NANO
+    return Edit(
+        f"a group like {group.name} in another {key}",
+        ("groups", name),
+        written,
+        lambda snapshot: replace(snapshot, groups=(*snapshot.groups, new)),
+    )

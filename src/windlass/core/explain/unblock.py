@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from windlass.core.model.conditions import Condition
-from windlass.core.model.constraints import Apart, Spread
+from windlass.core.model.constraints import NODE, SLICE, Apart, Spread
 from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.plan import Unblock, Waiting
 from windlass.core.model.reasons import IMPOSSIBLE, TRANSIENT, Code, nearest_names
@@ -28,6 +28,7 @@ from .edits import (
     Edit,
     available,
     dropped_conditions,
+    further_domain,
     is_smaller,
     new_budget,
     new_cluster_rate,
@@ -209,6 +210,7 @@ class Unblocker:
             yield from self._raised_at_most(demand)
         if Code.SPREAD in by_code:
             yield from self._raised_skew(demand)
+        yield from self._further_domains(demand, [*by_code.get(Code.APART, ()), *by_code.get(Code.SPREAD, ())])
         if Code.GANG_SHAPE in by_code:
             yield from reshaped(demand, by_code[Code.GANG_SHAPE])
         nowhere = {name for bundle in demand.bundles for name, _ in bundle.needs} - {
@@ -218,6 +220,15 @@ class Unblocker:
             edit = smaller(demand, group, nowhere)
             if edit is not None:
                 yield edit
+
+    def _further_domains(self, demand: Demand, groups: list[Group]) -> Iterator[Edit]:
+        """The cheapest group that a constraint over a label keeps the demand out of, with another label value."""
+        rules = [*demand.apart, *(rule for bundle in demand.bundles for rule in bundle.apart)]
+        spreads = [*demand.spread, *(rule for bundle in demand.bundles for rule in bundle.spread)]
+        keys = dict.fromkeys([rule.by for rule in rules] + [rule.over for rule in spreads])
+        group = min(groups, key=lambda one: (one.price or 0, one.rank, one.name), default=None)
+        if group is not None:
+            yield from (further_domain(group, key) for key in keys if key not in (NODE, SLICE))
 
     def _raised_at_most(self, demand: Demand) -> Iterator[Edit]:
         for index, rule in enumerate(demand.apart):

@@ -7,12 +7,14 @@ from fractions import Fraction
 from random import Random
 
 from windlass.control.settings import Interval, Policy, Settings, SoldGroup
+from windlass.core.model.constraints import Apart, Spread, Together
 from windlass.core.model.snapshot import (
     Amounts,
     Bundle,
     Choose,
     Cluster,
     Demand,
+    Family,
     Gang,
     Group,
     LowUtilization,
@@ -44,10 +46,12 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
     # By dice of its own, so that the worlds of all seeds are what they were before there was such a key.
     apart = Random(f"apart-{seed}").choice((None, Fraction(0), Fraction(1, 2)))
     settings = replace(settings, cluster=replace(settings.cluster, apart=apart))
+    settings = _in_families(Random(f"families-{seed}"), settings)
     groups = [sold.group for sold in settings.groups]
+    jobs = tuple(_job(dice, number, groups, hours) for number in range(dice.choice((3, 8, 15, 30))))
     return Script(
         settings=settings,
-        jobs=tuple(_job(dice, number, groups, hours) for number in range(dice.choice((3, 8, 15, 30)))),
+        jobs=_constrained(Random(f"constraints-{seed}"), jobs),
         requests=_requests(dice, groups),
         faults=_faults(dice, Random(f"windlass-{seed}-journal"), hours),
         kinds=tuple(_kind(dice, group) for group in groups),
@@ -79,6 +83,39 @@ def _settings(dice: Random) -> Settings:
         launch_rate=dice.choice((6, 600)),
     )
     return Settings(tuple(sold), cluster, policy)
+
+
+def _in_families(dice: Random, settings: Settings) -> Settings:
+    """The groups of some worlds in one family, with limits over all of them."""
+    if dice.random() >= 0.2:
+        return settings
+    most = dice.choice((2, 4, 8))
+    family = Family("all", most, dice.choice((0, 0, 1)), dice.choice((0, 0, 1)))
+    sold = tuple(replace(one, group=replace(one.group, family=family.name)) for one in settings.groups)
+    return replace(settings, groups=sold, cluster=replace(settings.cluster, families=(family,)))
+
+
+CLASSES = ("web", "db")
+DOMAINS = ("node", "slice", "pool")
+
+
+def _constrained(dice: Random, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Jobs of some worlds with classes and constraints between their tasks."""
+    if dice.random() >= 0.3:
+        return jobs
+    return tuple(replace(job, demand=_with_rules(dice, job.demand)) if dice.random() < 0.6 else job for job in jobs)
+
+
+def _with_rules(dice: Random, demand: Demand) -> Demand:
+    name, by, rule = dice.choice(CLASSES), dice.choice(DOMAINS), dice.choice(("", "apart", "spread", "together"))
+    demand = replace(demand, classes=(name,))
+    if rule == "apart":
+        return replace(demand, apart=(Apart(dice.choice(CLASSES), by, dice.choice((1, 1, 3))),))
+    if rule == "spread":
+        return replace(demand, spread=(Spread(name, by, dice.choice((1, 2)), dice.choice((1, 1, 2))),))
+    if rule == "together":
+        return replace(demand, together=(Together(dice.choice(CLASSES), by),))
+    return demand
 
 
 def _group(dice: Random, name: str, *, priced: bool) -> Group:
