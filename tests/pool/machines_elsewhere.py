@@ -1,11 +1,21 @@
-"""Shared by tests of pools on machines elsewhere: a small package in an index of its own."""
+"""Shared by tests of machines elsewhere: a small package in an index of its own, and a network behind NAT."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import socket
+import socketserver
+import subprocess
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from windlass.testing.clouds import SshHosts
 
 PACKAGE = "windlasstoy"
 
@@ -28,6 +38,70 @@ def package_index(directory: Path) -> str:
             archive.writestr(name, text)
     (home / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
     return (directory / "simple").as_uri()
+
+
+@contextmanager
+def behind_nat(hosts: SshHosts) -> Iterator[tuple[list[str], list[dict[str, Any]], Path]]:
+    """A network of its own for a program, which reaches the hosts through a router; the hosts have no way back to it.
+
+    Gives the words before a command that runs there, the hosts as the program sees them, and their ``known_hosts``.
+    The router is this process: it accepts connections on an address of the program's network and carries them on.
+    """
+    name, network = f"wlc{os.getpid()}", f"10.214.{os.getpid() % 250}"
+    ip("netns", "add", name)
+    servers: list[socketserver.ThreadingTCPServer] = []
+    known = hosts.directory / "known_hosts_behind_nat"
+    try:
+        ip("link", "add", f"{name}o", "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("addr", "add", f"{network}.1/24", "dev", f"{name}o")
+        ip("link", "set", f"{name}o", "up")
+        for words in (("addr", "add", f"{network}.2/24", "dev", "eth0"), ("link", "set", "eth0", "up")):
+            ip("-n", name, *words)
+        ip("-n", name, "link", "set", "lo", "up")
+        specs, lines = [], ""
+        for host in hosts:
+            ip("-n", host.namespace, "route", "add", "blackhole", f"{network}.0/24")
+            servers.append(_carrying(f"{network}.1", (host.address, host.port)))
+            port = servers[-1].server_address[1]
+            specs.append({**host.spec, "address": f"{network}.1", "port": port})
+            lines += f"[{network}.1]:{port} {host.public_key}\n"
+        known.write_text(lines)
+        yield ["ip", "netns", "exec", name], specs, known
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _carrying(address: str, target: tuple[str, int]) -> socketserver.ThreadingTCPServer:
+    class Carry(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(target, timeout=10) as there:
+                there.settimeout(None)
+                back = threading.Thread(target=_copy, args=(there, self.request), daemon=True)
+                back.start()
+                _copy(self.request, there)
+                back.join()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    server = Server((address, 0), Carry)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    return server
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 def _digest(text: str) -> str:

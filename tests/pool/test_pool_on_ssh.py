@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,7 +22,7 @@ import pytest
 import windlass as wl
 from windlass.testing.clouds import SshHosts, missing_for_hosts
 
-from .machines_elsewhere import PACKAGE, package_index
+from .machines_elsewhere import PACKAGE, behind_nat, package_index
 from .processes import children, command, eventually
 
 pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
@@ -157,3 +159,60 @@ def test_a_closed_pool_leaves_its_machines_free_for_the_next(hosts, tmp_path):
         assert marked(1, str(tmp_path / "a"), 0) >> pool == 1
     with pool_on(hosts, 4) as pool:
         eventually(lambda: pool.status().count("ready") == 4, 60, pool.status)
+
+
+BEHIND_NAT = """
+import json, socket, sys
+import windlass as wl
+
+given = json.loads(sys.argv[1])
+here = socket.socket()
+here.bind(("0.0.0.0", 0))
+here.listen()
+
+@wl.compute
+def reaches(address, port):
+    import socket
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+        return True
+    except OSError:
+        return False
+
+@wl.compute
+def square(n):
+    return n * n
+
+machines = wl.SSH(hosts=given["hosts"], key_file=given["key_file"], known_hosts=given["known_hosts"])
+with wl.ComputePool(machines, 2, slots=2, console=False) as pool:
+    values = wl.gather(*[square(n) for n in range(40)]) >> pool
+    way_back = reaches(given["address"], here.getsockname()[1]) >> pool
+print(json.dumps({"values": values, "way_back": way_back}))
+"""
+
+
+def test_a_program_that_the_machines_cannot_reach_runs_its_tasks_there(hosts, tmp_path):
+    if not hosts.namespaces:
+        pytest.skip("a network behind NAT needs root, ip and unshare: run as root")
+    script = tmp_path / "program.py"
+    script.write_text(BEHIND_NAT)
+    with behind_nat(hosts) as (inside, specs, known_hosts):
+        address = specs[0]["address"].rpartition(".")[0] + ".2"
+        given = {
+            "hosts": specs[:2],
+            "key_file": str(hosts.key_file),
+            "known_hosts": str(known_hosts),
+            "address": address,
+        }
+        done = subprocess.run(
+            [*inside, sys.executable, str(script), json.dumps(given)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+            cwd=tmp_path,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["values"] == [n * n for n in range(40)]
+    assert answer["way_back"] is False, "the machines have no route to the program"

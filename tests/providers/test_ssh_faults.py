@@ -6,7 +6,9 @@ import asyncio
 import json
 import stat
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,139 @@ def test_secrets_reach_the_program_and_nothing_else(hosts, tmp_path):
         await provider.terminate("s-1", 1)
 
     using(hosts, test, image=image)
+
+
+def words_of(pid: int) -> bytes:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+CLOCK = """
+import os, pathlib, runpy, sys, time
+true, off = time.time, {offset}
+def touch(self, *args, **more):
+    self.write_bytes(b"")
+    os.utime(str(self), (true() + off, true() + off))
+time.time = lambda: true() + off
+pathlib.Path.touch = touch
+sys.executable, sys.argv = {wrapper!r}, sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("hours", [-2, 2], ids=["behind", "ahead"])
+def test_a_machine_with_its_clock_off_is_sold_kept_and_freed_by_how_much_time_passes(tmp_path, hours):
+    """The agent there sees another time than we: what it writes down and compares is by its own clock."""
+    bin_directory = tmp_path / "bin"
+    bin_directory.mkdir()
+    wrapper, clock = bin_directory / "python3", tmp_path / "clock.py"
+    clock.write_text(CLOCK.format(offset=hours * 3600, wrapper=str(wrapper)))
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$2" in *agent-*.pyz) shift; exec {sys.executable} -I {clock} "$@";; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    with SshHosts(1, path=[str(bin_directory), "/usr/bin", "/bin"]) as hosts:
+
+        async def first(provider: SSHProvider) -> None:
+            await provider.launch(order("s-1"), 1)
+            up = await shown(provider, "s-1", is_up)
+            assert up.phase_since is None
+            sold = json.loads((hosts[0].home / ".windlass/sold.json").read_text())
+            assert abs(sold["taken"] - time.time()) > 3600, "its clock is off"
+            second = provider_of(hosts, ClusterIdentity("theirs", "c0ffee02"))
+            try:
+                refusal = await refusal_of(second.launch(order("t-1"), 1), InsufficientCapacity)
+                assert "sold to cluster ours" in str(refusal)
+            finally:
+                await second.close()
+
+        using(hosts, first, lease=3.0)
+
+        async def after_the_lease(provider: SSHProvider) -> None:
+            async def launched() -> bool:
+                try:
+                    await provider.launch(order("t-2"), 1)
+                except InsufficientCapacity:
+                    return False
+                return True
+
+            await eventually(launched, within=60)
+            await shown(provider, "t-2", is_up)
+            await provider.terminate("t-2", 1)
+
+        using(hosts, after_the_lease, ClusterIdentity("theirs", "c0ffee02"))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after the call"])
+def test_a_controller_that_crashes_at_any_call_buys_once_and_leaks_nothing(monkeypatch, after):
+    from windlass.providers.remote.machine import RemoteMachine
+
+    class Crash(BaseException):
+        """Not an error that the provider could handle."""
+
+    real = RemoteMachine.ask
+    state = {"calls": 0, "crash_at": 0}
+
+    async def ask(self: RemoteMachine, op: str, **fields: Any) -> Any:
+        state["calls"] += 1
+        number, at = state["calls"], state["crash_at"]
+        if at and (number > at or (number == at and not after)):
+            raise Crash
+        answer = await real(self, op, **fields)
+        if number == at:
+            raise Crash
+        return answer
+
+    with SshHosts(2) as hosts:
+
+        def holders(name: str) -> int:
+            files = [host.home / ".windlass/sold.json" for host in hosts]
+            return sum(path.exists() and json.loads(path.read_text())["slice"] == name for path in files)
+
+        def life(name: str, crash_at: int) -> int:
+            state.update(calls=0, crash_at=crash_at)
+
+            async def whole() -> None:
+                provider = provider_of(hosts)
+                try:
+                    async with asyncio.timeout(60):
+                        await provider.launch(order(name), 2 * crash_at + 1)
+                        while provider._preparations.under_way(name):
+                            await asyncio.sleep(0.01)
+                        await provider.terminate(name, 2 * crash_at + 1)
+                finally:
+                    await provider.close()
+
+            monkeypatch.setattr(RemoteMachine, "ask", ask)
+            with suppress(Crash):
+                asyncio.run(whole())
+            monkeypatch.setattr(RemoteMachine, "ask", real)
+            return state["calls"]
+
+        calls = life("s-0", 0)
+        assert calls >= 6
+        for crash_at in range(1, calls + 1):
+            name = f"s-{crash_at}"
+            life(name, crash_at)
+
+            async def next_controller(provider: SSHProvider, name: str = name, epoch: int = 2 * crash_at + 2) -> None:
+                await provider.launch(order(name), epoch)
+                assert holders(name) <= 1, name
+                if holders(name):  # else its end had been carried out before the crash
+                    await shown(provider, name, is_up)
+                    assert holders(name) == 1, name
+                await provider.terminate(name, epoch)
+                assert list(await provider.list()) == []
+
+            using(hosts, next_controller)
+            assert holders(name) == 0, name
+            for host in hosts:
+                assert not list((host.home / ".windlass/run").glob("*")), name
+                left = [
+                    Path(f"/proc/{pid}/cmdline").read_bytes() for pid in host.pids() if Path(f"/proc/{pid}").exists()
+                ]
+                assert not any(b"sleep" in words for words in left), name
