@@ -42,14 +42,14 @@ class Told:
         self.number = number
         self.answers: list[ItemResult | TaskError] = []
 
-    def began(self) -> None: ...
+    def on_began(self) -> None: ...
 
-    def yielded(self, blob: bytes) -> None: ...
+    def on_value(self, blob: bytes) -> None: ...
 
-    def ended(self, told: object) -> None:
+    def on_ended(self, told: object) -> None:
         self.answers.append(result_of(told))
 
-    def failed(self, error: TaskError) -> None:
+    def on_failed(self, error: TaskError) -> None:
         self.answers.append(error)
 
 

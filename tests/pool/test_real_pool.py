@@ -10,11 +10,14 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
+from benchmarks.fresh import measured_afresh
 
 import windlass as wl
+from benchmarks import pool_crashes
 from windlass.control.report.current import read_state
 from windlass.control.report.events import lines
 from windlass.journal import open_journal
@@ -269,6 +272,49 @@ def test_a_program_that_is_killed_leaves_no_process_behind(tmp_path, number):
         assert program.process.wait() != 0
     finally:
         program.close()
+
+
+def test_a_crash_is_reported_within_twice_the_time_of_loky_and_buys_no_node():
+    pytest.importorskip("joblib", reason="needs joblib: pip install '.[bench]'")
+    missed: list[str] = []
+    for _ in range(3):  # both are measured on the same machine, which may be busy in one of the two halves
+        mine = measured_afresh(pool_crashes.NAME, "with_windlass", runs=3, retries=0)
+        assert mine["bought"] == 0
+        rows = [{"who": "Windlass", **mine}, {"who": "loky", **measured_afresh(pool_crashes.NAME, "with_loky", runs=3)}]
+        missed = [f"{one['what']}: {one['shown']}" for one in pool_crashes.checks(rows) if not one["reached"]]
+        if not missed:
+            return
+    pytest.fail(f"slower than {pool_crashes.MOST:g} times loky: {missed}")
+
+
+STARTS = """
+import sys, time
+import windlass as wl
+
+if __name__ == "__main__":
+    pool = wl.ComputePool(wl.Local(), 2, console=False)
+    print("go", flush=True)
+    try:
+        with pool:
+            wl.compute(time.sleep)(600) >> pool
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+"""
+
+
+def test_ctrl_c_while_a_pool_starts_prints_no_traceback_and_leaves_nothing(tmp_path):
+    programs = [Program(tmp_path, STARTS) for _ in range(4)]
+    try:
+        for program, pause in zip(programs, (0.0, 0.02, 0.1, 0.4), strict=True):
+            eventually(partial(lambda one: "go" in one.said(), program), 60, program.said)
+            time.sleep(pause)  # any moment of the start will do: each is another one
+            os.kill(program.process.pid, signal.SIGINT)
+        for program in programs:
+            eventually(partial(lambda one: not one.processes(), program), 60, program.said)
+            assert program.said().split() == ["go", "stopped"]
+    finally:
+        for program in programs:
+            program.close()
 
 
 def test_a_pool_is_looked_at_from_another_terminal(tmp_path):

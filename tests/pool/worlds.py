@@ -137,7 +137,7 @@ class World:
             if isinstance(task, GangTask):
                 future = TaskFuture(self._cancel)
                 ranks = Ranks(task.size, future.answer)
-                tickets = [ranks.ticket(rank, future.began) for rank in range(task.size)]
+                tickets = [ranks.ticket(rank, future.on_began) for rank in range(task.size)]
                 future.tasks = self.hub.submit_gang(self.preparer.prepare([task]), tickets, spread=task.spread)
                 made.append(future)
         return made

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -33,16 +33,8 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            if not future.done():  # Ctrl-C: what was begun there is taken back in order
-                future.cancel()
-                self._until_idle()
+            future.cancel()  # Ctrl-C: what was begun there is taken back in order, by ``stop``
             raise
-
-    def _until_idle(self) -> None:
-        """Until what was cancelled has come to its end."""
-        until = time.monotonic() + ENDING
-        while time.monotonic() < until and len(asyncio.all_tasks(self.loop)):
-            time.sleep(0.02)
 
     def soon(self, call: Callable[[], Any]) -> None:
         """Have it done there, without waiting."""
@@ -64,8 +56,20 @@ class LoopThread:
         return answer.result()
 
     def stop(self) -> None:
+        """End everything that runs there, and the thread."""
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(), self.loop).result(ENDING + 1)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what runs on this loop, and wait for its end: a loop that is closed under a task prints a traceback."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=ENDING)

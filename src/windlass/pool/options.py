@@ -74,6 +74,10 @@ UNHEALTHY = 30.0
 """Seconds without a sign of life after which a node is replaced, unless the user says otherwise."""
 
 
+ANSWER = 60.0
+"""Seconds for which a launch call may go unanswered: an API of a cloud, or a busy computer, may take that long."""
+
+
 def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy:
     """How a pool asks its provider: the same for all, so that what is tested on one computer holds elsewhere.
 
@@ -83,7 +87,7 @@ def policy_of(provider: object, tick: float, unhealthy_timeout: float) -> Policy
     policy = Policy(
         evaluation_interval=Interval(min(0.2, tick), tick),
         retry_pause=tick,
-        requesting_timeout=3 * max(tick, 1.0),
+        requesting_timeout=max(ANSWER, 3 * tick),
         unhealthy_timeout=unhealthy_timeout,
         backoff=BackOff(pause=tick, boot_pause=1.0, grows_after_errors=False, window=60.0, heal=300.0),
     )

@@ -214,7 +214,7 @@ class ComputePool:
         if not isinstance(task, GangTask):
             return runtime.submit(prepared, [single])
         ranks = Ranks(task.size, whole)
-        tickets = [ranks.ticket(rank, single.began) for rank in range(task.size)]
+        tickets = [ranks.ticket(rank, single.on_began) for rank in range(task.size)]
         return runtime.submit_gang(prepared, tickets, spread=task.spread)
 
     def gather(self, tasks: Sequence[AnyTask], *, return_exceptions: bool = False) -> list[Any]:

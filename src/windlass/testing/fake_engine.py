@@ -66,11 +66,11 @@ class _Telling:
     number: int
     """Of the item that runs."""
 
-    def said(self, item: int, stream: Stream, line: str) -> None:
-        asyncio.get_running_loop().call_soon(self.listener.said, self.call, self.number + item, stream, line)
+    def on_output(self, item: int, stream: Stream, line: str) -> None:
+        asyncio.get_running_loop().call_soon(self.listener.on_output, self.call, self.number + item, stream, line)
 
-    def yielded(self, item: int, blob: bytes) -> None:
-        asyncio.get_running_loop().call_soon(self.listener.yielded, self.call, self.number + item, blob)
+    def on_value(self, item: int, blob: bytes) -> None:
+        asyncio.get_running_loop().call_soon(self.listener.on_value, self.call, self.number + item, blob)
 
 
 class FakeEngine:
@@ -121,7 +121,7 @@ class FakeEngine:
             self._take_back(found, lambda waiting: waiting.id == call)
         elif running.told + 1 < running.limit:
             running.limit = running.told + 1
-            self._soon(self._say, running.call.node, self._told.shortened, call, running.limit)
+            self._soon(self._say, running.call.node, self._events.on_call_shortened, call, running.limit)
 
     def kill(self, call: str) -> None:
         found = self._find(call)
@@ -181,25 +181,25 @@ class FakeEngine:
     def silence(self, node: str, seconds: float = 5.0) -> None:
         """The host hangs: nothing is heard of it."""
         self._silent[node] = []
-        self._soon(self._told.silent, node, seconds)
+        self._soon(self._events.on_node_silent, node, seconds)
 
     def wake(self, node: str) -> None:
         """The host goes on, and says what it had to say."""
         late = self._silent.pop(node, [])
         if node in self._nodes:
-            self._told.heard(node)
+            self._events.on_node_heard(node)
         for step, words in late:
             self._say(node, step, *words)
 
     def go_down(self, why: str = "its scheduler died") -> None:
-        self._told.engine_down(why)
+        self._events.on_engine_down(why)
 
     def come_up(self) -> None:
-        self._told.engine_up()
+        self._events.on_engine_up()
 
     def be_lost(self, why: str = "its scheduler died") -> None:
         """The engine dies for good, and its nodes with it."""
-        self._told.engine_lost(why)
+        self._events.on_engine_lost(why)
         for node in list(self._nodes):
             self._leave(node, why)
 
@@ -216,7 +216,7 @@ class FakeEngine:
         asyncio.get_running_loop().call_soon(step, *args)
 
     @property
-    def _told(self) -> Listener:
+    def _events(self) -> Listener:
         if self._listener is None:
             raise EngineError("the engine has not been started; call start() first")
         return self._listener
@@ -226,7 +226,7 @@ class FakeEngine:
             self.joining.remove(node)
             slots = self._arrivals[node]
             self._nodes[node] = [_FakeSlot(Runner()) for _ in range(slots)]
-            self._told.joined(NodeFacts(node, slots, self._python, "127.0.0.1"))
+            self._events.on_node_joined(NodeFacts(node, slots, self._python, "127.0.0.1"))
 
     def _say(self, node: str, step: Callable[[*Ts], object], *words: *Ts) -> None:
         """Tell the listener something about a node, unless it hangs or is gone."""
@@ -243,7 +243,7 @@ class FakeEngine:
         if slot.running is None and slot.waiting:
             call = slot.waiting.popleft()
             running = slot.running = _Running(call, call.items)
-            self._say(node, self._told.began, call.id)
+            self._say(node, self._events.on_call_began, call.id)
             if call.id not in self._held:
                 self._perform(slot, running)
 
@@ -260,7 +260,7 @@ class FakeEngine:
         try:
             limit, function, items, place, name = pickle.loads(call.blob)
             blob = pack_batch(function, [items[running.told]], limit=limit, place=place, call=f"{name}_{running.told}")
-            slot.runner.execute(blob, _Telling(self._told, call.id, running.told), call.environment, ended)
+            slot.runner.execute(blob, _Telling(self._events, call.id, running.told), call.environment, ended)
         except Exception as error:  # noqa: BLE001  # a blob that is none
             slot.running = None
             outcome = CallOutcome("broken", detail=f"the call could not be run: {error}", began=True)
@@ -281,7 +281,7 @@ class FakeEngine:
         took = self._item_seconds(call, running.told)
         running.told += 1
         if running.told < running.limit:
-            self._say(call.node, self._told.progressed, call.id, (running.result,), took)
+            self._say(call.node, self._events.on_results, call.id, (running.result,), took)
             self._perform(slot, running)
             return
         slot.running = None
@@ -332,8 +332,8 @@ class FakeEngine:
                 self._tell_end(running.call, CallOutcome("lost", detail=why, began=True))
             for call in slot.waiting:
                 self._tell_end(call, CallOutcome("lost", detail=why))
-        self._told.left(node, why)
+        self._events.on_node_left(node, why)
 
     def _tell_end(self, call: Call, outcome: CallOutcome) -> None:
         self._held.discard(call.id)
-        self._told.ended(call.id, outcome)
+        self._events.on_call_ended(call.id, outcome)

@@ -29,10 +29,10 @@ class Ear:
     def __init__(self):
         self.lines, self.values = [], []
 
-    def said(self, item, stream, line):
+    def on_output(self, item, stream, line):
         self.lines.append((item, stream, line))
 
-    def yielded(self, item, blob):
+    def on_value(self, item, blob):
         self.values.append((item, unpack_value(blob)))
 
 

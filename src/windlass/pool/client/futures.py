@@ -151,16 +151,16 @@ class Member:
     def __init__(self, collection: Collection, position: int) -> None:
         self._collection, self._position = collection, position
 
-    def began(self) -> None:
+    def on_began(self) -> None:
         pass
 
-    def ended(self, told: Told) -> None:
+    def on_ended(self, told: Told) -> None:
         self._collection.put(self._position, told)
 
-    def failed(self, error: TaskError) -> None:
+    def on_failed(self, error: TaskError) -> None:
         self._collection.put(self._position, error)
 
-    def yielded(self, blob: bytes) -> None:
+    def on_value(self, blob: bytes) -> None:
         self._collection.values.setdefault(self._position, []).append(blob)
 
 
@@ -189,16 +189,16 @@ class Rank:
     def __init__(self, ranks: Ranks, rank: int, began: Callable[[], None]) -> None:
         self._ranks, self._rank, self._began = ranks, rank, began
 
-    def began(self) -> None:
+    def on_began(self) -> None:
         self._began()
 
-    def ended(self, told: Told) -> None:
+    def on_ended(self, told: Told) -> None:
         self._ranks.put(self._rank, told)
 
-    def failed(self, error: TaskError) -> None:
+    def on_failed(self, error: TaskError) -> None:
         self._ranks.put(self._rank, error)
 
-    def yielded(self, blob: bytes) -> None:
+    def on_value(self, blob: bytes) -> None:
         """Members of a gang are no generators."""
 
 
@@ -216,18 +216,18 @@ class TaskFuture(Future[Any]):
 
     # -- as a ticket, on the pool's thread ----------------------------------------------------------------------------
 
-    def began(self) -> None:
+    def on_began(self) -> None:
         if not self._started:
             self._started = True
             self.set_running_or_notify_cancel()
 
-    def ended(self, told: Told) -> None:
+    def on_ended(self, told: Told) -> None:
         self.answer(told)
 
-    def failed(self, error: TaskError) -> None:
+    def on_failed(self, error: TaskError) -> None:
         self.answer(error)
 
-    def yielded(self, blob: bytes) -> None:
+    def on_value(self, blob: bytes) -> None:
         self._values.append(blob)
 
     def answer(self, answer: Answer | list[Answer]) -> None:
@@ -237,7 +237,7 @@ class TaskFuture(Future[Any]):
             super().cancel()
             self.set_running_or_notify_cancel()
             return
-        self.began()
+        self.on_began()
         self.set_result(answer)
 
     # -- for the user -------------------------------------------------------------------------------------------------
@@ -283,16 +283,16 @@ class StreamTicket:
     def __init__(self) -> None:
         self.arrived: queue.SimpleQueue[bytes | ItemResult | TaskError] = queue.SimpleQueue()
 
-    def began(self) -> None:
+    def on_began(self) -> None:
         pass
 
-    def yielded(self, blob: bytes) -> None:
+    def on_value(self, blob: bytes) -> None:
         self.arrived.put(blob)
 
-    def ended(self, told: Told) -> None:
+    def on_ended(self, told: Told) -> None:
         self.arrived.put(result_of(told))
 
-    def failed(self, error: TaskError) -> None:
+    def on_failed(self, error: TaskError) -> None:
         self.arrived.put(error)
 
 

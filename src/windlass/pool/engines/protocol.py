@@ -4,8 +4,8 @@ A node is one host of the pool with one or more slots; a slot is one process tha
 batch of items, which run one after the other. An engine never chooses and never repeats: the task book says which call
 goes to which slot, and a call whose slot is lost is reported as lost, once, and is never started again by the engine.
 All methods are called on the pool's event loop; an engine calls its listener on that loop too, in order for each call:
-began, then said, yielded, progressed and shortened, then ended. Exactly one ``ended`` comes for every call that was
-given to ``run``.
+``on_call_began``, then output, values, results and ``on_call_shortened``, then ``on_call_ended``. Exactly one
+``on_call_ended`` comes for every call that was given to ``run``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CallOutcome:
 
     ending: Ending
     results: Sequence[bytes] = ()
-    """What `runner` gave for each item that ended after the last ``progressed``, in order."""
+    """What `runner` gave for each item that ended after the last ``on_results``, in order."""
     seconds: float = 0.0
     """What those items took."""
     detail: str = ""
@@ -72,45 +72,46 @@ class CallOutcome:
 
 
 class Listener(Protocol):
-    """Hears what happens: the task book."""
+    """Is called when something happens: the task book."""
 
-    def joined(self, facts: NodeFacts) -> None:
+    def on_node_joined(self, facts: NodeFacts) -> None:
         """All slots of a node are there."""
         ...
 
-    def left(self, node: str, why: str) -> None:
-        """The node is gone, or so broken that none of its calls will end. Comes after the ``ended`` of its calls."""
+    def on_node_left(self, node: str, why: str) -> None:
+        """The node is gone, or so broken that none of its calls will end. ``on_call_ended`` of its calls comes first."""
         ...
 
-    def silent(self, node: str, seconds: float) -> None:
-        """The node has not been heard of for so long, and may hang. It is silent until ``heard`` or ``left``."""
+    def on_node_silent(self, node: str, seconds: float) -> None:
+        """The node has not been heard of for so long, and may hang. It is silent until ``on_node_heard`` or
+        ``on_node_left``."""
         ...
 
-    def heard(self, node: str) -> None:
+    def on_node_heard(self, node: str) -> None:
         """A node that was silent is heard of again."""
         ...
 
-    def began(self, call: str) -> None:
+    def on_call_began(self, call: str) -> None:
         """Its first item runs now."""
         ...
 
-    def progressed(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+    def on_results(self, call: str, results: Sequence[bytes], seconds: float) -> None:
         """The next items have ended, with these results, and took so long; the one after them runs now."""
         ...
 
-    def shortened(self, call: str, items: int) -> None:
+    def on_call_shortened(self, call: str, items: int) -> None:
         """The call keeps only so many items, its first ones. The others were taken back and will not begin."""
         ...
 
-    def said(self, call: str, item: int, stream: Stream, line: str) -> None:
+    def on_output(self, call: str, item: int, stream: Stream, line: str) -> None:
         """A line that the item number ``item`` of the call printed."""
         ...
 
-    def yielded(self, call: str, item: int, blob: bytes) -> None:
+    def on_value(self, call: str, item: int, blob: bytes) -> None:
         """The next value of a generator."""
         ...
 
-    def ended(self, call: str, outcome: CallOutcome) -> None:
+    def on_call_ended(self, call: str, outcome: CallOutcome) -> None:
         """It is over."""
         ...
 
@@ -119,16 +120,16 @@ class Listener(Protocol):
         values travel with their tasks."""
         ...
 
-    def engine_down(self, why: str) -> None:
+    def on_engine_down(self, why: str) -> None:
         """The engine cannot reach its nodes for the moment. Calls go on there; no new node can join."""
         ...
 
-    def engine_up(self) -> None:
+    def on_engine_up(self) -> None:
         """The engine works again."""
         ...
 
-    def engine_lost(self, why: str) -> None:
-        """The engine will not come back: no call will end with a result any more. Comes before their ``ended``."""
+    def on_engine_lost(self, why: str) -> None:
+        """The engine will not come back: no call will end with a result any more. Comes before ``on_call_ended``."""
         ...
 
 

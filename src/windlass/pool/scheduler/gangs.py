@@ -184,9 +184,9 @@ def ended(gang: TaskGang, over: Over) -> list[ScheduledTask]:
     for member in gang.members:
         result = results.get(member.rank)
         if doomed is not None:
-            member.ticket.failed(doomed)
+            member.ticket.on_failed(doomed)
         elif result is not None:
-            member.ticket.ended(result)
+            member.ticket.on_ended(result)
         else:
-            member.ticket.failed(GangFailed(f"rank {member.rank} of {gang.name} was ended: {gang.trouble}"))
+            member.ticket.on_failed(GangFailed(f"rank {member.rank} of {gang.name} was ended: {gang.trouble}"))
     return []

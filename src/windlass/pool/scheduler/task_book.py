@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from windlass._gc_pause import uncollected
 from windlass.core.capacity.node_room import TakenRoom
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Call, CallOutcome, Engine, NodeFacts
@@ -27,16 +26,16 @@ from windlass.pool.errors import (
     TaskError,
 )
 from windlass.pool.transport.data_store import DataStore
-from windlass.pool.transport.serialization import LIMIT, ItemResult, Told, pack_batch, result_of, unpack_results
+from windlass.pool.transport.serialization import LIMIT, pack_batch
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
 from .class_limits import named_classes
 from .drain_fences import Fence
-from .failures import failure_of
-from .gangs import TaskGang, ended
+from .gangs import TaskGang
 from .liveness import NodeLiveness
 from .nodes import PoolNode, Slot
 from .placement import Placer
+from .task_endings import TaskEndings
 from .tasks import Over, Said, ScheduledTask, TaskPlacement
 from .timeouts import Later, TaskTimeouts
 from .waiting import WaitingTasks
@@ -73,19 +72,18 @@ class TaskBook:
         ``store``: where large values are."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._changed, self._said, self._python, self._limit = changed, said, python, limit
-        self._over, self._store = over, store
+        self._store = store
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
         self.refused: dict[str, str] = {}
         """Nodes that were sent away, and why."""
-        self.done = 0
-        """Runs that came to an end."""
         self.ever_joined = False
         """Whether a node has ever joined."""
         self._fences: dict[str, Fence] = {}
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
         self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again, all_groups)
+        self._endings = TaskEndings(self.waiting, self.nodes, now, self._placer.pace, self._kill, over)
         self._timeouts = TaskTimeouts(later, self.cancel, self.is_open)
         self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
@@ -124,7 +122,7 @@ class TaskBook:
     def _refused_all(self, tasks: Sequence[ScheduledTask]) -> bool:
         if self.engine_is_lost:
             for task in tasks:
-                self._fail(task, EngineLost(self.engine_trouble))
+                self._endings.fail(task, EngineLost(self.engine_trouble))
         return self.engine_is_lost
 
     def cancel(self, tasks: Iterable[ScheduledTask], error: Callable[[ScheduledTask], TaskError] = _cancelled) -> int:
@@ -139,9 +137,10 @@ class TaskBook:
         for task in waiting:
             if task.node is not None:
                 self.nodes[task.node].pinned.remove(task)
-            self._doomed(task)
+            assert task.doomed is not None
+            self._endings.fail(task, task.doomed)
         for gang in gangs:
-            self._doom_gang(gang)
+            self._endings.fail_gang(gang)
         for call in list(self._calls.values()):
             if call.tasks[0].gang is None and not doomed.isdisjoint(call.left):
                 self._end_doomed(call)
@@ -224,6 +223,11 @@ class TaskBook:
         """Tasks that have not begun."""
         return len(self.waiting) + sum(len(call.queued) for node in self.nodes.values() for call in node.calls())
 
+    @property
+    def done(self) -> int:
+        """Runs that came to an end."""
+        return self._endings.done
+
     def is_open(self, call: str) -> bool:
         """Whether a call has not ended."""
         return call in self._calls
@@ -245,7 +249,7 @@ class TaskBook:
 
     # -- what the engine tells ----------------------------------------------------------------------------------------
 
-    def joined(self, facts: NodeFacts) -> None:
+    def on_node_joined(self, facts: NodeFacts) -> None:
         slice_id = facts.node.rpartition("/")[0]
         group = self._groups(slice_id)
         refusal = self._refusal(facts, group)
@@ -275,13 +279,13 @@ class TaskBook:
             )
         return f"node {facts.node} belongs to no group of the pool" if group is None else ""
 
-    def left(self, node: str, why: str) -> None:
+    def on_node_left(self, node: str, why: str) -> None:
         gone = self.nodes.pop(node, None)
         for task in gone.pinned if gone is not None else ():
-            self._fail(task, NodeLost(f"{task.label} was to run on {node} alone, and it left: {why}"))
+            self._endings.fail(task, NodeLost(f"{task.label} was to run on {node} alone, and it left: {why}"))
         self._move_on()
 
-    def silent(self, node: str, seconds: float) -> None:
+    def on_node_silent(self, node: str, seconds: float) -> None:
         if node in self.nodes:
             self._liveness.silent(self.nodes[node], seconds)
             for call in self.nodes[node].calls():
@@ -289,7 +293,7 @@ class TaskBook:
                     self._revoke(call)  # in case that it is only slow
             self._move_on()
 
-    def heard(self, node: str) -> None:
+    def on_node_heard(self, node: str) -> None:
         if node in self.nodes:
             self._liveness.heard(self.nodes[node])
             self._move_on()
@@ -297,21 +301,21 @@ class TaskBook:
     def data_store(self) -> DataStore | None:
         return self._store
 
-    def engine_down(self, why: str) -> None:
+    def on_engine_down(self, why: str) -> None:
         self.engine_trouble = f"{why}; it is being started again"
         self._changed()
 
-    def engine_up(self) -> None:
+    def on_engine_up(self) -> None:
         self.engine_trouble = ""
         self._move_on()
 
-    def engine_lost(self, why: str) -> None:
+    def on_engine_lost(self, why: str) -> None:
         self.engine_trouble, self.engine_is_lost = why, True
         placed = [task for call in self._calls.values() for task in call.left]
         pinned = [task for node in self.nodes.values() for task in node.pinned]
         self.cancel([*self.waiting.tasks(), *placed, *pinned], lambda _: EngineLost(why))
 
-    def began(self, call: str) -> None:
+    def on_call_began(self, call: str) -> None:
         placed = self._calls[call]
         placed.began_at = placed.moved_at = self._now()
         self._begin(placed.tasks[0])
@@ -320,15 +324,15 @@ class TaskBook:
     def _begin(self, task: ScheduledTask) -> None:
         if not task.begun:
             task.begun = True
-            task.ticket.began()
+            task.ticket.on_began()
 
-    def progressed(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+    def on_results(self, call: str, results: Sequence[bytes], seconds: float) -> None:
         placed = self._calls[call]
         if placed.tasks[0].gang is not None:
             placed.early += tuple(results)
             return
         waiting = len(self.waiting)
-        self._deliver(placed, results, seconds)
+        self._endings.deliver(placed, results, seconds)
         if placed.finished < len(placed.tasks):
             self._begin(placed.tasks[placed.finished])
         if len(self.waiting) > waiting:
@@ -336,43 +340,31 @@ class TaskBook:
         else:
             self._changed()
 
-    def shortened(self, call: str, items: int) -> None:
+    def on_call_shortened(self, call: str, items: int) -> None:
         placed = self._calls[call]
         back, placed.tasks = placed.tasks[items:], placed.tasks[:items]
         placed.ending = False
         for task in reversed(back):
             if task.doomed is not None:
-                self._fail(task, task.doomed)
+                self._endings.fail(task, task.doomed)
             else:
-                self._wait_again(task)
+                self._endings.wait_again(task)
         if any(task.doomed is not None for task in placed.left):
             self._end_doomed(placed)
         self._move_on()
 
-    def said(self, call: str, item: int, stream: Literal["stdout", "stderr"], line: str) -> None:
+    def on_output(self, call: str, item: int, stream: Literal["stdout", "stderr"], line: str) -> None:
         self._said(self._calls[call].tasks[item], stream, line)
 
-    def yielded(self, call: str, item: int, blob: bytes) -> None:
-        self._calls[call].tasks[item].ticket.yielded(blob)
+    def on_value(self, call: str, item: int, blob: bytes) -> None:
+        self._calls[call].tasks[item].ticket.on_value(blob)
 
-    def ended(self, call: str, outcome: CallOutcome) -> None:
+    def on_call_ended(self, call: str, outcome: CallOutcome) -> None:
         placed = self._calls.pop(call)
         self._leave_slot(placed)
         if outcome.ending == "lost" and placed.node in self.nodes:
-            self.nodes[placed.node].leaving = True  # its ``left`` follows: nothing goes there meanwhile
-        gang: TaskGang | None = placed.tasks[0].gang if placed.tasks else None
-        if gang is not None:
-            self._gang_member_ended(gang, placed, outcome)
-        else:
-            self._deliver(placed, outcome.results, outcome.seconds)
-            left = placed.left
-            for number, task in reversed(list(enumerate(left))):
-                began = outcome.began and number == 0
-                error = failure_of(task, placed.node, outcome, began=began, alone=len(left) == 1)
-                if error is None:
-                    self._wait_again(task)
-                else:
-                    self._fail(task, error)
+            self.nodes[placed.node].leaving = True  # ``on_node_left`` follows: nothing goes there meanwhile
+        self._endings.end_call(placed, outcome)
         self._move_on()
 
     def _leave_slot(self, placed: TaskPlacement) -> None:
@@ -391,89 +383,6 @@ class TaskBook:
             node.room.give(taken)
         if not node.running():
             node.idle_since = self._now()
-
-    # -- what becomes of tasks ----------------------------------------------------------------------------------------
-
-    def _deliver(self, placed: TaskPlacement, results: Sequence[bytes], seconds: float) -> None:
-        """The next items of a call have ended."""
-        if not results:
-            return
-        with uncollected(len(results)):
-            tasks = placed.left[: len(results)]
-            placed.finished += len(tasks)
-            placed.moved_at = self._now()
-            self._placer.pace(placed.kind).learn(seconds, len(tasks), placed.finished)
-            self._count_done(placed, len(tasks))
-            over: list[tuple[ScheduledTask, Told]] = []
-            for task, told in zip(tasks, unpack_results(results), strict=False):
-                if task.doomed is not None:
-                    self._fail(task, task.doomed)
-                elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
-                    task.used += 1
-                    self._wait_again(task)
-                else:
-                    task.state = "over"
-                    over.append((task, told))
-            self._over([task for task, _ in over])
-            for task, told in over:
-                task.ticket.ended(told)
-
-    def _count_done(self, placed: TaskPlacement, count: int) -> None:
-        self.done += count
-        if placed.node in self.nodes:
-            self.nodes[placed.node].done += count
-
-    def _wait_again(self, task: ScheduledTask) -> None:
-        task.state = "waiting"
-        if task.node is not None:
-            if task.node in self.nodes:
-                self.nodes[task.node].pinned.append(task)
-            else:
-                self._fail(task, NodeLost(f"{task.label} was to run on {task.node} alone, and it left"))
-        else:
-            self.waiting.add(task, first=True)
-
-    def _fail(self, task: ScheduledTask, error: TaskError) -> None:
-        task.state = "over"
-        self._over((task,))
-        task.ticket.failed(error)
-
-    def _gang_member_ended(self, gang: TaskGang, placed: TaskPlacement, outcome: CallOutcome) -> None:
-        member = placed.tasks[0]
-        del gang.calls[placed.id]
-        if outcome.ending == "done":
-            (told,) = unpack_results((*placed.early, *outcome.results))
-            result = gang.results[member.rank] = result_of(told)
-            self._count_done(placed, 1)
-            trouble = "" if result.good else f"rank {member.rank} on {placed.node} failed"
-        else:
-            member.lost_on |= {placed.node} if outcome.ending == "lost" else frozenset()
-            trouble = f"rank {member.rank} on {placed.node}: {outcome.detail or outcome.ending}"
-        if trouble and not gang.trouble:
-            gang.trouble = trouble
-            for other in gang.calls.values():
-                self._kill(other)
-        if not gang.calls:
-            again = ended(gang, self._over)
-            if again:
-                for task in again:
-                    task.state = "waiting"
-                self.waiting.add_gang(gang, first=True)
-
-    def _doomed(self, task: ScheduledTask) -> None:
-        assert task.doomed is not None
-        self._fail(task, task.doomed)
-
-    def _doom_gang(self, gang: TaskGang) -> None:
-        """All of it, for one of its members is to end."""
-        error = next(member.doomed for member in gang.members if member.doomed is not None)
-        waited = self.waiting.remove_gang(gang)
-        for member in gang.members:
-            member.doomed = error
-            if waited:
-                self._fail(member, error)
-        for call in list(gang.calls.values()):
-            self._kill(call)
 
     def _revoke(self, call: TaskPlacement) -> None:
         if not call.ending:

@@ -102,4 +102,4 @@ class ProcessOutput:
             with suppress(OSError):
                 os.write(self._log, line + b"\n")
         else:
-            self._sink.said(self._item, stream, line.decode("utf-8", "backslashreplace"))
+            self._sink.on_output(self._item, stream, line.decode("utf-8", "backslashreplace"))

@@ -50,9 +50,9 @@ KEPT_FUNCTIONS: Final = 64
 class Sink(Protocol):
     """Where a slot tells what happens while a batch runs."""
 
-    def said(self, item: int, stream: Stream, line: str) -> None: ...
+    def on_output(self, item: int, stream: Stream, line: str) -> None: ...
 
-    def yielded(self, item: int, blob: bytes) -> None: ...
+    def on_value(self, item: int, blob: bytes) -> None: ...
 
 
 FETCHES: Final = 3
@@ -214,7 +214,7 @@ def _streamed(generator: Generator[Any, Any, Any], output: _Output, sink: Sink) 
             generator.close()
             return packed
         content = packed.content
-        sink.yielded(output.item, pack_result(content) if isinstance(content, StoredValue) else content)
+        sink.on_value(output.item, pack_result(content) if isinstance(content, StoredValue) else content)
         values += 1
 
 
@@ -347,4 +347,4 @@ class _Lines(io.TextIOBase):
             self._part = ""
 
     def _tell(self, line: str) -> None:
-        self._sink.said(self._item, self._stream, line)
+        self._sink.on_output(self._item, self._stream, line)

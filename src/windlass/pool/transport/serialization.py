@@ -10,7 +10,7 @@ The pool's side, in the order in which the task book uses it:
     for told in unpack_results(results):        # of each item that has ended, in the order of the batch
         result_of(told).value()                 # the value; or raises: the user's own exception with the remote
                                                 # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
-    unpack_value(blob)                          # what came by ``yielded``
+    unpack_value(blob)                          # what came by ``on_value``
 
 Only ``value`` unpickles what belongs to the user, so a class that is missing here affects its own item and no other.
 Plain values (`is_plain`) need no pickle of their own.

@@ -37,46 +37,46 @@ class Heard:
         self.store: DataStore | None = None
         """Where large values are."""
 
-    def joined(self, facts: NodeFacts) -> None:
+    def on_node_joined(self, facts: NodeFacts) -> None:
         self._hear("joined", facts.node, facts)
 
-    def left(self, node: str, why: str) -> None:
+    def on_node_left(self, node: str, why: str) -> None:
         self._hear("left", node, why)
 
-    def silent(self, node: str, seconds: float) -> None:
+    def on_node_silent(self, node: str, seconds: float) -> None:
         self._hear("silent", node, seconds)
 
-    def heard(self, node: str) -> None:
+    def on_node_heard(self, node: str) -> None:
         self._hear("heard", node)
 
-    def progressed(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+    def on_results(self, call: str, results: Sequence[bytes], seconds: float) -> None:
         self._hear("progressed", call, list(results), seconds)
 
-    def shortened(self, call: str, items: int) -> None:
+    def on_call_shortened(self, call: str, items: int) -> None:
         self._hear("shortened", call, items)
 
     def data_store(self) -> DataStore | None:
         return self.store
 
-    def engine_down(self, why: str) -> None:
+    def on_engine_down(self, why: str) -> None:
         self._hear("engine", "down", why)
 
-    def engine_up(self) -> None:
+    def on_engine_up(self) -> None:
         self._hear("engine", "up")
 
-    def engine_lost(self, why: str) -> None:
+    def on_engine_lost(self, why: str) -> None:
         self._hear("engine", "lost", why)
 
-    def began(self, call: str) -> None:
+    def on_call_began(self, call: str) -> None:
         self._hear("began", call)
 
-    def said(self, call: str, item: int, stream: Stream, line: str) -> None:
+    def on_output(self, call: str, item: int, stream: Stream, line: str) -> None:
         self._hear("said", call, item, stream, line)
 
-    def yielded(self, call: str, item: int, blob: bytes) -> None:
+    def on_value(self, call: str, item: int, blob: bytes) -> None:
         self._hear("yielded", call, item, blob)
 
-    def ended(self, call: str, outcome: CallOutcome) -> None:
+    def on_call_ended(self, call: str, outcome: CallOutcome) -> None:
         self._hear("ended", call, outcome)
 
     def _hear(self, *words: Any) -> None:

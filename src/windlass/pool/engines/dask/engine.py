@@ -220,7 +220,7 @@ class DaskEngine:
         self._writer = None
         for node in self._nodes.values():
             node.connected = False
-        self._told.engine_down(why)
+        self._events.on_engine_down(why)
         while True:
             now = time.monotonic()
             self._deaths.append(now)
@@ -236,7 +236,7 @@ class DaskEngine:
                 await asyncio.sleep(1.0)
                 continue
             break
-        self._told.engine_up()
+        self._events.on_engine_up()
         current = self._process
         await asyncio.sleep(_REJOINING)
         if self._process is current and current.returncode is None:  # else nodes have another start to wait for
@@ -246,7 +246,7 @@ class DaskEngine:
     def _lose_engine(self, why: str) -> None:
         log.error("the engine is lost: %s", why)
         self._lost = True
-        self._told.engine_lost(why)
+        self._events.on_engine_lost(why)
         for node in list(self._nodes):
             self._lose(node, why)
 
@@ -322,7 +322,7 @@ class DaskEngine:
     # -- how it goes ------------------------------------------------------------------------------------------------
 
     @property
-    def _told(self) -> Listener:
+    def _events(self) -> Listener:
         if self._listener is None:
             raise EngineError("the engine has not been started; call start() first")
         return self._listener
@@ -358,7 +358,7 @@ class DaskEngine:
         task.add_done_callback(self._tasks.discard)
 
     def _soon(self, call: str, outcome: CallOutcome) -> None:
-        asyncio.get_running_loop().call_soon(self._told.ended, call, outcome)
+        asyncio.get_running_loop().call_soon(self._events.on_call_ended, call, outcome)
 
     async def _watch_nodes(self) -> None:
         """Count the seconds without a heartbeat. A pause of this program itself counts for little."""
@@ -372,7 +372,7 @@ class DaskEngine:
                 node.silence += passed
                 if node.silence >= _SILENT and not node.silent:
                     node.silent = True
-                    self._told.silent(name, node.silence)
+                    self._events.on_node_silent(name, node.silence)
                 self._acknowledge(name, node)
 
     def _acknowledge(self, name: str, node: _EngineNode) -> None:
@@ -421,7 +421,7 @@ class DaskEngine:
             if carried.ordered:
                 self._order(name, {carried.ordered: carried.call.id})
         if new:
-            self._told.joined(node.facts)
+            self._events.on_node_joined(node.facts)
 
     def _hear_node(self, name: str, events: list[tuple[int, tuple[Any, ...]]]) -> None:
         node = self._nodes.get(name)
@@ -430,7 +430,7 @@ class DaskEngine:
         node.silence = 0.0
         if node.silent:
             node.silent = False
-            self._told.heard(name)
+            self._events.on_node_heard(name)
         for number, words in events:
             if number > node.event:
                 node.event = number
@@ -449,17 +449,17 @@ class DaskEngine:
         match kind:
             case "began":
                 carried.began = True
-                self._told.began(call)
+                self._events.on_call_began(call)
             case "said":
-                self._told.said(call, *rest)
+                self._events.on_output(call, *rest)
             case "yielded":
-                self._told.yielded(call, *rest)
+                self._events.on_value(call, *rest)
             case "results":
                 results, seconds = _new(carried, *rest)
                 if results:
-                    self._told.progressed(call, results, seconds)
+                    self._events.on_results(call, results, seconds)
             case "kept":
-                self._told.shortened(call, rest[0])
+                self._events.on_call_shortened(call, rest[0])
             case "revoked":
                 self._end(call, CallOutcome("revoked"))
             case "over":
@@ -484,12 +484,12 @@ class DaskEngine:
         self._unwanted.add(name)
         for call, carried in list(node.calls.items()):
             self._end(call, CallOutcome("lost", detail=why, began=carried.began))
-        self._told.left(name, why)
+        self._events.on_node_left(name, why)
         self._changed.set()
 
     def _end(self, call: str, outcome: CallOutcome) -> None:
         del self._places.pop(call).calls[call]
-        self._told.ended(call, outcome)
+        self._events.on_call_ended(call, outcome)
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:

@@ -108,10 +108,10 @@ class _Events:
     def __init__(self, slot: SlotRunner, call: str) -> None:
         self._slot, self._call = slot, call
 
-    def said(self, item: int, stream: Stream, line: str) -> None:
+    def on_output(self, item: int, stream: Stream, line: str) -> None:
         self._slot.tell("said", self._call, item, stream, line)
 
-    def yielded(self, item: int, blob: Any) -> None:
+    def on_value(self, item: int, blob: Any) -> None:
         self._slot.tell("yielded", self._call, item, blob)
 
 

@@ -146,7 +146,7 @@ class RayEngine:
     def run(self, call: Call) -> None:
         if self._hearing is None or self._hearing.done():
             ended = CallOutcome("lost", detail="the engine is closed")
-            asyncio.get_running_loop().call_soon(self._told.ended, call.id, ended)
+            asyncio.get_running_loop().call_soon(self._events.on_call_ended, call.id, ended)
             return
         self._calls[call.id] = False
         self._say("run", call.id, call.node, call.slot, call.items, call.blob, dict(call.environment))
@@ -168,7 +168,7 @@ class RayEngine:
     # -- how it goes ------------------------------------------------------------------------------------------------
 
     @property
-    def _told(self) -> Listener:
+    def _events(self) -> Listener:
         if self._listener is None:
             raise EngineError("the engine has not been started; call start() first")
         return self._listener
@@ -190,28 +190,28 @@ class RayEngine:
                     log.exception("what the Ray engine had to tell was not taken well")
         why = "the process that drives Ray has ended"
         if not self._closing:
-            self._told.engine_lost(why)
+            self._events.on_engine_lost(why)
         for call in list(self._calls):
-            self._told.ended(call, CallOutcome("lost", detail=why, began=self._calls.pop(call)))
+            self._events.on_call_ended(call, CallOutcome("lost", detail=why, began=self._calls.pop(call)))
         for node in sorted(self._nodes):
-            self._told.left(node, why)
+            self._events.on_node_left(node, why)
         self._nodes.clear()
 
     def _heard(self, kind: str, *words: Any) -> None:
         match kind:
             case "joined":
                 self._nodes[words[0]] = 0.0
-                self._told.joined(NodeFacts(*words))
+                self._events.on_node_joined(NodeFacts(*words))
             case "left":
                 self._nodes.pop(words[0], None)
-                self._told.left(*words)
+                self._events.on_node_left(*words)
             case "beat":
                 self._beat(*words)
             case "ended":
                 call, ending, detail, began = words
                 self._seconds.pop(call, None)
                 if self._calls.pop(call, None) is not None:
-                    self._told.ended(call, CallOutcome(ending, detail=detail, began=began))
+                    self._events.on_call_ended(call, CallOutcome(ending, detail=detail, began=began))
             case "call":
                 self._heard_of(*words)
 
@@ -220,7 +220,7 @@ class RayEngine:
         if silence is not None:
             self._nodes[node] = 0.0
             if silence >= _SILENT:
-                self._told.heard(node)
+                self._events.on_node_heard(node)
 
     async def _watch_nodes(self) -> None:
         """Count the seconds without a heartbeat. A pause of this program itself counts for little."""
@@ -231,7 +231,7 @@ class RayEngine:
             for node, silence in list(self._nodes.items()):
                 self._nodes[node] = silence + passed
                 if silence < _SILENT <= silence + passed:
-                    self._told.silent(node, silence + passed)
+                    self._events.on_node_silent(node, silence + passed)
 
     def _heard_of(self, call: str, what: str, *words: Any) -> None:
         if call not in self._calls:
@@ -239,18 +239,18 @@ class RayEngine:
         match what:
             case "began":
                 self._calls[call] = True
-                self._told.began(call)
+                self._events.on_call_began(call)
             case "said":
-                self._told.said(call, *words)
+                self._events.on_output(call, *words)
             case "yielded":
-                self._told.yielded(call, *words)
+                self._events.on_value(call, *words)
             case "kept":
-                self._told.shortened(call, *words)
+                self._events.on_call_shortened(call, *words)
             case "results":
                 seconds, results = words
                 took = seconds - self._seconds.get(call, 0.0)
                 self._seconds[call] = seconds
-                self._told.progressed(call, results, max(0.0, took))
+                self._events.on_results(call, results, max(0.0, took))
 
     def _last_words(self) -> str:
         if self._errors is None or self._errors.closed:

@@ -94,8 +94,8 @@ class _Telling:
     def __init__(self, told: queue.SimpleQueue[Words]) -> None:
         self._told = told
 
-    def said(self, item: int, stream: Stream, line: str) -> None:
+    def on_output(self, item: int, stream: Stream, line: str) -> None:
         self._told.put(("said", item, stream, line))
 
-    def yielded(self, item: int, blob: bytes) -> None:
+    def on_value(self, item: int, blob: bytes) -> None:
         self._told.put(("yielded", item, blob))

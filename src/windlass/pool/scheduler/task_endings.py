@@ -1,0 +1,129 @@
+"""TaskEndings decides what becomes of tasks whose run has ended: a result for its ticket, another run, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from windlass._gc_pause import uncollected
+from windlass.pool.engines.protocol import CallOutcome
+from windlass.pool.errors import NodeLost, TaskError
+from windlass.pool.transport.serialization import ItemResult, Told, result_of, unpack_results
+
+from .batching import Pace
+from .failures import failure_of
+from .gangs import TaskGang, ended
+from .nodes import PoolNode
+from .tasks import Kind, Over, ScheduledTask, TaskPlacement
+from .waiting import WaitingTasks
+
+
+class TaskEndings:
+    """Ends the tasks of one pool, or has them wait again."""
+
+    def __init__(
+        self,
+        waiting: WaitingTasks,
+        nodes: Mapping[str, PoolNode],
+        now: Callable[[], float],
+        pace: Callable[[Kind], Pace],
+        kill: Callable[[TaskPlacement], None],
+        over: Over,
+    ) -> None:
+        """``pace`` gives what is known of the tasks of a kind. ``kill`` ends a call that runs. ``over`` is given tasks
+        that are over."""
+        self._waiting, self._nodes, self._now = waiting, nodes, now
+        self._pace, self._kill, self._over = pace, kill, over
+        self.done = 0
+        """Runs that came to an end."""
+
+    def deliver(self, placed: TaskPlacement, results: Sequence[bytes], seconds: float) -> None:
+        """The next items of a call have ended."""
+        if not results:
+            return
+        with uncollected(len(results)):
+            tasks = placed.left[: len(results)]
+            placed.finished += len(tasks)
+            placed.moved_at = self._now()
+            self._pace(placed.kind).learn(seconds, len(tasks), placed.finished)
+            self._count_done(placed, len(tasks))
+            over: list[tuple[ScheduledTask, Told]] = []
+            for task, told in zip(tasks, unpack_results(results), strict=False):
+                if task.doomed is not None:
+                    self.fail(task, task.doomed)
+                elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
+                    task.used += 1
+                    self.wait_again(task)
+                else:
+                    task.state = "over"
+                    over.append((task, told))
+            self._over([task for task, _ in over])
+            for task, told in over:
+                task.ticket.on_ended(told)
+
+    def end_call(self, placed: TaskPlacement, outcome: CallOutcome) -> None:
+        """A call has ended: deliver what it brought, and run its other tasks again or fail them."""
+        gang: TaskGang | None = placed.tasks[0].gang if placed.tasks else None
+        if gang is not None:
+            self._end_member(gang, placed, outcome)
+            return
+        self.deliver(placed, outcome.results, outcome.seconds)
+        left = placed.left
+        for number, task in reversed(list(enumerate(left))):
+            began = outcome.began and number == 0
+            error = failure_of(task, placed.node, outcome, began=began, alone=len(left) == 1)
+            if error is None:
+                self.wait_again(task)
+            else:
+                self.fail(task, error)
+
+    def wait_again(self, task: ScheduledTask) -> None:
+        """A task that has not ended waits before all others of its kind."""
+        task.state = "waiting"
+        if task.node is None:
+            self._waiting.add(task, first=True)
+        elif task.node in self._nodes:
+            self._nodes[task.node].pinned.append(task)
+        else:
+            self.fail(task, NodeLost(f"{task.label} was to run on {task.node} alone, and it left"))
+
+    def fail(self, task: ScheduledTask, error: TaskError) -> None:
+        """A task ends with an error that is not its own."""
+        task.state = "over"
+        self._over((task,))
+        task.ticket.on_failed(error)
+
+    def fail_gang(self, gang: TaskGang) -> None:
+        """End all members of a gang, because one of them is to end."""
+        error = next(member.doomed for member in gang.members if member.doomed is not None)
+        waited = self._waiting.remove_gang(gang)
+        for member in gang.members:
+            member.doomed = error
+            if waited:
+                self.fail(member, error)
+        for call in list(gang.calls.values()):
+            self._kill(call)
+
+    def _count_done(self, placed: TaskPlacement, count: int) -> None:
+        self.done += count
+        if placed.node in self._nodes:
+            self._nodes[placed.node].done += count
+
+    def _end_member(self, gang: TaskGang, placed: TaskPlacement, outcome: CallOutcome) -> None:
+        member = placed.tasks[0]
+        del gang.calls[placed.id]
+        if outcome.ending == "done":
+            (told,) = unpack_results((*placed.early, *outcome.results))
+            result = gang.results[member.rank] = result_of(told)
+            self._count_done(placed, 1)
+            trouble = "" if result.good else f"rank {member.rank} on {placed.node} failed"
+        else:
+            member.lost_on |= {placed.node} if outcome.ending == "lost" else frozenset()
+            trouble = f"rank {member.rank} on {placed.node}: {outcome.detail or outcome.ending}"
+        if trouble and not gang.trouble:
+            gang.trouble = trouble
+            for other in gang.calls.values():
+                self._kill(other)
+        if not gang.calls and (again := ended(gang, self._over)):
+            for task in again:
+                task.state = "waiting"
+            self._waiting.add_gang(gang, first=True)
