@@ -79,7 +79,7 @@ class Listener(Protocol):
         ...
 
     def on_node_left(self, node: str, why: str) -> None:
-        """The node is gone, or so broken that none of its calls will end. ``on_call_ended`` of its calls comes first."""
+        """The node is gone, or so broken that none of its calls will end. Comes after ``on_call_ended`` of them all."""
         ...
 
     def on_node_silent(self, node: str, seconds: float) -> None:
