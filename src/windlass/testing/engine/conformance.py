@@ -6,7 +6,8 @@
         def stage(self):
             return ProcessStage(MyEngine)
 
-The tests of a class share one engine, because starting one may take seconds; each uses nodes and calls of its own.
+The tests of a class share one engine and its nodes, because starting one may take seconds; each uses calls of its own,
+and a node of its own if it breaks it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class EngineConformance(EngineAnswers):
 
     def test_a_node_joins_when_all_its_slots_are_there_and_tells_its_facts(self) -> None:
         async def test(play: Play) -> None:
-            facts = await play.node(slots=2)
+            facts = await play.node(slots=2, own=True)
             assert facts.slots == 2
             assert facts.python == platform.python_version()
             assert facts.address
@@ -57,7 +58,7 @@ class EngineConformance(EngineAnswers):
 
     def test_a_node_that_is_dismissed_leaves_and_the_others_stay(self) -> None:
         async def test(play: Play) -> None:
-            one, other = await play.node(), await play.node()
+            one, other = await play.node(own=True), await play.node()
             play.engine.dismiss(one.node)
             await play.until_left(one)
             assert await play.value(other, lambda: 7) == 7
@@ -104,7 +105,7 @@ class EngineConformance(EngineAnswers):
 
     def test_a_node_that_gets_nothing_more_ends_what_runs_with_exactly_one_start(self) -> None:
         async def test(play: Play) -> None:
-            node, other = await play.node(), await play.node()
+            node, other = await play.node(own=True), await play.node()
             call = play.hold(node)
             await play.until_began(call)
             for _ in range(5):  # the node drains: work goes to the other one
@@ -224,7 +225,7 @@ class EngineConformance(EngineAnswers):
 
     def test_a_host_that_is_killed_loses_its_calls_once_and_the_others_go_on(self) -> None:
         async def test(play: Play) -> None:
-            node, other = await play.node(slots=2), await play.node()
+            node, other = await play.node(slots=2, own=True), await play.node()
             lost = [play.hold(node, 0), play.hold(node, 0), play.hold(node, 1)]  # the second waits behind the first
             kept = play.hold(other)
             await play.until_began(lost[0], lost[2], kept)
@@ -332,7 +333,7 @@ class EngineConformance(EngineAnswers):
 
     def test_a_host_that_hangs_falls_silent_and_is_heard_again_when_it_goes_on(self) -> None:
         async def test(play: Play) -> None:
-            node = await play.node()
+            node = await play.node(own=True)
             play.stage.stop_host(node.node)
             await play.until(lambda: play.heard.of(node.node)[-1][0] == "silent")
             play.stage.resume_host(node.node)
@@ -344,7 +345,7 @@ class EngineConformance(EngineAnswers):
 
     def test_a_node_that_was_abandoned_has_left_and_its_late_results_are_not_taken(self) -> None:
         async def test(play: Play) -> None:
-            node = await play.node()
+            node = await play.node(own=True)
             call = play.hold(node)
             await play.until_began(call)
             play.stage.stop_host(node.node)
@@ -362,7 +363,7 @@ class EngineConformance(EngineAnswers):
 
     def test_dismissing_a_busy_node_loses_its_calls(self) -> None:
         async def test(play: Play) -> None:
-            node = await play.node()
+            node = await play.node(own=True)
             calls = [play.hold(node), play.hold(node)]
             await play.until_began(calls[0])
             play.engine.dismiss(node.node)
@@ -378,7 +379,7 @@ class EngineConformance(EngineAnswers):
             stage, heard = await opened(self.stage())
             play = Play(stage, heard, self.patience)
             try:
-                call = play.hold(await play.node(slots=2))
+                call = play.hold(await play.node(slots=2, own=True))
                 await play.until_began(call)
                 await stage.engine.close()
                 assert [outcome.ending for outcome in heard.outcomes(call)] == ["lost"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from windlass.pool.engines.protocol import Call, CallOutcome, NodeFacts
 from windlass.pool.transport.serialization import (
@@ -28,11 +29,15 @@ class Play:
     """One test on the stage: its nodes, its calls, and what was heard of them."""
 
     _numbers = 0
+    _idle: ClassVar[WeakKeyDictionary[EngineStage, dict[int, list[NodeFacts]]]] = WeakKeyDictionary()
+    """Nodes that the next test may use, by their slots."""
 
     def __init__(self, stage: EngineStage, heard: Heard, patience: float) -> None:
         self.stage, self.heard, self.engine = stage, heard, stage.engine
         self._patience = patience
-        self._nodes: list[str] = []
+        self._own: list[str] = []
+        """Nodes that no other test gets."""
+        self._lent: list[tuple[int, NodeFacts]] = []
         self._given: list[str] = []
 
     def name(self) -> str:
@@ -40,18 +45,30 @@ class Play:
         return f"c-{Play._numbers}"
 
     def clear(self) -> None:
-        """Let the nodes of the test go."""
+        """Give the nodes of the test to the next one, or let them go."""
         for call in self._given:
             self.stage.let_go(call)
-        for node in self._nodes:
+        for node in self._own:
             self.engine.dismiss(node)
+        for slots, facts in self._lent:
+            if self.heard.of(facts.node)[-1][0] != "left":
+                self._idle[self.stage].setdefault(slots, []).append(facts)
 
-    async def node(self, slots: int = 1) -> NodeFacts:
+    async def node(self, slots: int = 1, *, own: bool = False) -> NodeFacts:
+        """A node with nothing to do. ``own``: one that the test may break; others are used again by later tests,
+        because starting one may take seconds."""
+        idle = self._idle.setdefault(self.stage, {}).get(slots, [])
+        if idle and not own:
+            self._lent.append((slots, idle.pop()))
+            return self._lent[-1][1]
         name = f"n-{self.name()}"
-        self._nodes.append(name)
         await self.stage.host(name, self.engine.join(name, slots))
         await self.until(lambda: self.heard.of(name))
         facts: NodeFacts = self.heard.of(name)[0][2]
+        if own:
+            self._own.append(name)
+        else:
+            self._lent.append((slots, facts))
         return facts
 
     def give(self, call: Call) -> str:
