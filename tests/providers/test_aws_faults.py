@@ -208,3 +208,30 @@ def test_instances_are_closed_to_others_and_user_data_holds_two_keys_and_no_secr
         await provider.terminate("s-1", 1)
 
     using(ec2, tmp_path, test)
+
+
+def test_what_ec2_says_is_cut_and_freed_of_control_characters():
+    from windlass.providers.aws.api import error_of, fleet_error
+
+    said = {"Code": "Odd\x1b[31m" * 50, "Message": "\x07bad\n" * 10_000}
+    texts = [str(error_of("CreateFleet", said))]
+    override = {"Overrides": {"InstanceType": "m5\x1b[31m" * 100}}
+    texts.append(
+        str(
+            fleet_error(
+                [{"ErrorCode": said["Code"], "ErrorMessage": said["Message"], "LaunchTemplateAndOverrides": override}]
+            )
+        )
+    )
+    for text in texts:
+        assert text.isprintable()
+        assert len(text) < 1000
+
+
+def test_a_slice_with_a_long_id_has_a_token_that_ec2_takes():
+    from windlass.providers.aws.buying import client_token
+
+    assert client_token("s-1") == "s-1"
+    long = [client_token(f"gpu-p4de.24xlarge-on-demand-with-a-very-long-name-indeed-{number}") for number in (1, 2)]
+    assert all(len(one) <= 64 for one in long)
+    assert len(set(long)) == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ Market = Literal["spot", "on-demand", "spot-first"]
 TAG: Final = "windlass:"
 SLOTS: Final = "slots"
 """A resource that a pool's nodes make themselves: processes, each of which wants a CPU."""
+LONGEST_TOKEN: Final = 64
+"""Characters of a client token, by the reference of EC2."""
 TYPES: Final = 5
 """Machine types that one launch offers to EC2, if the group names none."""
 UBUNTU: Final = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{arch}/hvm/ebs-gp3/ami-id"
@@ -180,9 +183,8 @@ class FleetBuyer:
         markets = ("spot", "on-demand") if chosen == "spot-first" else (chosen,)
         for last, market in ((market == markets[-1], market) for market in markets):
             try:
-                await self._fleet(
-                    order, types, market, order.slice_id if market == markets[0] else f"{order.slice_id}-od"
-                )
+                own = order.slice_id if market == markets[0] else f"{order.slice_id}-od"
+                await self._fleet(order, types, market, client_token(own))
                 return
             except (InsufficientCapacity, QuotaExceeded):
                 if last:
@@ -287,6 +289,11 @@ class FleetBuyer:
             else:
                 self._group_id = str(there[0]["GroupId"])
             return self._group_id
+
+
+def client_token(name: str) -> str:
+    """The idempotency token of a launch: the id of its slice, or its hash where EC2 would refuse it as too long."""
+    return name if len(name) <= LONGEST_TOKEN else hashlib.sha256(name.encode()).hexdigest()[:LONGEST_TOKEN]
 
 
 def client_key(path: Path) -> str:
