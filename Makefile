@@ -36,7 +36,7 @@ else
 install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable $(1)
 endif
 
-.PHONY: help setup demo plans test typescript lint format docs docs-write prove bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes bench-kubernetes
+.PHONY: help setup demo plans test typescript lint format docs docs-write prove prove-processes bench bench-ray ray-environments proto kubernetes-assets clean demo-kubernetes bench-kubernetes
 
 help: ## Show all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -137,6 +137,11 @@ docs-write: $(STAMPS)/runtime ## Write the reference pages from the code
 SEEDS ?= 10000
 prove: $(STAMPS)/runtime ## Run the controller in SEEDS random simulations with faults, and check every promise
 	$(BIN)/windlass simulate swarm --seeds $(SEEDS) $(PROVE_ARGS)
+
+EVENTS ?= 200
+prove-processes: $(STAMPS)/dev ## Kill and stop real controllers EVENTS times, with SQLite and with PostgreSQL; check tasks and bill
+	$(BIN)/python -m tests.control.process_proof --events $(EVENTS) --journal sqlite
+	$(BIN)/python -m tests.control.process_proof --events $(EVENTS) --journal postgres
 
 bench: $(STAMPS)/bench ## Measure speed and cost of plans
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)

@@ -33,10 +33,11 @@ policy: {vanish_timeout: 1s, requesting_timeout: 6s, evaluation_interval: {min: 
 class RealCluster:
     """Controllers that a test starts, stops and kills; ``close`` leaves nothing behind."""
 
-    def __init__(self, directory: Path, lease: str = "2s") -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, lease: str = "2s", config: str = CONFIG, location: str = "") -> None:
+        """``location``: of the journal, where the configuration names another one than the usual file."""
+        self.directory, self._config = directory, config
         self.machines, self.done = directory / "machines", directory / "done"
-        self.journal = open_journal(str(directory / "journal.db"))
+        self.journal = open_journal(location or str(directory / "journal.db"))
         self.submitted = 0
         self._lease = lease
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -44,7 +45,7 @@ class RealCluster:
     def start(self, holder: str = "one") -> subprocess.Popen[bytes]:
         """A controller; its log is ``HOLDER.log``."""
         file = self.directory / f"{holder}.yaml"
-        file.write_text(f"{CONFIG}leader: {{lease: {self._lease}, holder: {holder}}}\n", encoding="utf-8")
+        file.write_text(f"{self._config}leader: {{lease: {self._lease}, holder: {holder}}}\n", encoding="utf-8")
         with (self.directory / f"{holder}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "windlass", "run", file], cwd=self.directory, stderr=log, start_new_session=True

@@ -184,6 +184,19 @@ def test_policies_stand_side_by_side_with_the_bound(trace, config, tmp_path):
     assert told["policies"]["patient"]["dollars"] > told["policies"]["as configured"]["dollars"] > told["bound"] > 0
 
 
+def test_every_policy_of_a_comparison_looks_at_the_same_interval(trace, config, tmp_path):
+    slow = tmp_path / "slow.yaml"
+    slow.write_text("policy: {evaluation_interval: {min: 300, max: 300}}\n")
+    done = CliRunner().invoke(
+        windlass, ["compare", str(config), "--trace", str(trace), "--policies", str(slow), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "its evaluation_interval is not used" in done.stderr
+    told = json.loads(done.stdout)["policies"]
+    assert told["slow"]["wait_p95"] == told["as configured"]["wait_p95"]
+    assert {"wait_p50", "wait_p95"} <= told["slow"].keys()
+
+
 def test_a_job_id_that_stands_twice_is_two_jobs_and_the_reader_is_warned(tmp_path):
     file = tmp_path / "twice.csv"
     rows = "a,0,5,1,1,1,0,,0\na,1,7,1,1,1,0,,0\na-2,2,9,1,1,1,0,,0\n"

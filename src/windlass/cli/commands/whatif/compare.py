@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -48,6 +49,7 @@ def command(
 
     A policy is a part of a configuration that overrides CONFIG; under groups, * means every group. The last
     row is a bound that no policy can undercut: each job alone on its share of the cheapest machine, for its time.
+    Every policy looks at the same interval, that of CONFIG.
 
     \b
     Example:
@@ -69,9 +71,14 @@ def command(
         click.echo(str(error), err=True)
         sys.exit(1)
     found: dict[str, Measures] = {}
+    interval = configs["as configured"].settings.policy.evaluation_interval
     for name, config in configs.items():
+        settings = config.settings
+        if settings.policy.evaluation_interval != interval:
+            click.echo(f"{name}: its evaluation_interval is not used: every policy looks as often as {file}", err=True)
+            settings = replace(settings, policy=replace(settings.policy, evaluation_interval=interval))
         with progress(enabled=not as_json) as came_to, mistakes_told():
-            found[name] = run_trace(config.settings, trace, seed=seed, recordings=recordings, came_to=came_to)[1]
+            found[name] = run_trace(settings, trace, seed=seed, recordings=recordings, came_to=came_to)[1]
     bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
     if picture:
         points = [Point(name, one.dollars, one.wait_p95, name == "as configured") for name, one in found.items()]
