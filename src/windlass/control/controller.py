@@ -90,8 +90,8 @@ class Controller:
         planner: Callable[[Snapshot], Plan] | None = None,
         offload: Offload = inline,
     ) -> None:
-        """``now``: the time of day. ``steady``: a clock that nobody sets, by which the lease and answers grow old; the
-        same as ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
+        """``now``: the time of day. ``steady``: a monotonic clock, by which the lease and answers grow old; the same as
+        ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
         the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with.
         ``offload``: how calls to the journal are made, which may block."""
         self._offload, self._turn = offload, asyncio.Lock()
@@ -309,7 +309,7 @@ class Controller:
         return self._paced_settings[2]
 
     def _jumped(self, looked_at: tuple[float, float]) -> float:
-        """By how much the clock was set since the last pass, or how long nobody looked: time that was not watched."""
+        """By how much the clock was set since the last pass, or how long nothing was observed."""
         (now, steady), (last_now, last_steady) = looked_at, self._looked_at
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0

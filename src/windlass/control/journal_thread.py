@@ -56,7 +56,7 @@ class JournalThread:
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: no caller waits any more
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -176,7 +176,7 @@ class Service:
                 await asyncio.wait_for(self._stop.wait(), least)
 
     async def _sleep(self, seconds: float) -> None:
-        """Until somebody wakes it, or the time is over."""
+        """Wait until it is woken, or the time is over."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
 
@@ -203,7 +203,7 @@ class Service:
                     self._wake.set()
 
     def _compact(self) -> None:
-        """Delete records that nobody needs any more, now and then, beside the loop."""
+        """Delete records that are no longer needed, from time to time, in parallel with the loop."""
         controller = self.controller
         busy = self._compacting is not None and not self._compacting.done()
         if busy or controller.steady() - self._compacted_at < COMPACT_EVERY:

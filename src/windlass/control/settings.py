@@ -109,7 +109,7 @@ class SoldGroup:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that the loop depends on and that nobody observes. Replaced as a whole when the configuration changes."""
+    """All inputs of the loop that are not observed. Replaced as a whole when the configuration changes."""
 
     groups: tuple[SoldGroup, ...]
     cluster: Cluster = field(default_factory=Cluster)

@@ -23,7 +23,7 @@ KEPT_KINDS = frozenset({"order"})
 _PLAIN = json.JSONEncoder(sort_keys=True, allow_nan=False)
 
 _Kept = tuple[int, int, Entry]
-"""The number, the epoch and what was written: a record is made of them when somebody reads it, and few are read."""
+"""The number, the epoch and what was written: a record is made from them when it is read, and few are read."""
 _SEQ = itemgetter(0)
 
 

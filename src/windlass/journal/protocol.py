@@ -146,7 +146,7 @@ class Journal(Protocol):
 
         ``Fenced``: the epoch is not the one that was granted last. A lower one has been overtaken. A higher one was
         never granted here: the journal is an older copy of the one that granted it, and going on would grant it a
-        second time. An expired or released lease that nobody took over does not fence: nobody else can have acted.
+        second time. An expired or released lease that was not taken over does not fence: no other can have acted.
 
         ``epoch`` None is for one who does not lead and only wishes: an operator who freezes a group or drains a slice.
         It is never fenced, and the records carry the epoch that stands. All else is the same: one transaction, the next
@@ -216,7 +216,7 @@ class Journal(Protocol):
         keep_subjects: Collection[str] | Callable[[str], bool] = (),
         epoch: int | None = None,
     ) -> int:
-        """Delete records with ``at < before`` that nobody needs who restarts or asks for ``before`` or later; return
+        """Delete records with ``at < before`` that neither a restart nor a query for ``before`` or later needs; return
         how many.
 
         Only what a readable state covers in which nothing is of ``before`` or later: from there on the story is whole,
@@ -243,7 +243,7 @@ class Journal(Protocol):
         ...
 
     def renew(self, lease: Lease, now: float | None) -> Lease:
-        """The same lease for another ``ttl`` seconds from ``now``, also when it has expired and nobody took it.
+        """The same lease for another ``ttl`` seconds from ``now``, also when it has expired and was not taken over.
 
         ``LeaseLost``: it was taken over or released.
         """
@@ -254,7 +254,7 @@ class Journal(Protocol):
         ...
 
     def lease(self) -> Lease | None:
-        """The lease as it stands, alive or expired; None when nobody has it."""
+        """The current lease, alive or expired; None if there is no holder."""
         ...
 
     def health(self) -> JournalHealth:

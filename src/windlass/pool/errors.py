@@ -45,7 +45,7 @@ class TaskBroken(TaskError):
 
 
 class TaskCancelled(TaskError):
-    """Somebody cancelled it."""
+    """The task was cancelled."""
 
 
 __all__ = [

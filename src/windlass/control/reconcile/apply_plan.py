@@ -163,7 +163,7 @@ class _Deciding:
             self.changed[slice_id] = record.replace(marked_until=until)
 
     def end_certified(self) -> None:
-        """Drained slices that nobody called back, and of which the workload says that nothing runs there."""
+        """Drained slices that were not called back and that the workload reports as empty."""
         draining = [record for record in self.active() if record.state is State.DRAINING]
         for record in sorted(draining, key=lambda one: one.id):
             # A freeze keeps the rules from releasing a slice, not the operator who ordered this one to drain.

@@ -53,14 +53,14 @@ class Inputs:
     observed: Observed
     """What was seen, and of sources that are unknown what they showed last."""
     jump: float = 0.0
-    """By how much the clock was set since the last pass, or how long nobody looked."""
+    """By how much the clock was set since the last pass, or how long nothing was observed."""
     orders: Sequence[tuple[int, Order]] = ()
     """What operators have asked for since, each with its number."""
     refused: tuple[Refused, ...] = ()
     calling: Collection[str] = ()
     """Slices whose launch call is under way."""
     mistakes: tuple[str, ...] = ()
-    """What the workload showed and nobody understands, as far as it is news."""
+    """What the workload showed and could not be understood, if it is new."""
     mark: Mapping[str, Any] = field(default_factory=dict)
     """What else is noted of this pass; the first one of a leader says with which version it was made."""
 

@@ -113,7 +113,7 @@ def _by_group(queued: Iterable[SliceRecord]) -> dict[str, list[SliceRecord]]:
 
 
 def _requested(record: SliceRecord, sold: SoldGroup, now: float) -> SliceRecord:
-    """Asked of whoever sells the group now: while it was queued, that may have become another."""
+    """The order goes to the provider that sells the group now, which may have changed while it was queued."""
     why = Reason(Code.LAUNCHING, "the provider is asked for it")
     following, _ = moved(record, State.REQUESTING, now, why)
     return following.replace(

@@ -28,5 +28,5 @@ Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]
 
 
 def as_told(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001
-    """Nobody steers."""
+    """The settings unchanged."""
     return Steered(settings)

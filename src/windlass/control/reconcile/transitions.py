@@ -199,7 +199,7 @@ class _Folding:
     def _certified(self, record: SliceRecord) -> SliceRecord:
         """With the certificate that the workload gives now; whether the slice ends is decided after the plan.
 
-        Once an ending has it, it stays, for whoever asks who said that the slice was empty.
+        It is kept until the end, so that `why` can show who said that the slice was empty.
         """
         certificate = None
         if record.state in _WAITING_FOR_A_WORD:
@@ -320,7 +320,7 @@ def _looked_at(
         if record.absent_since is None and (record.seen or record.state in ENDING):
             changes["absent_since"] = now
     elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
-        # Nobody looks now. Two lists that miss it with a long silence between them do not tell that it was missing.
+        # Not observed now. Two lists without it, with a long gap between them, do not show that it was always missing.
         changes["absent_since"] = None
     if sight.workload_known:
         nodes = _nodes(record, sight)

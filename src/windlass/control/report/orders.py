@@ -71,11 +71,11 @@ def became(controller_state: ControllerState, what: str, subject: str) -> str:
     match what:
         case "freeze":
             if by is None:
-                return f"{called(subject)} was frozen, and was resumed by somebody else"
+                return f"{called(subject)} was frozen, and was resumed by another user"
             return f"{called(subject)} is frozen by {by}: nothing is launched or released"
         case "resume":
             if by is not None:
-                return f"{called(subject)} was frozen again by somebody else"
+                return f"{called(subject)} was frozen again by another user"
             every = controller_state.fleet.frozen.get(EVERY_GROUP)
             more = "" if every is None else f", but everything is frozen by {every}: windlass resume"
             return f"{called(subject)} is resumed{more}"

@@ -31,7 +31,7 @@ class SteadyTotals:
         )
 
 
-NOBODY: Final = SteadyTotals()
+NO_SLICES: Final = SteadyTotals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ActiveSlices:
                 active.pop(name, None)
         for name, new in changed.items():
             if new.quiet:
-                steady[new.group] = steady.get(new.group, NOBODY).and_(new, 1)
+                steady[new.group] = steady.get(new.group, NO_SLICES).and_(new, 1)
             else:
                 active[name] = new
         return ActiveSlices(active, steady)

@@ -55,7 +55,7 @@ def diff(before: Table, after: Table) -> TableDiff:
 
 
 def full_diff(before: Table, after: Table) -> TableDiff:
-    """The same, by looking at both and at nobody's notes."""
+    """The same, by comparing both tables without the notes."""
     was = before.get
     changed = [subject for subject, value in after.items() if was(subject) is not value]
     stayed = len(after) - sum([subject not in before for subject in changed])
@@ -64,7 +64,7 @@ def full_diff(before: Table, after: Table) -> TableDiff:
 
 
 def _touched(before: Table, after: Table) -> set[str] | None:
-    """All that was touched on the way from one table to the other; None: nobody knows the way."""
+    """All that was touched on the way from one table to the other; None: it is unknown."""
     found: set[str] = set()
     for old, new, news in reversed(_LATELY.links):
         if new is after:

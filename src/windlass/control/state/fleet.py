@@ -99,7 +99,7 @@ class SliceRecord(FastReplace):
     failed: State | None = None
     """How it failed, if it did: the last of LAUNCH_FAILED, LAUNCH_TIMEOUT, INIT_FAILED and LOST that it was in."""
     quarantine: str = ""
-    """Why nobody touches it any more; empty when all is well."""
+    """Why the controller leaves it alone; empty: it does not."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
     """Its nodes as last seen in the workload; seen again after a restart, so not kept."""
 
@@ -272,12 +272,12 @@ EVERY_GROUP = "*"
 
 
 def by_clock(fleet: Fleet, jump: float, step: float = 0.0) -> Fleet:
-    """The fleet after the clock was set by ``jump`` seconds, or after nobody looked for so long.
+    """The fleet after the clock was set by ``jump`` seconds, or after nothing was observed for so long.
 
     The times from which a slice is given up without a word from the workload move along: only time in which it was
     really watched counts against it. A clock that leaps ahead would else make dead what was out of sight for a moment.
-    ``step``: by how much of that the clock was set. The times of the bill move by it alone: what nobody watched is paid
-    for all the same.
+    ``step``: by how much of that the clock was set. The times of the bill move by it alone: time without observation is
+    billed, too.
     """
     changed = {}
     for name, record in fleet.slices.items() if jump or step else ():

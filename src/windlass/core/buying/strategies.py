@@ -1,7 +1,7 @@
 """Which group a new slice comes from: ``best-fit``, ``rank`` or ``cheapest``.
 
 ``best-fit`` and ``rank`` buy slice after slice: the hardest shape that is left decides who is a candidate, one new
-slice of each candidate is filled with what is left, and the best one is bought. As long as nobody's filling changes,
+slice of each candidate is filled with what is left, and the best one is bought. As long as no filling changes,
 the same choice is made again, so it is made for many slices at once: the cost is that of the different slices, not of
 their number. A group that a ceiling refuses is passed over, and the next one is tried.
 """
@@ -70,7 +70,7 @@ def _slice_by_slice(
         candidates = np.flatnonzero(holds & (allowed > 0))
         if not len(candidates):
             stale |= fills[:, shape] > 0
-            counts[shape] = 0  # nobody can take it: it waits, and the others are not filled with it
+            counts[shape] = 0  # no group can take it: it waits, and the others are not filled with it
             continue
         again = candidates[stale[candidates]]
         if len(again):

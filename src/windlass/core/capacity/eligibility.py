@@ -53,7 +53,7 @@ class Eligibility:
                 self.classes |= part.rules.named()
         self._keys = sorted(keys | self.domain_keys)
         self.asks = bool(self._keys)
-        """Whether anybody asks for a label."""
+        """Whether a condition uses a label."""
         self._index: dict[Profile, int] = {}
         self._profiles: list[tuple[dict[str, str], tuple[Taint, ...]]] = []
         self._answers: dict[Selector, tuple[Bools, Ints]] = {}

@@ -313,7 +313,7 @@ class Unblocker:
             yield new_budget(self.snapshot.cluster, lifted.cost)
 
     def _mended_conditions(self, demand: Demand) -> Iterator[Edit]:
-        """Conditions whose value nobody has, with the value that was probably meant."""
+        """Conditions with a value that no group has, and the value that was probably meant."""
         everywhere = [group.node_labels() for group in self.snapshot.groups]
         for index, condition in enumerate(demand.where):
             if condition.op not in ("==", "in"):

@@ -2,7 +2,7 @@
 
 The checks of a group come in the order in which it is asked: can a node of it hold the demand at all (resources,
 conditions, taints, the form of a gang), is there headroom (its max, launches in flight, nodes, dollars), can it be had.
-Every sentence carries its numbers, and a name that nobody has is answered with the one that was probably meant.
+Every sentence carries its numbers, and for an unknown name it suggests the one that was probably meant.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Plain data. Equal launches are one ``Launch`` with a count, equal tasks one shape with a count; the lists that name
 every single slice and demand (``placements``, ``keep``) and the ways out of waiting (``unblocks``) are worked out when
-somebody asks for them.
+they are read.
 """
 
 from __future__ import annotations

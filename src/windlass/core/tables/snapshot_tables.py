@@ -82,7 +82,7 @@ class SnapshotTables:
         self.recallable.sort()
         self.slices_without_group.sort()
         self.tasks: dict[Demand, Any] = {}
-        """The tasks of gangs, as far as somebody asked: each is tried more than once, and explained."""
+        """The tasks of gangs, if they were asked for: each is tried more than once, and explained."""
 
     def group_of(self, position: int) -> int | None:
         return self._index.get(self.slices[position].group)
@@ -119,14 +119,14 @@ class SnapshotTables:
 
     @cached_attribute
     def rows(self) -> Rows:
-        """Every node that offers room. Laid out when first asked for: where nothing waits, nobody asks."""
+        """Every node that offers room. Made when first used: if nothing waits, it is not used."""
         node_table = node_table_of(self._slice_table, self.group_table, self.memo.nodes)
         profile = self.profile_index[node_table.group]
         self._own_profiles(profile, node_table.group)
         return Rows(node_table.group, node_table.position, node_table.tier, profile, node_table.room)
 
     def _own_profiles(self, profile: Ints, group_at: Ints) -> None:
-        """The profiles of nodes with labels of their own, where somebody asks for labels at all."""
+        """The profiles of nodes with labels of their own, if a condition uses labels at all."""
         if not self.eligibility.asks:
             return
         for row, node in enumerate(self.nodes):

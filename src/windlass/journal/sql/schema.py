@@ -174,7 +174,7 @@ class SqlTables(ABC):
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[DatabaseSession, Head]]:
-        """A transaction that nobody else can write beside, in tables of our version."""
+        """A transaction that excludes other writers, in tables of our version."""
         with self._transaction(write=True) as session:
             head = self._read_head(session, lock=True)
             self._refuse_newer(head.schema_version)  # migrated by another process while we had it open

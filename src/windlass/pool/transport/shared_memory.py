@@ -31,7 +31,7 @@ def chunk_of(handle: int, offset: int, length: int) -> bytes:
 
 
 def bytes_of(handle: int) -> memoryview:
-    """All of it, not copied. Closes the handle; the bytes live as long as somebody holds them."""
+    """All of it, not copied. Closes the handle; the bytes live as long as a reference to them."""
     try:
         size = size_of(handle)
         return memoryview(mmap.mmap(handle, size, prot=mmap.PROT_READ)) if size else memoryview(b"")

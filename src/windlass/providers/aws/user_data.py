@@ -1,7 +1,7 @@
 """What an instance is told at its start: which host key to show, and which client key to accept. Nothing else.
 
 The host key is made for one slice, so that its public part is known before the first connection. User data can be read
-on the machine and by whoever may describe launch templates in the account; it holds no other secret.
+on the machine and by every user of the account who may describe launch templates; it holds no other secret.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A slice is a group of hosts, a host is one command in a session of its own with 
 them, told apart from foreign processes by number and start time. With ``tie_to`` they end when that process does,
 however it ends.
 
-The record comes first (`local_files`). An order whose record is there has been taken, and whoever looks next carries
+The record comes first (`local_files`). An order whose record is there has been taken, and the next call carries
 it out: ``launch`` and ``list`` start every host that no supervisor has taken yet, and finish every end that was begun.
 So a controller may be killed between any two lines, and what follows is the same: all hosts, or none. Two that do so at
 once do no harm, for a host lets itself be taken only once. One that was made with ``repair=False`` only looks: its list
@@ -238,7 +238,7 @@ class LocalProvider:
             self._starting.discard(home.name)
 
     def _carry_out(self, home: Path) -> None:
-        """Start every host that nobody has taken yet."""
+        """Start every host that no supervisor has claimed yet."""
         try:
             self._start_missing(home)
         except OSError as error:

@@ -155,8 +155,8 @@ def main(slice_directory: str, number: str) -> int:
     write_json(directory / PROCESS, {"supervisor": me})
     os.write(told[1], b"1")
     os.close(told[1])
-    # Read after process.json is written: whoever ends the slice marks the record first and looks for us then, so that
-    # either we see the mark or they see us.
+    # Read after process.json is written: the caller that ends the slice marks the record first and then looks for us,
+    # so that either we see the mark or it sees us.
     try:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -298,7 +298,7 @@ def _end_all(child: int | None, grace: float) -> None:
                     os.kill(pid, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, min(TICK, max(until - time.monotonic(), 0.01)))
         _reaped()
-    _reaped()  # the last may have ended between two looks: leave no zombies to whoever adopts them
+    _reaped()  # the last may have ended between two looks: leave no zombies to the process that adopts them
 
 
 def _remove(home: Path, directory: Path) -> None:

@@ -40,7 +40,7 @@ class FleetTotals:
     idle: dict[str, Idle] = field(default_factory=dict)
     """Ready slices all of whose nodes are told to be idle."""
     unproven: dict[str, Idle] = field(default_factory=dict)
-    """Those of them that nobody has found to be true yet."""
+    """Those of them that were not confirmed yet."""
     offering: Counter[str] = field(default_factory=Counter)
     """Slices from QUEUED to READY, by group."""
     _before: Mapping[str, SliceRecord] = field(default_factory=dict)

@@ -94,7 +94,7 @@ class Checker:
         self.breaches: list[Breach] = []
         self.actions = 0
         self.unwanted: set[str] = set()
-        """Slices that somebody made by hand."""
+        """Slices that a user made by hand."""
         self._limits: list[tuple[float, Settings]] = [(now(), settings)]
         self._doubled: set[str] = set()
         """Slices of which two clouds have had a machine."""
@@ -262,7 +262,7 @@ class Checker:
         return slices, hosts
 
     def _ceiling_holds(self, valid: list[Settings], slices: Counter[str]) -> Iterator[tuple[str, str]]:
-        """S3: by the prices that are configured; what the cloud asks for later is nobody's promise."""
+        """S3: by the prices that are configured; later prices of the cloud are not covered."""
         ceilings = [one.cluster.max_hourly_cost for one in valid]
         if None in ceilings:
             return
@@ -300,7 +300,7 @@ class Checker:
         if self._shown:
             self._shown = {name for name in self._shown if name not in fleet.slices and self._is_shown(name)}
         if step.made is None or step.made.fold.unknown:
-            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # nobody can know what is not shown
+            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # what is not shown cannot be known
         if self._shown or self._unrecorded:
             self._unrecorded = {
                 name: self._unrecorded.get(name, now) if self._was_shown(name) else now for name in sorted(self._shown)
@@ -461,7 +461,7 @@ _WITHIN: dict[State, frozenset[State]] = {}
 
 
 def _in_one_pass(old: SliceRecord, new: SliceRecord) -> bool:
-    """Whether legal edges lead from one state to the other without an end that nobody acknowledged."""
+    """Whether legal edges lead from one state to the other without an end that was not acknowledged."""
     if new.state == State.TERMINATING and old.state in (State.READY, *RECALLABLE):
         return new.dead or (old.state in RECALLABLE and new.certified)
     if old.state not in _WITHIN:

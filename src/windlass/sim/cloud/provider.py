@@ -296,13 +296,13 @@ class SimulatedProvider:
                 self.preempt(one)
 
     def delete_by_hand(self, slice_id: str) -> None:
-        """Somebody ends a machine in the cloud's console."""
+        """A user ends a machine in the cloud's console."""
         self._uncount(self._machines.pop(slice_id))
         self._hide(slice_id)
         self.history[slice_id] = Ending(self._now(), "hand")
 
     def create_by_hand(self, order: LaunchOrder, *, tagged: bool) -> None:
-        """Somebody makes a machine in the cloud's console, with our tag or without."""
+        """A user makes a machine in the cloud's console, with our tag or without."""
         kind = self._kind(order)
         self._add(made(order, kind, self._zone(order, kind), self._now(), self._fault_set, ours=tagged))
 

@@ -58,8 +58,8 @@ FaultKind = Literal[
     "terminate-fails",  # raises
     "terminate-slow",  # takes ``seconds``
     "terminate-hangs",  # the call never returns, and nothing is ended by it
-    "hand-deleted",  # somebody ends a machine in the console (hourly)
-    "hand-created",  # somebody makes a machine with our tag (hourly)
+    "hand-deleted",  # a user ends a machine in the console (hourly)
+    "hand-created",  # a user makes a machine with our tag (hourly)
     # controller
     "killed",  # before or after a journal write or an outside call, and started again
     "two-leaders",  # a second controller believes that the first is gone (hourly)

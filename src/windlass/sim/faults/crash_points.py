@@ -85,7 +85,7 @@ class CallLog:
 
 
 class Torn(Sequence[Entry]):
-    """What a controller writes that dies over it: whoever reads on after the first few entries dies with it."""
+    """Stops the controller during a write, after the first few entries."""
 
     def __init__(self, entries: Sequence[Entry], whole: int) -> None:
         self.all, self._whole = entries, whole

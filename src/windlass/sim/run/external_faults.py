@@ -95,8 +95,8 @@ def _newer_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
 
 
 def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
-    """It must refuse, and leave everything as it is. Where it was to take the leader's place, nobody leads until the
-    newer one is started again."""
+    """It must refuse and change nothing. If it was to replace the leader, no controller leads until the newer one is
+    started again."""
     store = engine.store
     if engine.fault_set.chance.happens(0.5, "in its place", engine.now()):
         for leader in engine.leaders:

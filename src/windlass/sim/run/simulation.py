@@ -449,7 +449,7 @@ def _looks_at_use(settings: Settings) -> bool:
 
 
 def _quiet_about_the_dead(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Nobody asks after the tasks of a controller that is dead."""
+    """The tasks of a dead controller are dropped."""
     if not isinstance(context.get("exception"), Killed):
         loop.default_exception_handler(context)
 

@@ -69,7 +69,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  # handed on to whoever waits for it
+        except Exception as error:  # noqa: BLE001  # passed on to the waiting caller
             future.set_exception(error)
         return future
 

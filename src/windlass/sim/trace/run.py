@@ -23,7 +23,7 @@ from .reader import Trace
 CURVE = 2000
 """Points of a curve; more than a picture shows."""
 FOR_EVER = 10.0 * 365 * 86400
-"""Longer than any trace: nobody takes the lease, and the last job is waited for."""
+"""Longer than any trace: the lease is never taken over, and the last job ends."""
 
 
 def run_trace(

@@ -98,7 +98,7 @@ class RecordedDurations:
         self._appear(now.id, found.appeared, at)
 
     def _appear(self, node: str, many: Iterable[Amounts], at: float) -> None:
-        """Tasks that nobody saw waiting. Where a machine went away in the same look, it is its work that began anew."""
+        """Tasks that were never seen waiting; if a machine disappeared in the same observation, they are its work."""
         for needs in many:
             self._kinds[needs] = None
             task = RecordedTask(f"began at {at:.3f}", needs, at, at, unseen=True)
@@ -192,7 +192,7 @@ def explained(
 ) -> Explained:
     """The fewest tasks that can have begun and ended where a node has so much more in use, and so many more tasks.
 
-    Those that waited are preferred to those that nobody saw; these are of a kind that was seen before, if they can be.
+    Those that waited are preferred to those that were never seen; these are of a known kind if possible.
     """
     waited = [(needs, limit, 1) for needs, limit in may_start.items()]
     over = [(needs, limit, -1) for needs, limit in may_end.items()]

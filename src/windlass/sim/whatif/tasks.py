@@ -36,7 +36,7 @@ class RecordedTask:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was new in one pass, for whoever follows the tasks."""
+    """What was new in one pass, for code that follows the tasks."""
 
     at: float
     before: float

@@ -79,7 +79,7 @@ class SimulatedWorkload:
         self._demands: tuple[Demand, ...] | None = None
         self._offered = Offered()
         self._laid_out: dict[str, Slice] = {}
-        """Slices with room as they were last offered, as far as somebody asked."""
+        """Slices with room as they were last offered, if they were asked for."""
         self._stale_offers: dict[str, None] = {}
         """Slices about which something has changed since they were last offered."""
         self._spells = Outages()

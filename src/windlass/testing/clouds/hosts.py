@@ -303,7 +303,7 @@ class SshHosts:
         root = self.directory / f"host-{number}"
         for part in ("home/.ssh", "etc-ssh", "run"):
             (root / part).mkdir(parents=True, mode=0o700)
-        # Not yet known by anybody: as on a real machine, the key that user data brings replaces it.
+        # No client knows it yet: as on a real machine, the key that user data brings replaces it.
         public_key = make_key(root / "etc-ssh" / "ssh_host_ed25519_key")
         address, port, namespace = self._network_for(number)
         host = SshHost(f"host-{number}", address, port, _user(), root, public_key, namespace)

@@ -21,7 +21,7 @@ READY = "ready"
 
 
 async def stand(engine: Engine, seconds: float) -> None:
-    """Until somebody kills us."""
+    """Wait until the process is killed."""
     heard = Heard()
     await engine.start(heard)
     join = engine.join("alone", 2)

@@ -250,7 +250,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             self._busy.add(address)
         elif address in self._busy:
             self._busy.discard(address)
-            if self._active[address] < self._looked_at:  # what ran there was cancelled: nobody said when it ended
+            if self._active[address] < self._looked_at:  # what ran there was cancelled: its end was not reported
                 self._active[address] = now
         return {
             "name": worker.name,
@@ -335,7 +335,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
 
     def _blocked_by(self, worker: Any) -> int:
         """How many things would be lost with a worker: tasks that run, tasks on their way there or back, actors; and
-        one more while it holds results that nobody else has."""
+        one more while it holds results that no other worker has."""
         running = self._words.get(worker.address, {"running": ()})["running"]
         under_way = sum(task.key not in running for task in worker.processing)
         return len(running) + under_way + len(worker.actors) + any(_unique(worker))
@@ -359,7 +359,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         try:
             await self._tend_until_open(address)
         finally:
-            del self._tending[address]  # in the same breath: a fence that is raised now finds nobody tending
+            del self._tending[address]  # without an await in between: a new fence finds no coroutine that tends it
 
     async def _tend_until_open(self, address: str) -> None:
         """One for each worker, so that what it is told and what it says go one after the other."""
@@ -444,9 +444,9 @@ def kind_of(task: Any) -> Kind:
 
 
 def holders_among(workers: Iterable[Any]) -> list[str]:
-    """The addresses of our workers that hold results, if one of them must stay because nobody else could take them all.
+    """The addresses of our workers with results, if one must stay because no other worker could take them all.
 
-    Results of a worker that goes are copied to one that stays. A worker of the user's own stays by itself.
+    Results of a worker that goes are copied to one that stays. A worker that the user started always stays.
     """
     if any(slice_of(worker.name) is None and worker.status == Status.running for worker in workers):
         return []

@@ -1,7 +1,7 @@
 """The part of the Dask workload that lives in a worker which is to go: the worker's own side of the fence.
 
 It is sent there by value, so a node needs Dask and not this package, and it is sent only when a fence is raised. The
-worker itself is asked because nobody else knows: the scheduler does not see when a task that it has assigned starts,
+worker itself is asked because only it knows: the scheduler does not see when a task that it has assigned starts,
 nor that code of a task which was cancelled still runs.
 """
 

@@ -37,7 +37,7 @@ T = TypeVar("T")
 CONNECTING: Final = 3.0
 """Seconds within which a scheduler must answer the first word."""
 AGAIN: Final = 1.0
-"""Seconds after which a scheduler that could not be reached is tried again by whoever waits for news."""
+"""Seconds after which a scheduler that could not be reached is tried again by a waiting observer."""
 DEATH: Final = 60
 """Seconds after which a worker that cannot reach the scheduler ends."""
 SILENT: Final = 120.0
@@ -48,7 +48,7 @@ SAME_CLOCK: Final = 1.0
 ADDRESS: Final = "dask-worker"
 """The label of a node with the address of its worker; tasks that insist on a worker ask for it."""
 RESULTS: Final = "results-in-memory"
-"""The standing request for one node that holds results of finished tasks, while anybody wants them: if the last such
+"""The standing request for one node that holds results of finished tasks, while a client holds them: if the last such
 node went, they would be lost and computed again."""
 
 

@@ -347,7 +347,7 @@ class Agent:
     def _reap(self) -> None:
         """What has ended since the last look, with all that it left behind in its process group."""
         for pid, (claim, process) in list(self._running.items()):
-            # Looked at without taking it away: as long as the dead leader is there, nobody else gets its number.
+            # Looked at without taking it away: while the dead session leader exists, its process id is not reused.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             with suppress(ProcessLookupError):
@@ -355,7 +355,7 @@ class Agent:
             self._guard.unwatch(pid)
             code = process.wait()
             del self._running[pid]
-            # Asked after the task was seen dead: whoever ends both of us tells us first.
+            # Asked after the task was seen dead: the process that ends both of us notifies us first.
             asked = self._leaving or self._kill_at is not None or self._recalled.pop(pid, None) is not None
             self._ended[claim.number] = None if asked else code if code >= 0 else 128 - code
         if not self._running:

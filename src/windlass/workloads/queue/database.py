@@ -171,7 +171,7 @@ class QueueFile:
             return
         if not create:
             raise QueueGone(f"there is no queue at {self.path}; check the directory, or submit a job there first")
-        # Who can write to the file can run commands on every node: nobody but its owner.
+        # Whatever can write to the file can run commands on every node, so only its owner may.
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -217,7 +217,7 @@ class QueueFile:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Run]:
         with self._explained(), self._turn:
-            # A file that was moved away would be written on happily, and nobody would see it.
+            # Writes to a file that was moved away would succeed and never be read.
             if _identity(self.path) != self._identity:
                 raise QueueGone(f"the queue {self.path} was moved, deleted or replaced; put it back, or start again")
             self._connection.execute(begin)

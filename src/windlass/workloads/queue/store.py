@@ -338,7 +338,7 @@ class Queue(Claims):
         a node that could hold it takes nothing younger until the task has started, there or elsewhere. The tasks of a
         gang start together: nodes keep room for them, and the node that completes it starts all of them at once.
         """
-        with self._looking() as run:  # looking locks nobody out: a hundred idle agents may look at once
+        with self._looking() as run:  # reading takes no lock: a hundred idle agents may read at once
             self._check(run, place)
             if not self._has_news(run, place):
                 return []

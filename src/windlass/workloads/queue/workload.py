@@ -69,7 +69,7 @@ class QueueWorkload:
 
     async def observe(self) -> WorkloadView:
         if self._look_only and not (self._directory / FILE).exists():
-            return WorkloadView()  # nobody has submitted anything yet
+            return WorkloadView()  # nothing was submitted yet
         # Hushed before the look: what rings from here on may or may not be in the view, so it is looked at again.
         await self._listen()
         if self._bell is not None:
@@ -137,7 +137,7 @@ class QueueWorkload:
         await _asked(lambda: self._changing.do(change))
 
     async def _listen(self) -> None:
-        """Hang up the bell, again if somebody took it down."""
+        """Create the wake-up file, again if it was removed."""
         if self._look_only or (self._bell is not None and self._bell.path.exists()):
             return
         await _asked(self._looking.open)

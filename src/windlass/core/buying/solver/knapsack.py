@@ -30,7 +30,7 @@ NOTHING: Final = 1e-6
 ROUGHLY_ALL: Final = 1.0 + 1e-6
 """Shares are floats of 32 bits, for speed, and only say what to try; whether it fits is decided in whole numbers."""
 
-NOBODY: Final[Bools] = np.zeros(1, np.bool_)
+NO_SHAPES: Final[Bools] = np.zeros(1, np.bool_)
 
 Floats32 = NDArray[np.float32]
 
@@ -230,7 +230,7 @@ class Knapsacks:
         packed = np.zeros(left.shape, np.int64)
         worth *= left > 0
         rows = at = np.arange(len(groups))  # rows of ``packed``; everything else has only the rows that go on
-        no_wish = NOBODY
+        no_wish = NO_SHAPES
         if opening is not None:
             pick, amount = np.maximum(opening, 0), (opening >= 0).astype(np.int64)
             no_wish = opening < 0
@@ -269,7 +269,7 @@ class Knapsacks:
             left[at, pick] -= amount
             # Nothing left of it, or (a rough share was wrong) not one of it fits: not again on this node.
             worth[at, pick] *= (left[at, pick] > 0) & ((amount > 0) | no_wish)
-            opening, no_wish = None, NOBODY
+            opening, no_wish = None, NO_SHAPES
             free -= need[pick] * amount[:, None]
             for index in shared:
                 sharing = np.flatnonzero((share[index, pick] > 0) & (amount > 0))

@@ -1,6 +1,6 @@
 """Parting: tasks get slices of their own, where that costs hardly more, because these can be given back one by one.
 
-What is bought for several tasks together lives as long as the longest of them, and nobody knows how long that is. The
+What is bought for several tasks together lives as long as the longest of them, and its duration is unknown. The
 cheapest mix puts tasks on one slice for the smallest gain, or for none at all. So, with ``apart``, every slice of the
 mix is looked at again:
 

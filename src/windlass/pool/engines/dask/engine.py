@@ -107,7 +107,7 @@ class DaskEngine:
     ) -> None:
         """``host``, ``port``: where the scheduler listens; 0: any free port. Nodes on other machines need an address
         that they can reach. ``contact``: how nodes get there, such as ``10.0.0.7`` or ``10.0.0.7:8786``, if that is
-        not where it listens. ``python``: the interpreter on the nodes. Without ``encrypted`` anybody who reaches the
+        not where it listens. ``python``: the interpreter on the nodes. Without ``encrypted`` every user who reaches the
         port can run code as you: for a loopback of your own at most. ``unhealthy_timeout``: seconds after which a node
         ends a slot of its own that is stopped."""
         self._host, self._port, self._contact, self._python = host, port, contact, python

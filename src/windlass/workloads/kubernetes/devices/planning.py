@@ -163,7 +163,7 @@ class DevicePlanning:
         return {name: amount for name, amount in found.items() if amount}
 
     def reserved(self, node: str, pods: Iterable[MirroredPod] = ()) -> list[str]:
-        """Claims on a node's devices that somebody besides ``pods`` has reserved: they make the node used."""
+        """Claims on a node's devices that are reserved for others than ``pods``: they make the node used."""
         return reserved(self.inventory.claims.get(node, ()), {pod.uid for pod in pods}, self._counts)
 
     def lacks(self, node: MirroredNode, provisioner: NodeProvisioner | None) -> str:

@@ -42,7 +42,7 @@ class MirroredNode:
     allocatable: Mapping[str, int] = field(default_factory=dict)
     since: float = 0.0
     deleted: bool = False
-    """Whether somebody has deleted it, and its finalizer holds it."""
+    """Whether it was deleted and its finalizer keeps it."""
     finalizers: tuple[str, ...] = ()
     conditions: tuple[tuple[str, str, float], ...] = ()
     """Type, status and time of the last transition, of the nodes of provisioners."""
