@@ -52,6 +52,21 @@ def test_the_bootstrap_script_is_printed_without_secrets_and_is_a_script():
     assert "installing system packages: git" in done.stdout
 
 
+def test_the_bootstrap_script_of_a_group_holds_its_image_and_no_secret(tmp_path):
+    (tmp_path / "windlass.yaml").write_text(
+        "groups: {gpu: {offers: {accelerator: L4}, max: 1, image: {pip: [torch], env: {TOKEN: hush-hush}}}}\n"
+        "providers: {ec2: {type: aws, connect: direct}}\n"
+        "workload: {type: dask, scheduler: 'tcp://10.0.0.7:8786'}\n"
+    )
+    done = windlass("bootstrap", "print", "--group", "gpu", "-c", str(tmp_path / "windlass.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "installing ${missing[*]}" in done.stdout
+    assert " torch)" in done.stdout
+    assert "hush-hush" not in done.stdout
+    wrong = windlass("bootstrap", "print", "--group", "gpus", "-c", str(tmp_path / "windlass.yaml"))
+    assert "did you mean" in wrong.stderr
+
+
 def test_the_least_policy_ends_only_what_carries_our_tag():
     policy = json.loads(windlass("doctor", "aws", "--policy").stdout)
     by_action = {

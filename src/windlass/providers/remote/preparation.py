@@ -1,7 +1,7 @@
 """From a machine that is sold to a slice to its program: check Python, bootstrap the image, start, join the tunnel.
 
 A preparation goes on over broken connections until its limit. When it fails for good, the reason is written down on the
-machine, so that the list shows the slice as dead with that reason, whichever controller looks.
+machine, so that every controller lists the slice as dead with that reason.
 """
 
 from __future__ import annotations

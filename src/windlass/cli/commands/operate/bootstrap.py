@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
+from windlass.cli.connection.config_option import CONFIG_OPTION, load
+from windlass.cli.connection.open_journal import unknown_name
 from windlass.cli.ui.output import write
+from windlass.config import Config
 
 
 @click.group("bootstrap")
@@ -19,6 +25,8 @@ def command() -> None:
 @click.option("--include", "includes", multiple=True, metavar="PATH", help="May be given again.")
 @click.option("--setup", multiple=True, metavar="COMMAND", help="May be given again.")
 @click.option("--needs", multiple=True, metavar="REQUIREMENT", help="What the program itself needs.")
+@click.option("--group", default="", metavar="NAME", help="The image of this group of the configuration.")
+@CONFIG_OPTION
 def print_(
     python: str | None,
     pip: tuple[str, ...],
@@ -26,6 +34,8 @@ def print_(
     includes: tuple[str, ...],
     setup: tuple[str, ...],
     needs: tuple[str, ...],
+    group: str,
+    config_file: str,
 ) -> None:
     """Print the script that a machine with this image runs.
 
@@ -35,8 +45,23 @@ def print_(
     from windlass.providers.protocol import InvalidRequest
     from windlass.providers.remote.image import ImageSpec
 
-    given = {"python": python, "pip": pip, "apt": apt, "includes": includes, "setup": setup}
+    given: Mapping[str, Any] = {"python": python, "pip": pip, "apt": apt, "includes": includes, "setup": setup}
+    if group:
+        if any(given.values()):
+            raise click.UsageError("--group has the image of a group: leave the other parts of an image out")
+        given = _image_of(load(config_file), group)
     try:
         write(ImageSpec.of(given, needs).script())
     except InvalidRequest as error:
         raise click.ClickException(str(error)) from None
+
+
+def _image_of(config: Config, name: str) -> Mapping[str, Any]:
+    """The image of a group, or of all offers of a group: its own, or that of its provider."""
+    sold = [one for one in config.settings.groups if name in (one.group.name, one.group.family)]
+    if not sold:
+        families = [one.name for one in config.settings.cluster.families]
+        raise click.ClickException(unknown_name(name, "group", [*families, *config.settings.by_name]))
+    one = sold[0]
+    provided = config.providers[one.provider].settings.get("image")
+    return config.images.get(one.group.name) or provided or {}
