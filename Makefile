@@ -151,7 +151,7 @@ bench-ray: $(STAMPS)/bench $(RAY_VENVS)/new/.made ## Measure against Ray's own a
 
 ASSETS ?= .kubernetes-assets
 bench-kubernetes: $(STAMPS)/dev ## Measure the Kubernetes workload: 1,000 nodes with 30 pods each
-	$(BIN)/python benchmarks/kubernetes.py
+	$(BIN)/python benchmarks/run.py --only kubernetes
 
 demo-kubernetes: $(STAMPS)/dev ## Scenario C on a real Kubernetes control plane, in a minute (wants KUBEBUILDER_ASSETS)
 	$(BIN)/python examples/kubernetes_demo.py

@@ -23,6 +23,7 @@ from . import (
     growth,
     karpenter_mix,
     karpenter_pods,
+    kubernetes,
     loop,
     parts,
     plot,
@@ -55,6 +56,7 @@ MODULES = {
         pool_data,
         remote,
         dashboard,
+        kubernetes,
     )
 }
 ROOT = Path(__file__).resolve().parent.parent

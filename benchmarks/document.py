@@ -22,7 +22,8 @@ make bench                              # everything but the largest inputs of R
 make bench BENCH_ARGS=--quick           # a few inputs of each, about a minute
 make bench BENCH_ARGS=--full            # everything
 make bench BENCH_ARGS='--only growth'   # one of growth, karpenter_mix, cost_bound, against_ray, loop, simulating,
-                                        # traces, parts, spot, pool, pool_crashes, pool_data, remote, dashboard
+                                        # traces, parts, spot, pool, pool_crashes, pool_data, remote, dashboard,
+                                        # kubernetes
 ```
 """
 

@@ -7,7 +7,7 @@ parts that nothing was chosen by: every four days of openb from day 10 on, and t
 differs from the comparison above.
 
 They differ by tens of per cent, in either direction: one job of weeks that finds room on a dear machine decides such a
-part, and luck decides where it lands. So no single part says which policy is better, the window above included. Where
+part, and chance decides where it lands. So no single part says which policy is better, the window above included. Where
 jobs come one by one, ``apart`` has nothing to part, and on Philly it is a little cheaper on some days only.
 """
 
