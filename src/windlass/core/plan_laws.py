@@ -332,7 +332,7 @@ def _reasons_answer_their_question(snapshot: Snapshot, plan: Plan) -> Iterator[s
             yield f"{item.demand} waits with {item.reason}"
         if item.groups.keys() != names:
             yield f"{item.demand} does not have one entry per group"
-        if item.reason.code not in (Code.GANG_FORMING, Code.INVALID_DEMAND, Code.NOT_TAKEN):
+        if item.reason.code not in (Code.GANG_FORMING, Code.INVALID_DEMAND, Code.NOT_TAKEN, Code.UNKNOWN_INPUT):
             yield from _passed_over(item.demand, item.groups.values())
 
 

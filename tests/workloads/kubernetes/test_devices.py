@@ -340,6 +340,11 @@ def test_what_is_not_understood_waits_with_its_reason_and_buys_nothing(
         assert reason in why(stage)
         await stage.tick(3)
         assert not stage.nodes
+        decision = stage.workload.decision
+        assert decision is not None
+        assert decision.plan is not None
+        assert [(one.demand, one.reason.code) for one in decision.plan.waiting] == [("default/first", "UNKNOWN_INPUT")]
+        assert stage.condition("Blocked")["status"] == "False"
 
     staged(run)
 

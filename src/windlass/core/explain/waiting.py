@@ -51,7 +51,7 @@ def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
         reason = Reason(Code.INVALID_DEMAND, f"{mistake}; correct it where it is submitted")
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
     for demand in draft.held:
-        reason = Reason(Code.NOT_TAKEN, demand.held)
+        reason = Reason(Code.UNKNOWN_INPUT if demand.not_understood else Code.NOT_TAKEN, demand.held)
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
     return tuple(sorted(items, key=lambda item: item.demand))
 

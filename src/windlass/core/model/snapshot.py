@@ -298,6 +298,8 @@ class Demand:
     deadline: Seconds | None = None
     held: str = ""
     """Why no machine would help, by the word of its workload: nothing is placed or bought for it. Empty: one would."""
+    not_understood: bool = False
+    """Whether ``held`` says what the workload does not understand about it."""
     any_of: Alternatives = ()
     """At least one of these lists of conditions holds; an earlier one is preferred to a later one."""
     classes: tuple[str, ...] = ()

@@ -57,7 +57,7 @@ class Release:
 
     def _wanted(self, waiting: dict[str, Waiting]) -> list[bool]:
         """For each group: whether demand waits that it could hold with its limits lifted."""
-        aside = (Code.GANG_FORMING, Code.INVALID_DEMAND, Code.NOT_TAKEN)
+        aside = (Code.GANG_FORMING, Code.INVALID_DEMAND, Code.NOT_TAKEN, Code.UNKNOWN_INPUT)
         codes = [item.groups for item in waiting.values() if item.reason.code not in aside]
         return [any(reasons[group.name].code not in IMPOSSIBLE for reasons in codes) for group in self.draft.groups]
 

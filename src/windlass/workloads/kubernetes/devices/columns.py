@@ -80,7 +80,7 @@ class DeviceColumns:
         selected = {kind: frozenset(one for one, serves in self._serves.items() if kind in serves) for kind in kinds}
         first: dict[object, DeviceKind] = {}
         for kind in kinds:
-            # A query that selects nothing is told apart from others, so that a reason can name it.
+            # A query that selects nothing stays apart from others, so that a reason can name it.
             self._same[kind] = first.setdefault(selected[kind] or kind.name, kind)
         left = list(dict.fromkeys(self._same.values()))
         while left:

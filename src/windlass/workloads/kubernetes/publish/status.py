@@ -14,8 +14,10 @@ from windlass.kubernetes_api.objects import NodeProvisioner, ObjectCondition, rf
 from windlass.workloads.protocol import DecidedSlice
 
 REGISTERED: Final = frozenset({State.READY, State.CORDONED, State.DRAINING})
-IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
-"""Why a group is passed over that could never take the pods: it is not blocked by that."""
+IMPOSSIBLE: Final = frozenset(
+    {Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE, Code.UNKNOWN_INPUT}
+)
+"""Why a group is passed over that could never take the pods, or of which that is not known: it is not blocked by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class DemandMaker:
         behind: dict[str, tuple[MirroredPod, ...]] = {}
         wrong: dict[str, str] = {}
         shared: dict[str, tuple[str, ...]] = {}
+        held: dict[str, list[MirroredPod]] = {}
         for pod in pods:
             name = self._id(pod)
             if devices is not None:
@@ -123,6 +124,7 @@ class DemandMaker:
                     asked = devices.of(pod)
                 except NeverMatches as error:
                     wrong[pod.key] = str(error)
+                    held.setdefault(name, []).append(pod)
                     continue
                 if asked is not None and asked.shared:
                     name = f"{pod.namespace}/ResourceClaim/{asked.shared[0].partition('/')[2]}"
@@ -135,7 +137,21 @@ class DemandMaker:
                 behind[name] = tuple(members)
             except NeverMatches as error:
                 wrong |= {pod.key: str(error) for pod in members}
+                held.setdefault(name, []).extend(members)
+        taken = {one.id for one in demands}
+        demands += [self._held(name, pods, wrong) for name, pods in sorted(held.items()) if name not in taken]
         return WaitingPods(tuple(demands), behind, wrong)
+
+    def _held(self, name: str, members: Sequence[MirroredPod], wrong: Mapping[str, str]) -> Demand:
+        """Pods that no plan can be made for, as demand that waits with the reason and takes part in nothing."""
+        return Demand(
+            id=name,
+            bundles=(Bundle(members[0].shape.needs, len(members)),),
+            priority=members[0].shape.priority,
+            since=min(one.since_waiting or one.since for one in members),
+            held=wrong[members[0].key],
+            not_understood=True,
+        )
 
     def _demand(
         self,
