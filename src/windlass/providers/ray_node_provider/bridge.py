@@ -1,4 +1,4 @@
-"""The other side of the bridge: loads a ``NodeProvider`` and calls it, one JSON object per line in and out.
+"""The program that loads a ``NodeProvider`` and calls it: it reads and writes one JSON object per line.
 
 Runs as a program of its own, with the Python that has Ray: ``python bridge.py MODULE.CLASS CLUSTER_NAME CONFIG``.
 """
@@ -70,7 +70,7 @@ class Bridge:
         try:
             result = getattr(self, request["call"])(*request.get("args", ()))
             return {"id": request["id"], "result": result}
-        except Exception as error:  # noqa: BLE001  # whatever it raises is told on the other side
+        except Exception as error:  # noqa: BLE001  # the error is reported to the caller
             kind = type(error).__name__
             category = getattr(error, "category", "") if kind == LAUNCH_ERROR else ""
             text = str(getattr(error, "description", "") or error) or kind

@@ -75,7 +75,7 @@ class RayNodeProvider:
             self._check(state, epoch)
             if order.slice_id in self._ended(state):
                 return
-        await self._owned()  # a conflict of clusters is told before anything is made
+        await self._owned()  # a conflict of clusters is an error before anything is made
         resources = {_RAY_NAMES.get(name, name): _amount(name, amount) for name, amount in order.resources}
         for number, host in enumerate(order.hosts):
             tags = {
