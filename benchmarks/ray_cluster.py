@@ -156,7 +156,7 @@ class Side:
         words += ["-c", str(self.home / "ray.yaml")]
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
         events = [json.loads(line) for line in done.stdout.splitlines()]
-        asked = [one for one in events if "requesting: its turn came" in one["text"]]
+        asked = [one for one in events if one["kind"] == "slice" and " requesting: " in one["text"]]
         return [one["at"] for one in asked for _ in one["subjects"]]
 
     def drive(self, singles: int) -> list[dict[str, Any]]:

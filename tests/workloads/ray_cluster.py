@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from click.testing import CliRunner
 
 from tests.workloads.ray_stage import MARK, STARTING, Driver, RayHead
 from windlass.cli import windlass
+from windlass.control.report.current import read_state
+from windlass.control.state.fleet import SliceRecord
+from windlass.journal import open_journal
 from windlass.workloads.ray.gcs import Gcs
 
 T = TypeVar("T")
@@ -161,6 +165,14 @@ class Scaled:
     def slices(self, *states: str) -> list[dict[str, Any]]:
         return [one for one in self.status()["slices"] if not states or one["state"] in states]
 
+    def record(self, slice_id: str) -> SliceRecord:
+        """Return what the journal has of a slice that is not gone."""
+        journal = open_journal(str(self.home / "journal.db"))
+        try:
+            return read_state(journal).fleet.slices[slice_id]
+        finally:
+            journal.close()
+
     def log(self) -> str:
         return (self.home / "run.log").read_text(encoding="utf-8")
 
@@ -190,9 +202,15 @@ class Scaled:
             assert time.monotonic() < deadline, f"not within {within:g} s; last seen: {seen!r}\n{self.log()[-3000:]}"
             time.sleep(every)
 
-    def logged(self, text: str, since: int = 0) -> None:
-        """Wait until the controllers have written a text; ``since``: after so many characters."""
-        self.eventually(lambda: text in self.log()[since:], every=0.02)
+    def logged(self, text: str) -> None:
+        """Wait until the controllers have written a text."""
+        self.eventually(lambda: text in self.log(), every=0.02)
+
+    def configured(self, groups: int) -> None:
+        """Wait until the controller works with the configuration as it is written now, which has so many groups."""
+        wanted = re.compile(rf"settings\b.*\b{groups} groups?\b")
+        times = 1 + (len(self.groups) == 1)  # the first configuration has one group
+        self.eventually(lambda: len(wanted.findall(self.log())) >= times)
 
     def stays(self, seconds: float, look: Callable[[], object], wanted: object) -> None:
         """Look again and again for so long: it stays as it is."""
