@@ -7,6 +7,7 @@ import yaml
 
 from windlass.config import ConfigError, read_config
 from windlass.config.json_schema import config_schema
+from windlass.config.warnings import config_warnings
 
 BASE = """
 providers:
@@ -163,6 +164,13 @@ def test_a_mistake_is_told_with_its_place_and_its_remedy(group, place, remedy):
     told = mistake(group)
     assert told.startswith(f"{place}: "), told
     assert remedy in told
+
+
+def test_warnings_are_about_the_group_of_the_file_and_about_prices_of_another_region():
+    base = BASE.replace("connect: direct", "connect: direct, region: eu-central-1")
+    told = config_warnings(config("{offers: {accelerator: A100, providers: [ec2], market: any}, max: 2}", base))
+    assert [one.partition(" ")[0] for one in told] == ["groups.gpu", "providers.ec2:"]
+    assert "eu-central-1" in told[1]
 
 
 def test_a_secret_in_a_wrong_image_is_not_repeated():

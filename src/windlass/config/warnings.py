@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from windlass.core.model.snapshot import Group
+from windlass.providers.registry import PROVIDER_TYPES
 from windlass.scenario.warnings import resources_of, same_resource_twice
 
 from .reader import Config
@@ -13,13 +14,31 @@ from .reader import Config
 def config_warnings(config: Config) -> list[str]:
     """Every warning about a configuration, each one line."""
     groups = [sold.group for sold in config.settings.groups]
-    return [*_never_shrinking(groups), *same_resource_twice(resources_of(groups))]
+    made = {family.name for family in config.settings.cluster.families if family.section == "groups"}
+    return [
+        *dict.fromkeys(_never_shrinking(groups, made)),
+        *same_resource_twice(resources_of(groups)),
+        *_prices_of_another_region(config, made),
+    ]
 
 
-def _never_shrinking(groups: Iterable[Group]) -> Iterator[str]:
+def _prices_of_another_region(config: Config, made: Collection[str]) -> Iterator[str]:
+    used = {sold.provider for sold in config.settings.groups if sold.group.family in made}
+    for name in sorted(used & config.providers.keys()):
+        one = config.providers[name]
+        regions = {offer.region for offer in PROVIDER_TYPES[one.type].sells(one.settings)}
+        if (region := one.settings.get("region")) and region not in regions:
+            yield (
+                f"providers.{name}: the catalogue has no machines of {region}, so those and the prices of "
+                f"{', '.join(sorted(regions))} are used; give prices of your own where they differ"
+            )
+
+
+def _never_shrinking(groups: Iterable[Group], made: Collection[str]) -> Iterator[str]:
     for group in groups:
         if group.scale_down is None and group.max > group.min:
+            name = group.family if group.family in made else group.name
             yield (
-                f"groups.{group.name} has no scale_down rule, so its machines are never given back; "
+                f"groups.{name} has no scale_down rule, so its machines are never given back; "
                 "add one such as scale_down: {idle_timeout: 5m}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from windlass.config.build import incompatibilities
 from windlass.config.warnings import config_warnings
 from windlass.core.model.quantities import format_money, format_needs
 from windlass.core.model.reasons import plural
+from windlass.core.model.snapshot import Group
 
 MOST_GROUPS = 20
 """Groups that are shown; the summary fits on a screen."""
@@ -127,6 +128,7 @@ def _summary(config: Config, file: str) -> Iterator[str]:
         [
             ("at least", _least(config, answer.launch, answer.hourly_cost.planned)),
             ("at most", _most(config)),
+            *_families(config),
             ("ceilings", _ceilings(config)),
             ("chosen by", answer.strategy),
             ("workload", f"{config.workload.type}{_told(config.workload.settings)}"),
@@ -173,15 +175,33 @@ def _cost(cost: int, unpriced: int, of: int) -> str:
 
 
 def _most(config: Config) -> str:
-    slices = sum(one.group.max for one in config.settings.groups)
-    nodes = sum(one.group.max * one.group.hosts for one in config.settings.groups)
-    cost = sum(one.group.max * (one.group.price or 0) for one in config.settings.groups)
+    slices = sum(_counts_at_most(config, lambda _: 1))
+    nodes = sum(_counts_at_most(config, lambda group: group.hosts))
+    cost = sum(_counts_at_most(config, lambda group: group.price or 0))
     if config.settings.cluster.max_nodes is not None:
         nodes = min(nodes, config.settings.cluster.max_nodes)
     if config.settings.cluster.max_hourly_cost is not None:
         cost = min(cost, config.settings.cluster.max_hourly_cost)
     unpriced = sum(one.group.price is None for one in config.settings.groups)
     return f"{plural(slices, 'machine')}{_hosts(slices, nodes)}: {_cost(cost, unpriced, len(config.settings.groups))}"
+
+
+def _counts_at_most(config: Config, worth: Callable[[Group], int]) -> Iterator[int]:
+    """The most that machines of each group can come to, with families at their max, the most worth first."""
+    left = {family.name: family.max for family in config.settings.cluster.families}
+    for group in sorted((one.group for one in config.settings.groups), key=worth, reverse=True):
+        count = min(group.max, left.get(group.family, group.max))
+        if group.family in left:
+            left[group.family] -= count
+        yield count * worth(group)
+
+
+def _families(config: Config) -> Iterator[tuple[str, str]]:
+    for family in config.settings.cluster.families:
+        count = sum(one.group.family == family.name for one in config.settings.groups)
+        limits = f"at least {family.min}, " * bool(family.min) + f"at most {family.max}"
+        spare = f", {family.spare} spare" * bool(family.spare)
+        yield f"family {family.name}", f"{plural(count, 'group')} together: {limits}{spare}"
 
 
 def _hosts(machines: int, hosts: int) -> str:
