@@ -15,7 +15,6 @@ from __future__ import annotations
 import mmap
 import os
 import select
-import struct
 from typing import Final
 
 LONGEST_ID: Final = 256
@@ -33,8 +32,10 @@ _LENGTH: Final = 48
 _NAME: Final = 64
 _DATA: Final = 4096
 _ROOM: Final = 256 << 10
-_NUMBER: Final = struct.Struct("=Q")
-_FLOAT: Final = struct.Struct("=d")
+_WORD: Final = 8
+"""Bytes of each number. All are aligned, and the machine reads and writes each at once, through a memory view of whole
+numbers. ``struct`` must not be used here: it clears the bytes of a number before it writes them, and another process
+would read a zero that was never there."""
 PREFIX: Final = 4
 """Bytes of the length before each result."""
 
@@ -46,6 +47,8 @@ class SlotPage:
         self.handles = memory, reading, writing
         self._reading, self._writing = reading, writing
         self._page = mmap.mmap(memory, _DATA + _ROOM)
+        head = memoryview(self._page)[:_NAME]
+        self._numbers, self._floats = head.cast("Q"), head.cast("d")
         self._begun = self._head = 0
 
     @classmethod
@@ -76,6 +79,8 @@ class SlotPage:
         os.write(self._writing, b".")
 
     def close(self) -> None:
+        self._numbers.release()
+        self._floats.release()
         self._page.close()
         for handle in self.handles:
             os.close(handle)
@@ -107,7 +112,7 @@ class SlotPage:
         self._page[_DATA + start : _DATA + start + first] = entry[:first]
         if first < size:
             self._page[_DATA : _DATA + size - first] = entry[first:]
-        _FLOAT.pack_into(self._page, _SECONDS, seconds)
+        self._floats[_SECONDS // _WORD] = seconds
         self._head += size
         self._put(_HEAD, self._head)
         return True
@@ -148,7 +153,7 @@ class SlotPage:
         first = min(size, _ROOM - start)
         data = self._page[_DATA + start : _DATA + start + first] + self._page[_DATA : _DATA + size - first]
         self._put(_TAIL, head)
-        return _FLOAT.unpack_from(self._page, _SECONDS)[0], data
+        return self._floats[_SECONDS // _WORD], data
 
     def lower(self) -> None:
         """Let no further item begin. After a moment `kept` tells how many have."""
@@ -160,11 +165,10 @@ class SlotPage:
         return self._get(_BEGUN)
 
     def _get(self, where: int) -> int:
-        found: int = _NUMBER.unpack_from(self._page, where)[0]
-        return found
+        return self._numbers[where // _WORD]
 
     def _put(self, where: int, value: int) -> None:
-        _NUMBER.pack_into(self._page, where, value)
+        self._numbers[where // _WORD] = value
 
 
 def entries(data: bytes) -> list[bytes]:
