@@ -171,7 +171,9 @@ def watched(browser: Any, cluster: RealCluster, state: Any, **options: Any) -> W
     context = browser.new_context(viewport={"width": 1440, "height": 900}, storage_state=state, **options)
     page = context.new_page()
     made = Watched(page, cluster)
-    page.on("console", lambda one: made.errors.append(one.text) if one.type == "error" else None)
+    # A network interface that comes or goes on this computer ends requests; the page asks again.
+    ours = lambda one: one.type == "error" and "ERR_NETWORK_CHANGED" not in one.text  # noqa: E731
+    page.on("console", lambda one: made.errors.append(one.text) if ours(one) else None)
     page.on("pageerror", lambda one: made.errors.append(str(one)))
     page.on("request", lambda one: None if one.url.startswith(cluster.url) else made.elsewhere.append(one.url))
     return made

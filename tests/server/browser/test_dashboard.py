@@ -261,6 +261,21 @@ def test_every_page_has_no_error_and_axe_finds_nothing_serious(operator, theme, 
     assert operator.errors == []
 
 
+def test_a_script_that_cannot_be_loaded_is_loaded_again(operator):
+    failed: list[str] = []
+
+    def once(route):
+        if failed:
+            route.continue_()
+        else:
+            failed.append(route.request.url)
+            route.abort("failed")
+
+    operator.page.route("**/static/store.js", once)
+    operator.see("/groups", "page-groups")
+    assert len(failed) == 1
+
+
 def test_the_server_killed_and_started_again(operator):
     cluster = operator.cluster
     operator.see("/", "page-overview")
