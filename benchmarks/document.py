@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from .plot import has_picture
 from .table import as_markdown, of_checks
 
 HEAD = """\
@@ -21,9 +22,9 @@ so.
 make bench                              # everything but the largest inputs of Ray
 make bench BENCH_ARGS=--quick           # a few inputs of each, about a minute
 make bench BENCH_ARGS=--full            # everything
-make bench BENCH_ARGS='--only growth'   # one of growth, karpenter_mix, cost_bound, against_ray, loop, simulating,
-                                        # traces, parts, spot, pool, pool_crashes, pool_data, remote, dashboard,
-                                        # kubernetes
+make bench BENCH_ARGS='--only growth'   # one of growth, karpenter_mix, karpenter_pods, cost_bound, against_ray, loop,
+                                        # simulating, traces, parts, spot, pool, pool_crashes, pool_data, remote,
+                                        # dashboard, kubernetes
 ```
 """
 
@@ -56,7 +57,7 @@ def _section(result: Mapping[str, Any], module: ModuleType) -> list[str]:
         f"Measured on {machine['date']}: {machine['processor']}, {machine['cores']} cores, Python {machine['python']}, "
         f"numpy {machine['numpy']}; inputs: {result['which']}.\n"
     )
-    if result.get("rows"):
+    if result.get("rows") and has_picture(result["name"]):
         parts.append(f"![{module.TITLE}](images/benchmark-{result['name'].replace('_', '-')}.png)\n")
     parts += [as_markdown(table) for table in module.tables(result)]
     parts.append(as_markdown(of_checks(result["checks"])))

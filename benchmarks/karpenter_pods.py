@@ -107,41 +107,85 @@ def wrong(pods: list[Pod], snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     for on, used in load.items():
         has = dict(kinds[on.split(":")[1]].resources)
         yield from (f"{on} holds {used[name]} {name} of {has[name]}" for name in used if used[name] > has[name])
-    hosts: dict[tuple[str, str], int] = Counter()
-    zones: dict[tuple[str, str], int] = Counter()
-    stages = {"spread-zone": 0, "same-zone": 0, "spread-host": 1, "one-per-host": 1, "plain": 2}
-    alike: dict[tuple[object, ...], str] = {}
-    for pod in sorted(pods, key=lambda one: one.id):
-        alike.setdefault(_shape(pod), pod.id)
-    most = {name: max(dict(group.resources)[name] for group in snapshot.groups) for name in ("cpu", "memory")}
-    waiting = sorted(
-        (pod for pod in pods if pod.id in place),
-        key=lambda pod: (
-            stages[pod.kind],
-            -max(pod.cpu / most["cpu"], pod.memory * MIB / most["memory"]),
-            alike[_shape(pod)],
-        ),
-    )
-    while waiting:
-        later = []
-        for pod in waiting:
-            on = place[pod.id]
-            zone = kinds[on.split(":")[1]].labels["zone"]
-            if _may_start(pod, on, zone, hosts, zones):
-                hosts[on, pod.label] += 1
-                zones[zone, pod.label] += 1
-            else:
-                later.append(pod)
-        if len(later) == len(waiting):
-            yield from (f"{pod.id} ({pod.kind} of {pod.selector}) may not be on {place[pod.id]}" for pod in later)
-            return
-        waiting = later
+    zone_of = {name: kinds[on.split(":")[1]].labels["zone"] for name, on in place.items()}
+    for pod in _never_started([pod for pod in pods if pod.id in place], place, zone_of):
+        yield f"{pod.id} ({pod.kind} of {pod.selector}) may not be on {place[pod.id]}"
     one_per_host = Counter(place[pod.id] for pod in pods if pod.kind == "one-per-host" and pod.id in place)
     yield from (f"{on} holds {count} that go one per host" for on, count in one_per_host.items() if count > 1)
 
 
-def _shape(pod: Pod) -> tuple[object, ...]:
-    return pod.cpu, pod.memory, pod.kind, pod.label, pod.selector
+def _never_started(pods: list[Pod], place: dict[str, str], zone_of: dict[str, str]) -> list[Pod]:
+    """The pods that start in no order that was found; a placement is valid if an order for all pods exists.
+
+    Pods that are spread over zones start as soon as they may. When none may, one other pod starts that raises the
+    smallest count which one of them waits for: such a pod takes nothing from the others.
+    """
+    hosts: dict[tuple[str, str], int] = Counter()
+    zones: dict[tuple[str, str], int] = Counter()
+
+    def start(pod: Pod) -> bool:
+        on, zone = place[pod.id], zone_of[pod.id]
+        if not _may_start(pod, on, zone, hosts, zones):
+            return False
+        hosts[on, pod.label] += 1
+        zones[zone, pod.label] += 1
+        return True
+
+    by_host = ("spread-host", "one-per-host")
+    alone = Counter((place[pod.id], pod.selector) for pod in pods if pod.kind in by_host and pod.label == pod.selector)
+    beside_one = Counter(
+        (place[pod.id], pod.selector) for pod in pods if pod.kind in by_host and pod.label != pod.selector
+    )
+    """Pods that have not started and allow no other pod, or one pod, of a class before them on their host."""
+
+    def start_free(pod: Pod) -> bool:
+        on, own = place[pod.id], pod.kind in by_host
+        if alone[on, pod.label] > (own and pod.selector == pod.label) or (
+            beside_one[on, pod.label] and hosts[on, pod.label]
+        ):
+            return False
+        if not start(pod):
+            return False
+        if own:
+            (alone if pod.label == pod.selector else beside_one)[on, pod.selector] -= 1
+        return True
+
+    spread = [pod for pod in pods if pod.kind == "spread-zone"]
+    free: dict[tuple[str, str], list[Pod]] = {}
+    for pod in pods:
+        if pod.kind != "spread-zone":
+            free.setdefault((pod.label, zone_of[pod.id]), []).append(pod)
+    while spread:
+        left = [pod for pod in spread if not start(pod)]
+        if len(left) == len(spread) and not _start_one_below(left, free, zones, start_free):
+            break
+        spread = left
+    rest = [*spread, *(pod for some in free.values() for pod in some)]
+    while left := [pod for pod in rest if not (start(pod) if pod.kind == "spread-zone" else start_free(pod))]:
+        if len(left) == len(rest):
+            rest = [pod for pod in left if not start(pod)]
+            if len(rest) == len(left):
+                return rest
+            continue
+        rest = left
+    return []
+
+
+def _start_one_below(
+    stuck: list[Pod],
+    free: dict[tuple[str, str], list[Pod]],
+    zones: dict[tuple[str, str], int],
+    start: Callable[[Pod], bool],
+) -> bool:
+    """Start a pod of a class that stuck pods are spread by, in the zone that has the fewest of it."""
+    for name in dict.fromkeys(pod.selector for pod in stuck):
+        for zone in sorted(ZONES, key=lambda zone: zones.get((zone, name), 0)):
+            for pod in free.get((name, zone), []):
+                if start(pod):
+                    free[name, zone].remove(pod)
+                    return True
+            break
+    return False
 
 
 def _may_start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,22 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
     """One picture for each result that has rows; the files that were written."""
     import_module("matplotlib").use("Agg")
     directory.mkdir(parents=True, exist_ok=True)
-    drawers = {
+    written = []
+    for name, drawer in _drawers().items():
+        if results.get(name, {}).get("rows"):
+            path = directory / f"benchmark-{name.replace('_', '-')}.png"
+            _save(drawer(results[name]["rows"]), path)
+            written.append(path)
+    return written
+
+
+def has_picture(name: str) -> bool:
+    """Whether a picture is drawn of a benchmark."""
+    return name in _drawers()
+
+
+def _drawers() -> dict[str, Callable[[list[dict[str, Any]]], Any]]:
+    return {
         "growth": _growth,
         "karpenter_mix": _karpenter_mix,
         "cost_bound": _cost_bound,
@@ -30,13 +46,6 @@ def draw(results: dict[str, dict[str, Any]], directory: Path) -> list[Path]:
         "spot": _spot,
         "pool": _pool,
     }
-    written = []
-    for name, drawer in drawers.items():
-        if results.get(name, {}).get("rows"):
-            path = directory / f"benchmark-{name.replace('_', '-')}.png"
-            _save(drawer(results[name]["rows"]), path)
-            written.append(path)
-    return written
 
 
 def _save(figure: Any, path: Path) -> None:

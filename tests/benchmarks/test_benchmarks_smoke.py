@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import ModuleType
 
 import pytest
@@ -14,14 +14,26 @@ from benchmarks.table import Table, as_markdown, as_text, of_checks, seconds
 from benchmarks.targets import at_least, at_most, below
 
 import windlass
-from benchmarks import against_ray, cost_bound, document, growth, karpenter_mix, parts, shared_data, spot, traces
+from benchmarks import (
+    against_ray,
+    cost_bound,
+    document,
+    growth,
+    karpenter_mix,
+    karpenter_pods,
+    parts,
+    shared_data,
+    spot,
+    traces,
+)
 from windlass.core.model.snapshot import Choose
 from windlass.core.plan_laws import broken_laws
 
 STRATEGIES: tuple[Choose, ...] = ("best-fit", "cheapest")
 
 MODULES: dict[str, ModuleType] = {
-    module.NAME: module for module in (growth, karpenter_mix, cost_bound, against_ray, traces, parts, spot)
+    module.NAME: module
+    for module in (growth, karpenter_mix, karpenter_pods, cost_bound, against_ray, traces, parts, spot)
 }
 
 
@@ -131,6 +143,33 @@ def test_the_mix_is_measured_in_pods_per_second():
     rows = [karpenter_mix.row(100, choose, types=4) for choose in STRATEGIES]
     text = shown({"name": karpenter_mix.NAME, "rows": rows, "checks": karpenter_mix.checks(rows)})
     assert "its own pods" in text
+
+
+# -- Karpenter's pods --------------------------------------------------------------------------------------------------
+
+
+def few_pods() -> list[karpenter_pods.Pod]:
+    kinds = ("plain", "spread-zone", "spread-host", "same-zone", "one-per-host")
+    return [
+        karpenter_pods.Pod(f"pod-{at:05}", kinds[at % 5], 100 + 100 * (at % 3), 256, label, label)
+        for at in range(50)
+        for label in (f"app-{at % 4}",)
+    ]
+
+
+def test_karpenters_pods_are_placed_within_their_constraints_and_the_checker_sees_a_wrong_one():
+    pods = few_pods()
+    snapshot = karpenter_pods.as_snapshot(pods, types=6)
+    plan = windlass.plan(snapshot)
+    assert list(karpenter_pods.wrong(pods, snapshot, plan)) == []
+    crowded = [replace(pod, cpu=pod.cpu * 100) for pod in pods]
+    assert list(karpenter_pods.wrong(crowded, snapshot, plan))
+
+
+def test_karpenters_pods_are_measured_beside_karpenter():
+    rows = [{**karpenter_pods.row(few_pods(), types=4), "pods": 2_000}]
+    text = shown({"name": karpenter_pods.NAME, "rows": rows, "checks": karpenter_pods.checks(rows)})
+    assert "Karpenter 1.15" in text
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def best_draft(
 
 def without_queued_surplus(draft: PlanDraft, served: Serve) -> PlanDraft:
     """The same plan with the places of queued slices that it would cancel anyway, if then less waits."""
-    if not any(draft.unserved):
+    if not any(draft.decisions.unserved):
         return draft
     cancelled = _queued_surplus(draft)
     if not cancelled:
@@ -140,7 +140,7 @@ FEW_GANGS = 8
 
 def _buys_for_singles(draft: PlanDraft) -> bool:
     """Whether something is bought for single tasks beside a gang: only then can they share it."""
-    gangs = {gang.id for gang, _ in draft.served_gangs}
+    gangs = {gang.id for gang, _ in draft.decisions.served_gangs}
     owners = {purchase.owner for purchase in draft.purchases}
     return bool(owners & gangs) and bool(owners - gangs)
 
@@ -173,8 +173,8 @@ def _leaves_ready(draft: PlanDraft) -> bool:
         here = places[places < len(ready)]
         return len(here) < len(places) or not ready[here].all()
 
-    found = [(shape.need, shape.selector) for shape, served in draft.served_shapes if waits(served)]
-    for gang, served in draft.served_gangs:
+    found = [(shape.need, shape.selector) for shape, served in draft.decisions.served_shapes if waits(served)]
+    for gang, served in draft.decisions.served_gangs:
         if gang.gang == Gang.ANY:
             tasks = enumerate(tasks_of(draft, gang))
             found += [(one.need, one.selector) for index, one in tasks if waits(served, index)]
@@ -186,12 +186,12 @@ def _leaves_ready(draft: PlanDraft) -> bool:
 
 def _is_whole(draft: PlanDraft) -> bool:
     """Whether no gang was split: taken loosely, that is certain only if nothing waits."""
-    return not draft.way.loose or not any(draft.unserved)
+    return not draft.way.loose or not any(draft.decisions.unserved)
 
 
 def _worth(draft: PlanDraft) -> tuple[list[int], int, int]:
     """Sorts the better draft first."""
-    waiting = [len(draft.waiting_requests), *draft.unserved]
+    waiting = [len(draft.decisions.waiting_requests), *draft.decisions.unserved]
     return (
         waiting if any(waiting) else [],  # taken loosely, demand is counted in another order, but then nothing waits
         sum((draft.groups[one.group].price or 0) * one.slices for one in draft.purchases),
@@ -201,12 +201,12 @@ def _worth(draft: PlanDraft) -> tuple[list[int], int, int]:
 
 def _cannot_be_beaten(draft: PlanDraft) -> bool:
     """Whether nothing waits and every way buys as many slices, none of which is cheaper or has fewer hosts."""
-    if any(draft.unserved) or draft.waiting_requests:
+    if any(draft.decisions.unserved) or draft.decisions.waiting_requests:
         return False
     price, hosts = int(draft.price.min()), int(draft.hosts.min())
     if any(draft.price[one.group] > price or draft.hosts[one.group] > hosts for one in draft.purchases):
         return False
-    tasks = ((shape.need, shape.count) for shape, _ in draft.served_shapes)
+    tasks = ((shape.need, shape.count) for shape, _ in draft.decisions.served_shapes)
     fewest = fewest_slices(draft.layout.rows.room.free, draft.totals * draft.hosts[:, None], tasks)
     return draft.ledger.bought <= fewest
 
@@ -245,20 +245,7 @@ def _as_if_unbought(
 
 def _copy_decisions(other: PlanDraft, draft: PlanDraft, place: Ints, hidden: set[int]) -> None:
     """Take over what ``other`` decided, its slices renamed by ``place``."""
-
-    def moved(served: Served) -> Served:
-        result = Served()
-        for run in served.runs:
-            result.add(place[run.positions], run.counts, None, run.tasks)
-        return result
-
-    draft.served_shapes = [(shape, moved(served)) for shape, served in other.served_shapes]
-    draft.served_gangs = [(gang, moved(served)) for gang, served in other.served_gangs]
-    draft.waiting_shapes, draft.waiting_gangs = other.waiting_shapes, other.waiting_gangs
-    draft.late_gangs, draft.unserved = other.late_gangs, other.unserved
-    draft.waiting_requests, draft.requests_table = other.waiting_requests, other.requests_table
-    draft.invalid = other.invalid
-    draft.held = other.held
+    draft.decisions = other.decisions.moved(place)
     draft.requested = {int(place[p]) for p in other.requested}
     draft.recalled = {int(place[p]): code for p, code in other.recalled.items()}
     draft.requested |= {int(place[p]) for p in other.bought_for_requests() if place[p] < len(draft.slices)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -103,6 +103,42 @@ class Checkpoint:
     recalled: frozenset[int]
 
 
+@dataclass(slots=True)
+class Decisions:
+    """What a draft has decided about demand: one value, which another draft of the same snapshot can take over."""
+
+    served_shapes: list[tuple[Shape, Served]] = field(default_factory=list)
+    served_gangs: list[tuple[Demand, Served]] = field(default_factory=list)
+    unserved: list[int] = field(default_factory=list)
+    """How much of each gang and shape waits, in the order in which they were served."""
+    waiting_shapes: list[tuple[Shape, int]] = field(default_factory=list)
+    waiting_gangs: list[Demand] = field(default_factory=list)
+    late_gangs: list[Demand] = field(default_factory=list)
+    """Gangs past their deadline: not served any more."""
+    waiting_requests: list[Demand] = field(default_factory=list)
+    requests_table: Offers | None = None
+    """The room of all nodes, with what the standing requests take of it."""
+    invalid: list[tuple[Demand, str]] = field(default_factory=list)
+    """Demands that no machine could run, each with its mistake."""
+    held: list[Demand] = field(default_factory=list)
+    """Demands that no machine would help, by the word of their workload."""
+
+    def moved(self, place: Ints) -> Decisions:
+        """The same with the slices renamed: ``place`` has the new position of each."""
+
+        def there(served: Served) -> Served:
+            result = Served()
+            for run in served.runs:
+                result.add(place[run.positions], run.counts, None, run.tasks)
+            return result
+
+        return replace(
+            self,
+            served_shapes=[(shape, there(served)) for shape, served in self.served_shapes],
+            served_gangs=[(gang, there(served)) for gang, served in self.served_gangs],
+        )
+
+
 class PlanDraft:
     """A plan in the making."""
 
@@ -125,19 +161,8 @@ class PlanDraft:
         """Slices that are uncordoned for a floor or a request."""
         self.requested: set[int] = set()
         """Slices that hold room for a standing request."""
-        self.requests_table: Offers | None = None
+        self.decisions = Decisions()
         self.purchases: list[Purchase] = []
-        self.served_shapes: list[tuple[Shape, Served]] = []
-        self.served_gangs: list[tuple[Demand, Served]] = []
-        self.unserved: list[int] = []
-        """How much of each gang and shape waits, in the order in which they were served."""
-        self.waiting_shapes: list[tuple[Shape, int]] = []
-        self.waiting_gangs: list[Demand] = []
-        self.late_gangs: list[Demand] = []
-        """Gangs past their deadline: not served any more."""
-        self.waiting_requests: list[Demand] = []
-        self.invalid: list[tuple[Demand, str]] = []
-        self.held: list[Demand] = []
 
     # -- set up after the slices above a limit are known ------------------------------------------------------------
 
@@ -261,7 +286,7 @@ class PlanDraft:
     def placed(self) -> Bools:
         """For each slice of the snapshot, then each new one: whether it got a task in this plan."""
         result = np.zeros(len(self.slices) + self.ledger.bought, np.bool_)
-        for _, served in (*self.served_shapes, *self.served_gangs):
+        for _, served in (*self.decisions.served_shapes, *self.decisions.served_gangs):
             for run in served.runs:
                 result[run.positions] = True
         return result

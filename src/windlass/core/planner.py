@@ -75,7 +75,7 @@ def plan(snapshot: Snapshot, memo: PlannerMemo | None = None) -> Plan:
         stays=tuple(kept(release, moved)),
         waiting=waiting,
         hourly_cost=_hourly_cost(draft),
-        mistakes=tuple([f"{demand.id}: {mistake}" for demand, mistake in draft.invalid]),
+        mistakes=tuple([f"{demand.id}: {mistake}" for demand, mistake in draft.decisions.invalid]),
         _busy=lambda: busy(release, moved),
         _placements=lambda: placements(draft),
         _unblocks=lambda: Unblocker(snapshot, waiting, partial(_what_if, memo=memo)).all(),
@@ -197,11 +197,11 @@ def placements(draft: PlanDraft) -> tuple[Placement, ...]:
                 totals[key] = totals.get(key, 0) + some
                 left, count = left - some, count - some
 
-    for gang, served in draft.served_gangs:
+    for gang, served in draft.decisions.served_gangs:
         for index, tasks in enumerate(tasks_of(draft, gang)):
             members = [(gang.id, bundle, count) for bundle, count in tasks.bundles]
             deal(members, [run for run in served.runs if run.tasks == index])
-    for shape, served in draft.served_shapes:
+    for shape, served in draft.decisions.served_shapes:
         bundles = shape.bundles or (SINGLE,) * len(shape.members)
         deal([(name, b or 0, n) for (name, n), b in zip(shape.members, bundles, strict=True)], served.runs)
     return tuple(

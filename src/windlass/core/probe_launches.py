@@ -27,7 +27,7 @@ def send_ahead(draft: PlanDraft) -> None:
     """For every gang that waits for one, a slice of a group in back-off whose time is over."""
     if not any(_tries(draft, group) and draft.ledger.headroom(group) for group in range(len(draft.groups))):
         return
-    for gang in draft.waiting_gangs:
+    for gang in draft.decisions.waiting_gangs:
         group = _wanted(draft, gang)
         if group is not None and draft.ledger.headroom(group):
             _buy_one(draft, gang, group)

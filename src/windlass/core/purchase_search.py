@@ -40,11 +40,11 @@ def cheaper_set(draft: PlanDraft, served: Serve) -> PlanDraft | None:
     groups = _groups(draft)
     if not groups:
         return None
-    most = BOUNDLESS if any(draft.unserved) else _cost(draft)
+    most = BOUNDLESS if any(draft.decisions.unserved) else _cost(draft)
     for counts in islice(_sets(draft, groups, most), TRIES):
         ahead = tuple((group, count) for group, count in zip(groups, counts, strict=True) if count)
         other = served(draft.layout, replace(draft.way, loose=frozenset(), ahead=ahead))
-        if not any(other.unserved) and not other.waiting_requests and _uses_all(other, len(ahead)):
+        if not any(other.decisions.unserved) and not other.decisions.waiting_requests and _uses_all(other, len(ahead)):
             _name_owners(other)
             return other
     return None
@@ -57,9 +57,9 @@ def _groups(draft: PlanDraft) -> list[int]:
         return []
     if all(one.gang in (None, Gang.ANY) for one in demands) or sum(one.count for one in demands) > TASKS:
         return []
-    if draft.ledger.bought < (1 if any(draft.unserved) else 2):
+    if draft.ledger.bought < (1 if any(draft.decisions.unserved) else 2):
         return []
-    if draft.waiting_requests or any(kind.max_launching is not None for kind in draft.groups):
+    if draft.decisions.waiting_requests or any(kind.max_launching is not None for kind in draft.groups):
         return []
     needs = {bundle.needs for one in demands for bundle in one.bundles}
     useful = [
@@ -122,8 +122,8 @@ def _uses_all(draft: PlanDraft, wanted: int) -> bool:
 def _name_owners(draft: PlanDraft) -> None:
     """Note for each purchase of the set the first demand that was placed on it."""
     first: dict[int, str] = {}
-    served = [(gang.id, one) for gang, one in draft.served_gangs]
-    served += [(shape.members[0][0], one) for shape, one in draft.served_shapes]
+    served = [(gang.id, one) for gang, one in draft.decisions.served_gangs]
+    served += [(shape.members[0][0], one) for shape, one in draft.decisions.served_shapes]
     for name, one in served:
         for run in one.runs:
             for position in run.positions.tolist():

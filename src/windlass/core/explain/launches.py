@@ -50,10 +50,10 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
                 mine[name] = mine.get(name, 0) + upto - begin
                 begin, index = upto, index + 1
 
-    for gang, served in draft.served_gangs:
+    for gang, served in draft.decisions.served_gangs:
         for index, tasks in enumerate(tasks_of(draft, gang)):
             deal([(gang.id, tasks.count)], [run for run in served.runs if run.tasks == index])
-    for shape, served in draft.served_shapes:
+    for shape, served in draft.decisions.served_shapes:
         deal(shape.members, served.runs)
     return found
 

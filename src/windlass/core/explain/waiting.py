@@ -35,22 +35,24 @@ SHOWN_GROUPS = 3
 def waiting_items(draft: PlanDraft) -> tuple[Waiting, ...]:
     """Everything that waits, by id."""
     explain, items = Explainer(draft), list[Waiting]()
-    since = {d.id: d.since for d in draft.snapshot.demands} if draft.waiting_shapes else {}
-    for shape, count in draft.waiting_shapes:
+    since = {d.id: d.since for d in draft.snapshot.demands} if draft.decisions.waiting_shapes else {}
+    for shape, count in draft.decisions.waiting_shapes:
         reasons = explain.single(shape.needs, shape.need, shape.selector, shape.rules)
         reason = explain.summary(reasons)
         items += [
             Waiting(name, left, reason, reasons, _waited(since[name], draft.now))
             for name, left in _last_members(shape, count)
         ]
-    items += [explain.gang(gang, draft.offers) for gang in (*draft.waiting_gangs, *draft.late_gangs)]
-    for request in draft.waiting_requests:
-        assert draft.requests_table is not None
-        items.append(explain.gang(request, draft.requests_table))
-    for demand, mistake in draft.invalid:
+    items += [
+        explain.gang(gang, draft.offers) for gang in (*draft.decisions.waiting_gangs, *draft.decisions.late_gangs)
+    ]
+    for request in draft.decisions.waiting_requests:
+        assert draft.decisions.requests_table is not None
+        items.append(explain.gang(request, draft.decisions.requests_table))
+    for demand, mistake in draft.decisions.invalid:
         reason = Reason(Code.INVALID_DEMAND, f"{mistake}; correct it where it is submitted")
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
-    for demand in draft.held:
+    for demand in draft.decisions.held:
         reason = Reason(Code.UNKNOWN_INPUT if demand.not_understood else Code.NOT_TAKEN, demand.held)
         items.append(Waiting(demand.id, demand.count, reason, {group.name: reason for group in draft.groups}))
     return tuple(sorted(items, key=lambda item: item.demand))
@@ -74,10 +76,10 @@ def _last_members(shape: Shape, count: int) -> Iterator[tuple[str, int]]:
 def waiting_counts(draft: PlanDraft) -> dict[str, int]:
     """How many tasks of each demand and request wait."""
     counts: dict[str, int] = {}
-    for shape, count in draft.waiting_shapes:
+    for shape, count in draft.decisions.waiting_shapes:
         counts.update(_last_members(shape, count))
-    refused = (*draft.held, *(one for one, _ in draft.invalid))
-    whole = (*draft.waiting_gangs, *draft.late_gangs, *draft.waiting_requests, *refused)
+    refused = (*draft.decisions.held, *(one for one, _ in draft.decisions.invalid))
+    whole = (*draft.decisions.waiting_gangs, *draft.decisions.late_gangs, *draft.decisions.waiting_requests, *refused)
     return counts | {demand.id: demand.count for demand in whole}
 
 

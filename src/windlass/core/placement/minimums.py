@@ -113,18 +113,18 @@ def meet_requests(draft: PlanDraft) -> None:
     requests = in_order(draft.snapshot.requests, draft.largest)
     if not requests:
         return
-    table = draft.requests_table = _total_room(draft)
+    table = draft.decisions.requests_table = _total_room(draft)
     valid = []
     for request in requests:
         if mistake := request.mistake:
-            draft.invalid.append((request, mistake))
+            draft.decisions.invalid.append((request, mistake))
         else:
             valid.append(request)
     if not _meet_together(draft, table, valid):
         for request in valid:
             served = serve_whole(draft, table, request, Code.REQUEST)
             if served is None:
-                draft.waiting_requests.append(request)
+                draft.decisions.waiting_requests.append(request)
             else:
                 _hold(draft, table, served)
 

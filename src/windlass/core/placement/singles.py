@@ -31,11 +31,11 @@ def serve(draft: PlanDraft) -> None:
     valid = []
     for demand in draft.snapshot.demands:
         if mistake := demand.mistake:
-            draft.invalid.append((demand, mistake))
+            draft.decisions.invalid.append((demand, mistake))
         elif demand.held:
-            draft.held.append(demand)
+            draft.decisions.held.append(demand)
         elif demand.gang and demand.deadline is not None and draft.now >= demand.deadline:
-            draft.late_gangs.append(demand)
+            draft.decisions.late_gangs.append(demand)
         else:
             valid.append(demand)
     in_order = levels(valid, draft.kinds, draft.largest, loose=draft.way.loose, classes=draft.classes)
@@ -50,11 +50,11 @@ def _serve_gangs(draft: PlanDraft, level: Level) -> None:
         return
     for gang in level.gangs:
         served = _serve_gang(draft, gang)
-        draft.unserved.append(0 if served else gang.count)
+        draft.decisions.unserved.append(0 if served else gang.count)
         if served is None:
-            draft.waiting_gangs.append(gang)
+            draft.decisions.waiting_gangs.append(gang)
         else:
-            draft.served_gangs.append((gang, served))
+            draft.decisions.served_gangs.append((gang, served))
     draft.offers.room.forget()
 
 
@@ -73,15 +73,15 @@ def _serve_gang(draft: PlanDraft, gang: Demand) -> Served | None:
 def _serve_singles(draft: PlanDraft, shapes: Sequence[Shape], *, offer: bool) -> None:
     if any(shape.rules is not NO_RULES for shape in shapes):
         served = _serve_with_rules(draft, shapes)
-        draft.served_shapes += zip(shapes, served, strict=True)
+        draft.decisions.served_shapes += zip(shapes, served, strict=True)
     else:
         served = [Served() for _ in shapes]
-        draft.served_shapes += zip(shapes, served, strict=True)
+        draft.decisions.served_shapes += zip(shapes, served, strict=True)
         _place_and_buy(draft, shapes, served, offer=offer)
     for shape, into in zip(shapes, served, strict=True):
-        draft.unserved.append(shape.count - into.count)
+        draft.decisions.unserved.append(shape.count - into.count)
         if into.count < shape.count:
-            draft.waiting_shapes.append((shape, shape.count - into.count))
+            draft.decisions.waiting_shapes.append((shape, shape.count - into.count))
 
 
 def _place_and_buy(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served], *, offer: bool) -> None:
@@ -140,7 +140,7 @@ def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]
 
 def _follow(draft: PlanDraft) -> None:
     """Try tasks with ``together`` again after everything else: what they follow may have had a lower priority."""
-    again = [(shape, left) for shape, left in draft.waiting_shapes if shape.rules.together]
+    again = [(shape, left) for shape, left in draft.decisions.waiting_shapes if shape.rules.together]
     if not again:
         return
     items = [Item(one.need, one.selector, one.rules, left, one.members[0][0]) for one, left in again]
@@ -152,12 +152,12 @@ def _follow(draft: PlanDraft) -> None:
         return next((part for one, part in got if one is shape), None)
 
     left_over = []
-    for shape, left in draft.waiting_shapes:
+    for shape, left in draft.decisions.waiting_shapes:
         part = part_of(shape)
         if rest := left - (part.count if part is not None else 0):
             left_over.append((shape, rest))
-    draft.waiting_shapes = left_over
-    for shape, into in draft.served_shapes:
+    draft.decisions.waiting_shapes = left_over
+    for shape, into in draft.decisions.served_shapes:
         if (part := part_of(shape)) is not None:
             for run in part.runs:
                 into.add(run.positions, run.counts, run.rows)

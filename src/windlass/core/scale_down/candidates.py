@@ -65,8 +65,8 @@ class Release:
         """Slices that members of a forming gang would use, and those that a gang held until its deadline."""
         held: dict[int, str] = {}
         was: dict[int, tuple[str, Seconds]] = {}
-        late = sorted(self.draft.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
-        for gang in (*self.draft.waiting_gangs, *late):
+        late = sorted(self.draft.decisions.late_gangs, key=lambda gang: (gang.deadline or 0, gang.id))
+        for gang in (*self.draft.decisions.waiting_gangs, *late):
             if not holds_what_it_would_use(self.draft, gang, waiting[gang.id]):
                 continue
             positions = serve_partly(self.draft, gang)

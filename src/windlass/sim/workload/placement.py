@@ -118,9 +118,9 @@ class Places:
         draft = self._draft(slices, demands, now)
         serve(draft)
         rows = [node.id for item in slices for node in item.offering_nodes]
-        for gang, served in draft.served_gangs:
+        for gang, served in draft.decisions.served_gangs:
             yield from _members(draft, gang, served, rows)
-        for shape, served in draft.served_shapes:
+        for shape, served in draft.decisions.served_shapes:
             yield from _dealt(shape.members, _nodes(served.runs, rows), shape.needs)
 
     def score(self, group: str, node: Node, used: Amounts, selector: Selector, needs: Amounts) -> Score | None:
