@@ -153,7 +153,7 @@ def few_pods() -> list[karpenter_pods.Pod]:
     return [
         karpenter_pods.Pod(f"pod-{at:05}", kinds[at % 5], 100 + 100 * (at % 3), 256, label, label)
         for at in range(50)
-        for label in (f"app-{at % 4}",)
+        for label in ("alone" if at % 5 == 4 else f"app-{at % 4}",)
     ]
 
 
