@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import replace
 
 from tests.control.worlds import GPU, World
 from windlass.control.controller import Controller
 from windlass.control.record.costs import charged
+from windlass.control.replay import replayed
 from windlass.control.settings import Policy, Settings, SoldGroup
 from windlass.providers.protocol import ProviderError
 
@@ -114,5 +116,36 @@ def test_a_list_that_misses_a_slice_for_a_moment_does_not_make_it_free() -> None
         world.cloud.listing = None
         await world.ticks(leader, 5)
         assert seconds_billed(world, leader) == world.time - ordered
+
+    asyncio.run(story())
+
+
+def test_a_slice_is_billed_until_its_end_by_its_providers_word_and_not_until_that_was_seen() -> None:
+    async def story() -> None:
+        world = world_with()
+        ends: dict[str, float] = {}
+
+        class Remembering(type(world.cloud)):  # type: ignore[misc]
+            async def confirm_ended(self, slice_ids: Collection[str]) -> dict[str, float]:
+                return {name: ends[name] for name in slice_ids if name in ends}
+
+        world.cloud.__class__ = Remembering
+        leader = world.controller()
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        ordered = world.time
+        for _ in range(5):
+            await world.tick(leader)
+        name = world.cloud.bought[0]
+        world.cloud.died.append(name)
+        del world.cloud.instances[name]
+        ends[name] = world.time + 2
+        await world.tick(leader, 40)  # nobody looked for a while
+        await world.tick(leader)
+        assert name not in leader.controller_state.fleet.slices
+        second = sum(leader.controller_state.fleet.slices[one].asked_at or 0 for one in world.cloud.bought[1:])
+        later = world.time - second if second else 0
+        assert seconds_billed(world, leader) == ends[name] - ordered + later
+        assert replayed(world.journal()).differing == 0
 
     asyncio.run(story())

@@ -145,6 +145,8 @@ class Instance:
     """When the phase was first seen (seconds since the epoch)."""
     trouble: str = ""
     """Why it does not come up or has died, in words for people, where the provider knows."""
+    ended_at: float | None = None
+    """Of one that has ended: when (seconds since the epoch), where the provider knows. It is billed until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ class EndConfirmingProvider(Protocol):
         """Return those of our slices that have ended: nothing of them is left or costs money, for good.
 
         It may leave some out, and is asked again. It never names a slice that may still run, or that it does not know.
+        A provider that knows when they ended returns a mapping to these times (seconds since the epoch).
         """
         ...
 

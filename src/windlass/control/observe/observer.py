@@ -161,7 +161,8 @@ class _Listing:
 
 
 def _with_ends(shown: Sequence[Instance], asked: Mapping[str, str], ended: Collection[str]) -> Sequence[Instance]:
-    confirmed = [Instance(name, asked[name], "ended", ()) for name in ended if name in asked]
+    at = ended if isinstance(ended, Mapping) else {}
+    confirmed = [Instance(name, asked[name], "ended", (), ended_at=at.get(name)) for name in ended if name in asked]
     return (*shown, *confirmed) if confirmed else shown
 
 

@@ -30,6 +30,8 @@ class SliceObservation(NamedTuple):
     """Whether the workload has cordoned it for good, under the current fence or an earlier one."""
     ended: bool = False
     """Whether the provider confirms that nothing of it is left; there is no instance then."""
+    ended_at: float | None = None
+    """When it ended, where the provider knows."""
 
     @property
     def absent(self) -> bool:

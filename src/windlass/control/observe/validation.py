@@ -164,6 +164,7 @@ def _is_whole_instance(one: Any) -> bool:
         and (one.price is None or _is_count(one.price))
         and all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in (one.phase, one.trouble))
         and _is_time(one.phase_since)
+        and _is_time(one.ended_at)
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from windlass.control.observe.observed import WORKLOAD, Observed
-from windlass.control.record.costs import backdated, charged, opened
+from windlass.control.record.costs import backdated, charged, opened, refunded
 from windlass.control.record.journal_tables import (
     PASS,
     SETTINGS,
@@ -159,6 +159,7 @@ def _kept(
     # Time is charged to what was the case until now, and only when something changes: in between nothing does.
     account = opened(charged(before.account, before.fleet, before.stay, now, step), fleet, now)
     account = backdated(account, before.fleet.slices, fleet.slices, now)
+    account = refunded(account, before.fleet.slices, after.fleet.slices, now, step)
     changes += entries_of("account", before.account, account, now)
     return after.replace(fleet=fleet, account=account, at=now), tuple(changes)
 

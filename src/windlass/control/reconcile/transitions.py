@@ -169,6 +169,7 @@ class _Folding:
             refused=word.refused if word is not None and word.epoch == record.fence else "",
             final=word is not None and word.final and not word.refused,
             ended=ended,
+            ended_at=shown.ended_at if shown is not None and ended else None,
         )
 
     def _next(self, record: SliceRecord) -> SliceRecord:
@@ -317,6 +318,8 @@ def _looked_at(
     elif sight.provider_known:
         if record.billed_since is not None:
             changes |= {"billed_since": None, "bill_from": now}
+        if sight.ended_at is not None and record.ended_at is None:
+            changes["ended_at"] = sight.ended_at
         if record.absent_since is None and (record.seen or record.state in ENDING):
             changes["absent_since"] = now
     elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):

@@ -86,6 +86,33 @@ def backdated(
     return found
 
 
+def refunded(
+    accounts: Mapping[str, Account],
+    before: Mapping[str, SliceRecord],
+    after: Mapping[str, SliceRecord],
+    now: float,
+    step: float,
+) -> Mapping[str, Account]:
+    """The accounts without what was charged for slices after their end, now that their provider tells when it was."""
+    found = dict(accounts)
+    for name in diff(before, after)[0]:
+        new, old = after[name], before.get(name)
+        if old is None or new.ended_at is None or old.ended_at is not None or new.group not in found:
+            continue
+        # Charged was time up to now, or up to when a list first did not show it; steps of the clock were not.
+        charged_to = now - step if old.billed_since is not None else old.bill_from
+        since = old.billed_since if old.billed_since is not None else new.ended_at
+        if charged_to is None or charged_to <= new.ended_at:
+            continue
+        left = round((charged_to - max(since, new.ended_at)) * 10**6) * new.price
+        account = found[new.group]
+        for kind in dict.fromkeys((_kind(old), *KINDS)):
+            back = min(left, getattr(account, kind))
+            account, left = account.replace(**{kind: getattr(account, kind) - back}), left - back
+        found[new.group] = account
+    return found
+
+
 def _kind(record: SliceRecord) -> str:
     if record.state in IN_FLIGHT or record.joined_at is None:
         return "booting"

@@ -98,6 +98,8 @@ class SliceRecord(FastReplace):
     """Hosts that were dead when it was lost, with their exit codes and last lines: the machine itself is removed."""
     failed: State | None = None
     """How it failed, if it did: the last of LAUNCH_FAILED, LAUNCH_TIMEOUT, INIT_FAILED and LOST that it was in."""
+    ended_at: float | None = None
+    """When it ended by its provider's word: it is billed until then, and not until that was seen."""
     quarantine: str = ""
     """Why the controller leaves it alone; empty: it does not."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})

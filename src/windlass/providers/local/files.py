@@ -19,7 +19,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -283,11 +283,17 @@ class Files:
                 shutil.rmtree(day, ignore_errors=True)
 
     def has_ended(self, slice_id: str) -> bool:
+        return self.ended_at(slice_id) is not None
+
+    def ended_at(self, slice_id: str) -> float | None:
+        """When a slice ended; None: it has not, or that is long ago."""
         try:
-            days = list((self.root / ENDED).iterdir())
+            for day in (self.root / ENDED).iterdir():
+                with suppress(FileNotFoundError):
+                    return (day / slice_id).stat().st_mtime
         except FileNotFoundError:
-            return False
-        return any((day / slice_id).exists() for day in days)
+            pass
+        return None
 
     def sweep(self) -> None:
         """Remove what a crash in the middle of ``add`` or ``remove`` has left. Under ``changing``."""

@@ -303,7 +303,8 @@ class LocalProvider:
     def _ended(self, slice_ids: Sequence[str]) -> Collection[str]:
         """Slices whose directory was removed after the last of their processes was gone."""
         self._files.check_cluster()
-        return [name for name in slice_ids if not self._files.home(name).exists() and self._files.has_ended(name)]
+        ended = {name: self._files.ended_at(name) for name in slice_ids if not self._files.home(name).exists()}
+        return {name: at for name, at in ended.items() if at is not None}
 
     # -- listing ----------------------------------------------------------------------------------------------------
 
