@@ -35,6 +35,11 @@ def rewrite(controller: Controller, change) -> None:
     controller.controller_state = replace(controller.controller_state, fleet=replace(fleet, slices=kept))
 
 
+def planted_planner(monkeypatch, planner) -> None:
+    """Let every controller plan with another planner."""
+    monkeypatch.setattr(controller_module, "plan", lambda snapshot, memo=None: planner(snapshot))
+
+
 class Planted(Controller):
     """A controller whose memory is tampered with after every pass."""
 
@@ -197,7 +202,7 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
         return honest(replace(snapshot, groups=generous))
 
     honest = plan
-    monkeypatch.setattr(cycle, "plan", greedy)
+    planted_planner(monkeypatch, greedy)
     assert "S3" in broken(simulate(script(job("a", 12)), stop_at_breach=False))
 
 
@@ -207,7 +212,7 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
 )
 def test_a_controller_that_ignores_a_limit_of_the_cluster_is_caught(monkeypatch, limit, told):
     honest = plan
-    monkeypatch.setattr(cycle, "plan", lambda snapshot: honest(replace(snapshot, cluster=Cluster())))
+    planted_planner(monkeypatch, lambda snapshot: honest(replace(snapshot, cluster=Cluster())))
     run = simulate(script(settings=settings(cluster=limit)), stop_at_breach=False)
     assert any(breach.invariant == "S3" and told in breach.text for breach in run.breaches)
 
@@ -230,7 +235,7 @@ def test_a_plan_that_depends_on_the_order_of_its_input_is_caught(monkeypatch):
         made = honest(snapshot)
         return made if not made.launches else replace(made, launches=made.launches * 2)
 
-    monkeypatch.setattr(cycle, "plan", moody)
+    planted_planner(monkeypatch, moody)
     assert "S11" in broken(simulate(script(job("a", 1)), stop_at_breach=False))
 
 
@@ -240,7 +245,7 @@ def test_a_controller_that_protects_nothing_is_caught(monkeypatch):
     def careless(snapshot):
         return honest(replace(snapshot, groups=tuple(replace(one, protected=frozenset()) for one in snapshot.groups)))
 
-    monkeypatch.setattr(cycle, "plan", careless)
+    planted_planner(monkeypatch, careless)
     guarded = settings(replace(GPU, protected=frozenset({"gpu-lfls-1"})))
     assert "S2" in broken(simulate(script(settings=guarded), stop_at_breach=False))
 
@@ -253,20 +258,20 @@ def test_a_controller_that_swaps_for_ever_is_caught(monkeypatch):
         minded = tuple(replace(group, min=1) for group in snapshot.groups)
         return honest(replace(snapshot, groups=minded if int(snapshot.now) // 600 % 2 else snapshot.groups))
 
-    monkeypatch.setattr(cycle, "plan", restless)
+    planted_planner(monkeypatch, restless)
     monkeypatch.setattr("windlass.sim.run.simulation.CAP", 20_000.0)
     assert "S8" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
 def test_a_controller_that_never_releases_is_caught(monkeypatch):
     honest = plan
-    monkeypatch.setattr(cycle, "plan", lambda snapshot: replace(honest(snapshot), drain=()))
+    planted_planner(monkeypatch, lambda snapshot: replace(honest(snapshot), drain=()))
     assert "L2" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
 def test_a_controller_that_never_launches_is_caught(monkeypatch):
     honest = plan
-    monkeypatch.setattr(cycle, "plan", lambda snapshot: replace(honest(snapshot), launches=()))
+    planted_planner(monkeypatch, lambda snapshot: replace(honest(snapshot), launches=()))
     assert "L1" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
@@ -277,7 +282,7 @@ def test_a_controller_that_holds_slices_for_a_gang_past_its_deadline_is_caught(m
         made, held = honest(snapshot), Reason(Code.GANG_HELD, "held for gang late, which cannot start whole yet")
         return replace(made, stays=tuple(replace(one, reason=held) for one in made.keep), _busy=tuple)
 
-    monkeypatch.setattr(cycle, "plan", clinging)
+    planted_planner(monkeypatch, clinging)
     assert "S7" in broken(simulate(script(job("a")), stop_at_breach=False))
 
 
