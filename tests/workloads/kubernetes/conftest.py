@@ -94,9 +94,10 @@ LEFTOVERS = (
     "/apis/windlass.dev/v1alpha1/nodeclaims",
     "/apis/windlass.dev/v1alpha1/nodeprovisioners",
     "/api/v1/nodes",
+    "/apis/coordination.k8s.io/v1/namespaces/windlass-system/leases",
     "/api/v1/namespaces/default/events",
 )
-"""What tests make, owners before what they own."""
+"""What tests make, owners before what they own. The Lease of a killed controller would make the next one wait."""
 
 
 def clean(plane: ControlPlane) -> None:
