@@ -17,7 +17,6 @@ from tests.control.clocks import leap
 from tests.control.worlds import GPU, World
 from windlass.control import controller as controller_module
 from windlass.control import service
-from windlass.control.reconcile import cycle
 from windlass.control.reconcile.operator_orders import Order, give
 from windlass.control.record.journal_tables import TooOld, recovered
 from windlass.control.service import Service
@@ -419,12 +418,12 @@ def test_when_a_newer_version_has_migrated_the_journal_the_older_one_stops_and_t
 def test_a_pass_that_breaks_is_told_and_the_next_one_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [OverflowError("too large")] * 3
 
-    def breaks(snapshot: Any) -> Any:
+    def breaks(snapshot: Any, memo: Any = None) -> Any:
         if broken and snapshot.demands:
             raise broken.pop()
-        return plan(snapshot)
+        return plan(snapshot, memo)
 
-    monkeypatch.setattr(cycle, "plan", breaks)
+    monkeypatch.setattr(controller_module, "plan", breaks)
 
     async def story() -> None:
         async with running(world) as run:
