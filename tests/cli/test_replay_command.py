@@ -115,7 +115,7 @@ def test_a_compacted_journal_says_with_which_state_it_begins(compacted):
     assert f"saved at record {data(compacted)['began_at']}: what was before is compacted away" in done.stdout
     assert "all the same" in done.stdout
     told = data(compacted, "--set", "gpu.max=1")["what_if"]
-    assert any("begins without machines" in one for one in told["assumptions"])
+    assert any("starts without machines" in one for one in told["assumptions"])
 
 
 def test_only_what_was_recorded_since_an_instant_is_told(file):
@@ -194,7 +194,7 @@ def test_a_picture_shows_all_three(file, tmp_path):
     assert done.exit_code == 0
     drawn = picture.read_text(encoding="utf-8")
     assert drawn.count("<svg") == 9
-    assert all(name in drawn for name in ("in truth", "model as recorded", "model as changed"))
+    assert all(name in drawn for name in ("recorded", "model as recorded", "model as changed"))
 
 
 def test_the_journal_is_not_changed_by_it(file):

@@ -56,8 +56,8 @@ class Recording:
 
 
 ALWAYS = (
-    "A task starts as soon as it fits somewhere, by the planner's own rule; one that loses its machine starts anew.",
-    "Prices do not change, sources always answer, and nobody gives orders.",
+    "A task starts as soon as it fits somewhere, by the planner's own rule; one that loses its machine starts again.",
+    "Prices do not change, sources always answer, and operators give no orders.",
 )
 
 
@@ -189,7 +189,7 @@ def _told_of_work(
     if withdrawn := sum(task.withdrawn for task in tasks):
         yield f"{plural(withdrawn, 'task')} went away without being seen to run: left out."
     if slices:
-        yield f"The model begins without machines; in truth there {_were(slices, 'slice')}, and the work on them."
+        yield f"The model starts without machines; in the journal there {_were(slices, 'machine')}, with work on them."
     if reconfigured > 0:
         yield f"The settings were changed {plural(reconfigured, 'time')}; the recorded ones are those at the end."
     if orders:
@@ -217,7 +217,7 @@ def _told_of_provider(odds: ProviderRates, settings: Settings) -> Iterator[str]:
 
 
 _FAULTS = {
-    "stock-out": "a launch is refused for want of stock",
+    "stock-out": "a launch is refused because there is no stock",
     "quota": "a launch is refused by the quota",
     "throttled": "a launch is throttled",
     "boot-never": "a machine never comes up",

@@ -33,7 +33,7 @@ from windlass.sim.whatif.rerun import modelled
 SCHEMA = "windlass.replay/v1"
 SHOWN = 400
 """Letters of a record that are shown; all of it is in the JSON."""
-COLUMNS = ("in truth", "model as recorded", "model as changed")
+COLUMNS = ("recorded", "model as recorded", "model as changed")
 
 
 @click.command(
