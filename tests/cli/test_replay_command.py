@@ -165,7 +165,7 @@ def test_truth_model_and_change_stand_side_by_side_with_what_is_assumed(file):
     done = replay(file, "--set", "gpu.max=1")
     assert done.exit_code == 0
     head = done.stdout.splitlines()[0]
-    assert head.split()[-8:] == ["in", "truth", "model", "as", "recorded", "model", "as", "changed"]
+    assert head.split()[-7:] == ["recorded", "model", "as", "recorded", "model", "as", "changed"]
     assert "would have done something else in" in done.stdout
     assert "Assumed in the model:" in done.stdout
     assert "boots in a time that the journal has" in done.stdout
