@@ -18,7 +18,7 @@ RESERVED: Final = frozenset({Code.REPLACE_LOST, Code.YOUNG})
 OF_CONTROLLER: Final = frozenset(
     Code(name)
     for name in (
-        *("UNKNOWN_INPUT", "STOCKOUT", "BOOTING", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
+        *("STOCKOUT", "BOOTING", "REPLACE_FAILED", "MANUAL", "UNHEALTHY"),
         *("LOST", "PREEMPTED", "LEAKED", "DRAIN_ABORTED"),
     )
 )
