@@ -313,22 +313,24 @@ def main() -> None:
 def section(result: Mapping[str, Any]) -> str:
     """The section of ``docs/benchmarks.md``."""
     loads = ", ".join(f"{'Ray' if side == 'ray' else 'Windlass'} {load}" for side, load in result["load"].items())
+    columns = ["seconds", *result.get("columns", ["Ray's own v2", "Windlass"]), "to reach"]
+    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
     lines = "\n".join(f"| {' | '.join(row)} |" for row in result["rows"])
+    note = f"\n{result['note']}\n" if "note" in result else ""
     return f"""## {TITLE}
 
 The same script with Ray's own autoscaler v2 and with Windlass (`make bench-ray`): a fresh head for each, 4 nodes of
 2 CPUs at the most, an idle timeout of {IDLE} s, plain `ray`. Ray's side uses a node provider (`type: external`) that
-runs the same `ray start` for its workers. Windlass has `vanish_timeout: 1s`, as a local provider allows. All nodes
+runs the same `ray start` for its workers. Windlass has `vanish_timeout: 1s` where nothing else is said. All nodes
 start on one machine and share its cores, so seconds depend on what else runs there: what counts is the difference in
 the same run. `never`: not within 60 s.
 
-Measured on {result["date"]}: Ray {result["ray"]}, {result["cores"]} cores, {result["runs"]} run each; mean number of
-processes that wanted a core (15 minutes, at the end of each side): {loads}.
+Measured on {result["date"]}: Ray {result["ray"]}, {result["cores"]} cores, {result["runs"]} run each. Load of the
+machine (mean of 15 minutes at the end of each side): {loads}.
 
-| seconds | Ray's own v2 | Windlass | to reach |
-|---|---|---|---|
+{head}
 {lines}
-"""
+{note}"""
 
 
 def with_section(page: str, text: str) -> str:
