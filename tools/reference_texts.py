@@ -68,8 +68,11 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         "Correct it where it is submitted.",
     ),
     Code.UNKNOWN_INPUT: (
-        "A source could not be read, so what it would have said is unknown. Unknown is never taken as zero.",
-        "See why the named source does not answer.",
+        (
+            "A source could not be read, so what it would have said is unknown; or a task asks for something that "
+            "is not understood. Unknown is never taken as zero."
+        ),
+        "See why the named source does not answer, or change what the task asks for.",
     ),
     # -- gangs
     Code.APART: (
