@@ -9,7 +9,7 @@ The rule is: gang after gang, then shape after shape, task by task on what is th
   chosen: then more would be bought for nothing. So when a plan buys although there is stock, it is also made as if the
   stock were not bought yet, and the stock is then set against what that buys: with the demand of the tick before, this
   gives the slices of the tick before, and nothing is bought twice. And once more with the tightest node first, be it
-  ready or on its way. Neither is tried where fewer slices could not do anyway (``bounds``).
+  ready or in flight. Neither is tried where no fewer slices could do (``buying/lower_bound``).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class LimitCounter:
         now: Seconds,
     ) -> None:
         """``counts`` and ``released``: how many slices of each group are in each state, and how many of those this plan
-        gives up. ``strays``: the slices of no group, one by one: each tells itself what it has and costs."""
+        gives up. ``slices_without_group``: the slices of no group; each has its own number of nodes and price."""
         self.cluster = cluster
         self.groups = groups
         self.now = now
@@ -152,7 +152,7 @@ class LimitCounter:
 
     @contextmanager
     def later(self) -> Iterator[None]:
-        """Count, for as long as this lasts, as if all that passes by itself had passed: what is ending is gone, nothing
+        """Count, for as long as this lasts, as if all that passes with time had passed: what is ending is gone, nothing
         is in flight, and every provider sells."""
         self._later = True
         self._end(1)

@@ -1,4 +1,4 @@
-"""What is offered without buying: the free room on every node that runs, can be called back, or is on its way.
+"""What is offered without buying: the free room on every node that runs, can be called back, or is in flight.
 
 Rows are nodes in the order of slice id and node id. A row's tier says how near its room is: free on a ready slice,
 then by uncordon or unmark, then in flight (the furthest along first), then slices that this plan has already decided
@@ -60,7 +60,7 @@ class Offers:
     """The rows, their free room, and the rule of which of several that fit is taken."""
 
     def __init__(self, eligibility: Eligibility, rows: Rows, *, flat: bool = False) -> None:
-        """``rows`` stay as they are. ``flat``: what is on its way counts as near as what is ready."""
+        """``rows`` stay as they are. ``flat``: what is in flight counts as near as what is ready."""
         self.flat = flat
         self.eligibility = eligibility
         self.group, self.position, self.profile = rows.group, rows.position, rows.profile

@@ -12,13 +12,13 @@ from windlass.core.plan_draft import PlanDraft
 from windlass.core.scale_down.candidates import Release
 
 _GOING: Final = {
-    **{state: Reason(Code.ENDING, f"{state}: it is on its way out or gone") for state in ENDING},
+    **{state: Reason(Code.ENDING, f"{state}: it is ending or gone") for state in ENDING},
     **{
         state: Reason(Code.DRAINING, f"{state}: it takes no new work and ends when it is empty") for state in RECALLABLE
     },
 }
 _COMING: Final = {
-    state: Reason(Code.LAUNCHING, f"{state}: nobody needs it now; once ready it falls under the idle rules")
+    state: Reason(Code.LAUNCHING, f"{state}: nothing needs it now; once ready it falls under the idle rules")
     for state in IN_FLIGHT
 }
 

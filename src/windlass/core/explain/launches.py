@@ -1,7 +1,7 @@
 """Why a slice is bought, and why from this group and not from another.
 
 The strategies keep, for each choice, the key by which the candidates were compared; here it is put into words. A group
-that was no candidate at all is told its first hindrance, as for demand that waits.
+that was no candidate at all gets its first hindrance, as for demand that waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What would unblock waiting demand: the planner is asked again with one thing changed at a time.
+"""What would unblock waiting demand: it plans again with one thing changed at a time.
 
 Each suggestion is true: it is kept only if a plan of the changed snapshot leaves nothing of the demand waiting. A limit
 is first lifted altogether, which shows how far it must be raised, and then raised just so far. Where several limits
@@ -162,7 +162,7 @@ class Unblocker:
     # -- candidates, the smallest change first ----------------------------------------------------------------------
 
     def _edits(self, demand: Demand, waiting: Waiting) -> Iterator[Edit]:
-        """Single changes that might help: the typing error, what is frozen, what passes by itself, limits."""
+        """Single changes that might help: the typing error, what is frozen, what passes with time, limits."""
         by_code = self._groups_by_code(waiting)
         if waiting.reason.code == Code.GANG_FORMING and demand.deadline is not None:
             without = on_demand(demand, lambda d: replace(d, deadline=None))

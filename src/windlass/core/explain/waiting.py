@@ -1,6 +1,6 @@
 """Why demand waits: for each group its first failing check, and for the demand the nearest of them.
 
-The checks of a group come in the order in which it is asked: can a node of it hold the demand at all (resources,
+The checks of a group are made in this order: can a node of it hold the demand at all (resources,
 conditions, taints, the form of a gang), is there headroom (its max, launches in flight, nodes, dollars), can it be had.
 Every sentence carries its numbers, and for an unknown name it suggests the one that was probably meant.
 """

@@ -1,9 +1,8 @@
-"""``lazily``: an attribute that is worked out when it is first asked for, and then stays.
+"""``cached_attribute``: an attribute that is computed when it is first read, and then kept.
 
-Like ``functools.cached_property``, at half its price: no lock, and the value lies beside the other attributes of the
-object, which therefore needs no dictionary of its own. Every change of a slice makes a new one, and each is asked a
-handful of such questions. Two threads that ask at the same time both work it out and get the same: what is asked here
-follows from the object alone.
+It works like ``functools.cached_property`` at half the cost: it takes no lock, and the value is stored beside the other
+attributes of the object, which therefore needs no dictionary of its own. Two threads that read it at the same time both
+compute the same value, because it follows from the object alone.
 """
 
 from __future__ import annotations

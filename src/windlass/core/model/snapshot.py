@@ -104,7 +104,7 @@ class UtilizationTarget:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown:
-    """Which rules may release slices of a group; a group without any never shrinks by itself."""
+    """Which rules may release slices of a group; a group without any never shrinks."""
 
     idle_timeout: Seconds | None = None
     low_utilization: LowUtilization | None = None
@@ -216,7 +216,7 @@ class Slice:
 
     @cached_attribute
     def busy_count(self) -> bool:
-        """Whether it counts as busy; what is still on its way does not."""
+        """Whether it counts as busy; a slice in flight does not."""
         return self.busy and self.state not in IN_FLIGHT
 
     @cached_attribute

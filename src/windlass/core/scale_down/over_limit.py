@@ -27,10 +27,10 @@ def lower_to_limits(draft: PlanDraft) -> None:
     cluster = draft.snapshot.cluster
     if cluster.max_nodes is not None:
         why = f"the cluster's max is {cluster.max_nodes} nodes"
-        _above(draft, cluster.max_nodes, lambda group: draft.groups[group].hosts, why, dearest_first=False)
+        _above(draft, cluster.max_nodes, lambda group: draft.groups[group].hosts, why, expensive_first=False)
     if cluster.max_hourly_cost is not None:
         why = f"the cost ceiling is {format_money(cluster.max_hourly_cost)}/h"
-        _above(draft, cluster.max_hourly_cost, lambda g: draft.groups[g].price or 0, why, dearest_first=True)
+        _above(draft, cluster.max_hourly_cost, lambda g: draft.groups[g].price or 0, why, expensive_first=True)
 
 
 def _removed_groups(draft: PlanDraft) -> None:
@@ -46,7 +46,7 @@ def _above_max(draft: PlanDraft) -> None:
             continue
         why = f"{scope} has {live} machines, its max is {scope.max}"
         if scope.family:
-            _above(draft, scope.max, lambda _: 1, why, dearest_first=True, groups=scope.groups)
+            _above(draft, scope.max, lambda _: 1, why, expensive_first=True, groups=scope.groups)
             continue
         victims = _open_to_release(draft, draft.live(scope.groups[0]))
         for position in sorted(victims, key=release_order(draft))[: live - scope.max]:
@@ -59,7 +59,7 @@ def _above(
     weight: Callable[[int], int],
     why: str,
     *,
-    dearest_first: bool,
+    expensive_first: bool,
     groups: Sequence[int] | None = None,
 ) -> None:
     """Release over several groups (default: all) until the weights of what is left are within the limit."""
@@ -71,7 +71,9 @@ def _above(
     scopes, scopes_of = draft.layout.scopes, draft.layout.scopes_of
     above_min = [sum(live[group] for group in scope.groups) - scope.min for scope in scopes]
     everyone = [position for group in groups for position in draft.live(group)]
-    for position in sorted(_open_to_release(draft, everyone), key=release_order(draft, dearest_first=dearest_first)):
+    for position in sorted(
+        _open_to_release(draft, everyone), key=release_order(draft, expensive_first=expensive_first)
+    ):
         group = draft.group_of(position)
         assert group is not None
         if excess <= 0:
@@ -93,13 +95,13 @@ def _open_to_release(draft: PlanDraft, positions: Sequence[int]) -> list[int]:
     ]
 
 
-def release_order(draft: PlanDraft, *, dearest_first: bool = False) -> Callable[[int], tuple[object, ...]]:
+def release_order(draft: PlanDraft, *, expensive_first: bool = False) -> Callable[[int], tuple[object, ...]]:
     """Sorts what is given up first to the front."""
 
     def key(position: int) -> tuple[object, ...]:
         item = draft.slices[position]
         group = draft.group_of(position) or 0
-        price = -(draft.groups[group].price or 0) if dearest_first else 0
+        price = -(draft.groups[group].price or 0) if expensive_first else 0
         if item.state in IN_FLIGHT:
             return _LAST_COME.index(item.state), 0, 0, price, descending(item.id)
         idle = float("inf") if draft.busy(position) else item.idle_since(draft.now)

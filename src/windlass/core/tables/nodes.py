@@ -117,7 +117,7 @@ class NodeTable:
 
 
 def _loads(item: Slice, group_table: GroupTable, group: int) -> tuple[Amounts, ...]:
-    """What is used on each node of a slice that offers room; nothing runs yet on one that is on its way."""
+    """What is used on each node of a slice that offers room; nothing runs yet on one in flight."""
     return ((),) * int(group_table.hosts[group]) if item.state in IN_FLIGHT else item.loads
 
 

@@ -136,7 +136,7 @@ class SnapshotTables:
 
     @cached_attribute
     def nodes(self) -> list[Node | None]:
-        """The node of each row; None: it is on its way."""
+        """The node of each row; None: it is in flight."""
         found: list[Node | None] = []
         for item in self.slices:
             group = self._index.get(item.group)

@@ -49,7 +49,7 @@ ALONE: Final = 3
 """The programme begins with every shape alone on its cheapest groups, so many of them: its prices cannot run wild."""
 
 FORBIDDING: Final = 3.0
-"""An unserved task costs so many times the dearest slice that could hold it: never worth it, and harmless numbers."""
+"""An unserved task costs so many times the most expensive slice that could hold it: it never pays to leave it."""
 
 UP_FROM: Final = (1.0, 0.5)
 """Fractions from which on the programme's mix is rounded up: never, and as in school. The cheaper one is kept."""
@@ -157,9 +157,9 @@ class Coverer:
         # A limit that all tasks of a group together cannot reach needs no row.
         self._limited, limits = catalogue.headroom.binding(catalogue.usable @ catalogue.counts)
         shapes, rows = len(catalogue.counts), len(catalogue.counts) + len(limits)
-        dearest = (catalogue.usable * self.price[:, None]).max(axis=0)
+        highest = (catalogue.usable * self.price[:, None]).max(axis=0)
         master = LinearProgram(catalogue.counts.astype(np.float64), limits)
-        master.add(np.eye(rows), np.concatenate((FORBIDDING * dearest, np.zeros(len(limits)))))
+        master.add(np.eye(rows), np.concatenate((FORBIDDING * highest, np.zeros(len(limits)))))
         master.add(-np.eye(shapes, rows), np.zeros(shapes))
         self._owner = np.full(rows + shapes, -1)
         basis = np.arange(rows)
