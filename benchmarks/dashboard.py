@@ -75,7 +75,13 @@ def measure(which: str = "default", say: Callable[[str], None] = lambda _: None)
 def checks(found: dict[str, Any]) -> list[Check]:
     listed = [
         below("GET /status, gzipped", found["status_kb"], 100, "KB", 0),
-        below(f"{found['readers']} readers at 5 messages a second: CPU of a core", found["readers_cpu"], 10, "%", 1),
+        below(
+            f"{found['readers']} readers at {found['messages']:.1f} messages a second: CPU of a core",
+            found["readers_cpu"],
+            10,
+            "%",
+            1,
+        ),
         below(f"{found['readers']} readers: memory", found["readers_mb"], 40, "MB", 0),
         at_most(f"a pass with {found['readers']} readers: longer by", found["pass_longer"], 5, "%", 1),
     ]
