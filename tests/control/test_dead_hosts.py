@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.control.worlds import GPU, QUICK, World
 from windlass.cli.commands.look.why.slice import page
-from windlass.control.reconcile.transitions import LONGEST_OUTPUT
+from windlass.control.reconcile.slice_steps import LONGEST_OUTPUT
 from windlass.control.report.current import pictured, read_state
 from windlass.control.report.why import Question
 from windlass.control.settings import Settings, SoldGroup

@@ -10,7 +10,7 @@ from windlass.core.model.lifecycle import State
 from windlass.core.model.snapshot import Demand
 
 from .provider_health import next_turn, turning_points
-from .transitions import unseen_until
+from .slice_steps import unseen_until
 
 
 def next_deadline(fleet: Fleet, demands: Iterable[Demand], settings: Settings, now: float) -> float | None:
