@@ -4,6 +4,8 @@ Each has two warm processes, and is given one task that ends its process: by ``o
 the kernel for want of memory (SIGKILL), or while the module of its function is imported. loky gives up at once, and its
 processes are started again before the next one. The pool is measured twice: as it is, when it runs such a task three
 times more, and with ``retries=0``, when it does what loky does.
+
+The numbers kept here were taken while other programs kept the machine busy: compare them within the run only.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 - 20 tasks that share an array of 52 MB: the pool's ``put``, Ray's ``put``, and loky with the array as an argument.
 - 6 tasks that take an array of 52 MB and give one back.
 - 200 tasks that give back 1 MB each.
+
+The numbers kept here were taken while other programs kept the machine busy: compare them within the run only.
 """
 
 from __future__ import annotations
