@@ -35,7 +35,12 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
         return found
     firsts = sorted(purchase.position for purchase in draft.purchases)
 
-    def deal(members: Iterable[tuple[str, int]], runs: Iterable[PlacedRun]) -> None:
+    def deal(members: Sequence[tuple[str, int]], runs: Sequence[PlacedRun]) -> None:
+        if len(members) == 1:  # all tasks are of one demand: they need not be told apart slice by slice
+            for first, count in _by_purchase(draft, firsts, runs).items():
+                mine = found.setdefault(first, {})
+                mine[members[0][0]] = mine.get(members[0][0], 0) + count
+            return
         pieces = list(_pieces(draft, firsts, runs))
         if not pieces:
             return
@@ -56,6 +61,15 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     for shape, served in draft.decisions.served_shapes:
         deal(shape.members, served.runs)
     return found
+
+
+def _by_purchase(draft: PlanDraft, firsts: list[int], runs: Sequence[PlacedRun]) -> dict[int, int]:
+    """How many of the tasks land on each purchase."""
+    starts, total = np.array(firsts, np.int64), np.zeros(len(firsts), np.int64)
+    for run in runs:
+        new = run.positions >= len(draft.slices)
+        np.add.at(total, np.searchsorted(starts, run.positions[new], "right") - 1, run.counts[new])
+    return {firsts[at]: int(total[at]) for at in np.flatnonzero(total).tolist()}
 
 
 def _pieces(draft: PlanDraft, firsts: list[int], runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
