@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ GPU = Group("gpu", (("gpu", 8000),), 4, price=10 * 10**9, scale_down=ScaleDown(i
 
 
 class OnlyToBeLookedAt:
-    """A provider and a workload in one; whoever does more than look at it fails the test."""
+    """A provider and a workload in one; any call that does more than look fails the test."""
 
     def __init__(self) -> None:
         self.demands: tuple[Demand, ...] = ()
@@ -31,6 +32,9 @@ class OnlyToBeLookedAt:
 
     async def list(self) -> tuple[Instance, ...]:
         return self.instances
+
+    async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
+        return ()
 
     async def observe(self) -> WorkloadView:
         return WorkloadView(self.demands, (), self.nodes)
@@ -86,7 +90,7 @@ def test_it_notes_what_it_would_launch_for_whom_and_for_how_long(world, tmp_path
         (wish,) = report.wishes
         assert (wish.would.verb, wish.would.subject, wish.would.count) == ("launch", "gpu", 2)
         assert (wish.since, wish.until) == (1010, 4610)
-        assert "2 tasks" in wish.would.reason.why
+        assert "1 task of a and 1 task of b" in wish.would.reason.why
         assert report.spent == 0
         assert report.planned == pytest.approx(20.0)  # two slices at 10 $/h for an hour
 
