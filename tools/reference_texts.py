@@ -111,7 +111,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
     Code.GANG_HELD: (
         (
             "The slice is idle, and a gang that cannot start whole yet would use it. It is not released while the "
-            "gang forms: until the deadline of the gang, or, without one, while the hindrance is one that passes by "
+            "gang forms: until the deadline of the gang, or, without one, while its blocker is one that passes by "
             "itself (`RATE_LIMITED`, `BACKOFF`, `STOCKOUT`, `QUOTA`)."
         ),
         "Look up why the gang waits, and lift that. Give the gang a `deadline` to bound how long slices are held.",

@@ -101,7 +101,7 @@ def as_plan(
     by_id = sorted(snapshot.slices, key=lambda one: one.id)
     staying = [(item, _doing(item)) for item in by_id if item.id not in going]
     costs = sum(prices.get(item.group, 0) for item in snapshot.slices)
-    hindrances = {group.name: WAITS for group in snapshot.groups}
+    blockers = {group.name: WAITS for group in snapshot.groups}
     return Plan(
         now=snapshot.now,
         strategy=snapshot.strategy(),
@@ -115,7 +115,7 @@ def as_plan(
         unmark=(),
         stays=tuple(Change(item.id, KEEPS[doing]) for item, doing in staying if doing != "busy"),
         waiting=tuple(
-            PlanWaiting(demand.id, demand.count, WAITS, hindrances)
+            PlanWaiting(demand.id, demand.count, WAITS, blockers)
             for demand in sorted(snapshot.demands, key=lambda one: one.id)
             if demand.count
         ),

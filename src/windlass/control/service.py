@@ -38,7 +38,7 @@ class _Stopped(Exception):
 
 
 class Service:
-    """Keeps a controller running until it is told to stop."""
+    """Keeps a controller running until it is stopped."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Service:
         self._retention, self._journal = retention, journal
         self._said = ""
         self._changed: asyncio.Task[None] | None = None
-        self._compacted_at = -inf  # at once: one that is often started anew would never come to it
+        self._compacted_at = -inf  # at once: a controller that restarts often would never compact
         self.controller = Controller(
             settings,
             providers,
@@ -140,7 +140,7 @@ class Service:
                     raise
                 except JournalUnavailable as error:
                     self._say(f"nothing is done, because it is not known what the journal has: {error}")
-                    return  # and the chronicle is read anew, with what was written or without
+                    return  # the state is read again from the journal, with what was written or without it
                 except JournalVersion as error:
                     self._say(f"not leading any more: {error}")
                     return  # it can write no more, so the lease runs out, and the newer one takes over
@@ -181,7 +181,7 @@ class Service:
             await asyncio.wait_for(self._wake.wait(), seconds)
 
     def _listen(self) -> None:
-        """Be woken by the workload's next change. Asked anew after each look: it counts from the last one."""
+        """Be woken by the workload's next change. Ask again after each look: it counts from the last one."""
         if self._changed is None or self._changed.done():
             self._changed = asyncio.create_task(self._hear())
 

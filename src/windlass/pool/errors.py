@@ -16,7 +16,7 @@ from windlass.pool.transport.serialization import (
 
 
 class TaskError(Exception):
-    """The task came to nothing, and not by an exception of its own."""
+    """The task failed for a reason other than its own exception."""
 
 
 class NodeLost(TaskError):

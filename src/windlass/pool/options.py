@@ -110,7 +110,7 @@ class PoolShape:
     result_limit: int = LIMIT
     """Bytes of the largest result of a task."""
     notice: str = ""
-    """What the user of the pool is told before the first machine is bought."""
+    """The message that the pool prints before it buys the first machine."""
 
 
 def shaped(

@@ -187,7 +187,7 @@ class Metrics:
                 up.add_metric([source], 0 if source in troubles else 1)
             yield up
         yield GaugeMetricFamily("windlass_streams", "Streams that are open.", value=self.streams())
-        resyncs = CounterMetricFamily("windlass_stream_resyncs", "Readers that had to load everything anew.")
+        resyncs = CounterMetricFamily("windlass_stream_resyncs", "Readers that had to load everything again.")
         resyncs.add_metric([], self.resyncs())
         yield resyncs
 

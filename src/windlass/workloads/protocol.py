@@ -132,7 +132,7 @@ class ProviderWrapper(Protocol):
     """A workload that keeps an object of its own for every machine of a provider."""
 
     def wrap_provider(self, name: str, provider: Any) -> Any:
-        """Return the provider as this workload wants it used. One that is wrapped already is wrapped anew."""
+        """Return the provider as this workload wants it used. One that is wrapped already is wrapped again."""
         ...
 
 

@@ -111,7 +111,7 @@ def observed_after(
         unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
         seller=_same(before.seller, seller),
     )
-    if "nodes_of" in before.__dict__:  # brought along rather than grouped anew
+    if "nodes_of" in before.__dict__:  # copied, which is cheaper than grouping again
         same = after.node is before.node
         after.__dict__["nodes_of"] = before.nodes_of if same else _regrouped(before.nodes_of, before.node, after.node)
     return after

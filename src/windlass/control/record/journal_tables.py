@@ -156,7 +156,7 @@ def _alike(old: Waiting, new: Waiting) -> bool:
 
 
 def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
-    """Why each slice stays that is not simply at work, told anew when the code changes."""
+    """Why each slice stays that is not simply at work; written again when the code changes."""
     after = {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
         for one in plan.stays

@@ -49,7 +49,7 @@ class SlicePart:
     starts_in: float | None = None
     """Seconds, about; None: not known."""
     waiting: Waiting | None = None
-    """The hindrance in each group, when they find no place."""
+    """The blocker in each group, when they find no place."""
 
 
 @dataclass(frozen=True)

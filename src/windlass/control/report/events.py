@@ -189,7 +189,7 @@ def _collect(one: Entry | Record, moves: dict[tuple[str, str, str, str], list[st
         return
     if record.get("quarantine"):
         moves.setdefault((record["group"], "quarantined", "", record["quarantine"]), []).append(one.subject)
-    elif record["since"] == one.at and record["state"] != State.QUEUED:  # queued ones are told by their launch
+    elif record["since"] == one.at and record["state"] != State.QUEUED:  # the launch reports queued ones
         key = (record["group"], record["state"], record["reason"]["code"], record["reason"]["why"])
         moves.setdefault(key, []).append(one.subject)
 

@@ -52,7 +52,7 @@ def _unknown(sources: Iterable[str]) -> str:
 
 
 def _kinds(waiting: list[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each kind of hindrance, the one that an operator can change first."""
+    """A sentence for each kind of blocker, the one that an operator can change first."""
     limited, market, never, coming = ([one for one in waiting if _code(one) in kind] for kind in _KINDS)
     found = []
     if limited:

@@ -156,7 +156,7 @@ class SliceRecord(FastReplace):
 
 
 FAILURES: Final = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED, State.LOST})
-"""States of a slice that came to nothing, or was lost."""
+"""States of a slice that failed to start, or was lost."""
 SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
 """Why a slice is drained that could as well stay. To end its work for that would be to pay twice, and where the work
 cannot go elsewhere after all, to pay for ever."""
@@ -254,7 +254,7 @@ class Fleet:
                 slices.pop(name, None)
             note_change(self.slices, slices, records, over)
         following = Fleet(slices, provider_health, gone, frozen)
-        # What was worked out already is brought along rather than worked out anew.
+        # What was computed already is copied, which is cheaper than computing it again.
         if "activity" in self.__dict__:
             following.__dict__["activity"] = self.activity if same else self.activity.after(self.slices, records, over)
         if "planned_with" in self.__dict__:

@@ -82,7 +82,7 @@ class Need:
 
 
 class Room:
-    """Free space, one row a node. Mutable: it is the planner's scratch pad, made anew for each plan."""
+    """Free space, one row a node. Mutable: each plan makes its own and writes to it."""
 
     __slots__ = ("_log", "free", "kinds", "parts", "present", "total", "whole")
 

@@ -13,7 +13,7 @@ from windlass.core.model.snapshot import Group
 MACHINES = (NODE, SLICE)
 
 
-def hindrance(
+def blocker(
     classes: ClassCounts, rules: Rules, index: int, group: Group, in_rows: Bools, in_groups: Bools
 ) -> Reason | None:
     """The first constraint that does not hold for one more task on a new slice of the group; None: all hold.

@@ -1,7 +1,7 @@
 """Why a slice is bought, and why from this group and not from another.
 
 The strategies keep, for each choice, the key by which the candidates were compared; here it is put into words. A group
-that was no candidate at all gets its first hindrance, as for demand that waits.
+that was no candidate at all gets its first blocker, as for demand that waits.
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dic
         return {name: reason for name, reason in reasons.items() if name != draft.groups[purchase.group].name}
     keys = purchase.choice.keys if purchase.choice else {}
     bundle = owner.bundles[0]
-    hindrances = explain.single(bundle.needs, Need.of(dict(bundle.needs), draft.kinds), selector_of(owner), lost=True)
+    blockers = explain.single(bundle.needs, Need.of(dict(bundle.needs), draft.kinds), selector_of(owner), lost=True)
     result = {}
     for index, group in enumerate(draft.groups):
         if index != purchase.group:
-            result[group.name] = hindrances.get(group.name) or _lost(draft, purchase, index, keys)
+            result[group.name] = blockers.get(group.name) or _lost(draft, purchase, index, keys)
     return result
 
 

@@ -70,7 +70,7 @@ MOST_REPLANS: Final = 400
 WORK: Final = 200_000
 """Slices and demands that all what-if plans together may look at: a large plan gets fewer of them."""
 MOST_TOLD: Final = 5
-"""Ways out that are told for one demand."""
+"""The most ways out that are listed for one demand."""
 LIFTED: Final = 10**6
 STEPS: Final = 4
 """A cap on tasks is raised by up to so many times the tasks of the demand: what runs already counts too."""

@@ -26,7 +26,7 @@ from windlass.core.placement.gang_slices import slices_for, slices_missing
 from windlass.core.placement.gangs import holds_all, serve_whole
 from windlass.core.plan_draft import PlanDraft
 
-from .constraints import hindrance
+from .constraints import blocker
 
 SHOWN_GROUPS = 3
 """A sentence names so many groups; the table of groups has them all."""
@@ -93,7 +93,7 @@ class Explainer:
         self._labels = draft.group_table.labels
 
     def summary(self, reasons: Mapping[str, Reason]) -> Reason:
-        """The nearest hindrance of any group, with the sentences of the groups that have it."""
+        """The nearest blocker of any group, with the sentences of the groups that have it."""
         if not reasons:
             return Reason(Code.NO_SHAPE_FITS, "there is no group at all")
         codes = {reason.code for reason in reasons.values()}
@@ -106,7 +106,7 @@ class Explainer:
     def single(
         self, needs: Amounts, need: Need, selector: Selector, rules: Rules = NO_RULES, *, lost: bool = False
     ) -> dict[str, Reason]:
-        """The hindrance of each group for one more task; with ``lost``, groups without one are left out."""
+        """The blocker of each group for one more task; with ``lost``, groups without one are left out."""
         fits = self.fresh.capacity(need)
         allowed, _ = self.draft.eligibility.answers(selector)
         result = {}
@@ -115,7 +115,7 @@ class Explainer:
                 result[group.name] = too_small(group, needs)
             elif not allowed[self.draft.profiles[index]]:
                 result[group.name] = self._mismatch(index, selector)
-            elif reason := self._rule_hindrance(index, need, selector, rules):
+            elif reason := self._rule_blocker(index, need, selector, rules):
                 result[group.name] = reason
             elif refusal := self._refusal(index, 1, gang=False):
                 result[group.name] = refusal
@@ -161,7 +161,7 @@ class Explainer:
             why = f"a gang of {demand.count} does not divide into whole machines of {plural(group.hosts, 'host')}"
             return Reason(Code.GANG_SHAPE, f"{group.name}: {why}")
         for one in part:
-            if reason := self._rule_hindrance(index, one.need, one.selector, one.rules):
+            if reason := self._rule_blocker(index, one.need, one.selector, one.rules):
                 return reason
         slices = self._slices_alone(index, demand, part, table)
         if reason := self._refusal(index, slices, gang=demand.gang is not None):
@@ -175,7 +175,7 @@ class Explainer:
         allowed, _ = self.draft.eligibility.answers(one.selector)
         return self.fresh.capacity(one.need) > 0, allowed[self.draft.profile_index]
 
-    def _rule_hindrance(self, index: int, need: Need, selector: Selector, rules: Rules) -> Reason | None:
+    def _rule_blocker(self, index: int, need: Need, selector: Selector, rules: Rules) -> Reason | None:
         """The constraint between tasks that keeps a task out of new slices of a group."""
         draft = self.draft
         classes = draft.offers.classes if draft.classes else None
@@ -184,7 +184,7 @@ class Explainer:
         allowed, _ = draft.eligibility.answers(selector)
         large = self.fresh.capacity(need) > 0
         in_rows = allowed[draft.offers.profile] & large[draft.offers.group]
-        return hindrance(classes, rules, index, draft.groups[index], in_rows, allowed[draft.profile_index] & large)
+        return blocker(classes, rules, index, draft.groups[index], in_rows, allowed[draft.profile_index] & large)
 
     def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
         """Where no group alone is stopped by a limit: the limits that a mix of groups would break, by group."""

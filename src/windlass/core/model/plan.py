@@ -104,7 +104,7 @@ class Unblock:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Tasks of a demand (or a standing request) that find no place, and the hindrance in each group."""
+    """Tasks of a demand (or a standing request) that find no place, and the blocker in each group."""
 
     demand: str
     count: int

@@ -182,8 +182,8 @@ class Preparer:
         if not waiting:
             return
         (item,) = waiting
-        hindrances = sorted(item.groups.items(), key=lambda one: (one[1].code in IMPOSSIBLE, one[0]))
-        told = "; ".join(f"{reason.why}" for _, reason in hindrances)
+        blockers = sorted(item.groups.items(), key=lambda one: (one[1].code in IMPOSSIBLE, one[0]))
+        told = "; ".join(f"{reason.why}" for _, reason in blockers)
         what = f"a gang of {size} of {kind.name}" if gang else kind.name
         raise NothingFits(
             f"{what} can never run in this pool: it needs {_needs_text(kind.needs)}. {told}{self._nearest(kind)}"

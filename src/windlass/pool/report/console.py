@@ -143,7 +143,7 @@ class _LineProgress:
 
 
 class Live:
-    """A picture at the bottom of the terminal that is drawn anew a few times a second."""
+    """A view at the bottom of the terminal that is drawn again a few times a second."""
 
     def __init__(self, console: Any = None) -> None:
         """``console``: of rich; standard error if none is given."""

@@ -26,7 +26,7 @@ FIRST_PORT: Final = 29500
 
 
 class GangFailed(TaskError):
-    """Another member of the gang came to nothing, and so this one was ended."""
+    """Another member of the gang failed, and so this one was ended."""
 
 
 @dataclass(eq=False, slots=True)

@@ -47,7 +47,7 @@ class LocalFaults:
 
 
 def refusal_of(fault: LocalFault, group: str) -> ProviderError | None:
-    """The error that a fault is told with; None when it is not a refusal."""
+    """Return the error that a fault raises; None when it is not a refusal."""
     match fault.kind:
         case "stock-out":
             return InsufficientCapacity(f"{group} is out of stock (a fault that was set)")

@@ -14,7 +14,7 @@ changes nothing, and shows what was left undone as it is.
 An id buys once. The ids of slices that have ended are kept for a month, so that an order that comes late, or comes
 again, does not bring back what was ended.
 
-Needs Linux: processes are told apart by /proc and signalled by handle.
+Needs Linux: processes are distinguished through /proc and signalled by handle.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class LocalProvider:
         except FileNotFoundError:
             return
         except CorruptRecord as error:
-            raise InvalidRequest(f"{error}; terminate {home.name}, or remove its directory, and order anew") from error
+            raise InvalidRequest(f"{error}; terminate {home.name}, or remove its directory, and retry") from error
         if record.ending:
             return
         missing = [number for number in range(len(record.hosts)) if not LocalSlice.read(home / f"host-{number}").taken]

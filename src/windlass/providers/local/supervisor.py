@@ -14,7 +14,7 @@ without losing the host. What it guarantees:
   mark in its environment when the slice is terminated.
 
 It is run in isolation from the package and imports the standard library only, so that it starts in milliseconds. The
-provider imports from here how a process is told apart from another with the same number.
+provider imports from here how a process is distinguished from a later one with the same pid.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ controller attaches a new connection; both sides say how many frames they have r
 byte is lost or doubled, so the TCP connections that are carried do not notice. Each stream has a window, so that a
 reader that stalls holds up its own stream only.
 
-A controller names its session. A session with another name begins anew: all streams of the old one are closed.
+A controller names its session. A session with another name replaces it: all streams of the old one are closed.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ BUSY_SHARE: Final = 10
 MOMENTS: Final = 8
 """Instants of the past that are kept."""
 FAR: Final = 20_000
-"""Records that a reader may be behind without loading everything anew."""
+"""Records that a reader may be behind without loading everything again."""
 WEEK: Final = 7 * 86400.0
 
 
@@ -333,7 +333,7 @@ class Feed:
             return self._timeline
 
     def after(self, seq: int) -> list[PassMessage] | None:
-        """The messages after a record; None: they are not kept, and a reader must load the status anew."""
+        """The messages after a record; None: they are not kept, and a reader must load the status again."""
         current = self._current
         if current is None or seq > current.seq:
             return None
@@ -405,7 +405,7 @@ def _copied(reader: StateReader) -> StateReader:
 
 
 def resync(seq: int, why: str) -> bytes:
-    """Tells a reader to load the status anew."""
+    """Tells a reader to load the status again."""
     return b"event: resync\ndata: %s\n\n" % encoded({"seq": seq, "why": why})
 
 

@@ -12,7 +12,7 @@ from windlass.server.problems import Problem
 from .feed import Feed, PassMessage, resync
 
 PLACES: Final = 64
-"""Messages that wait for one reader; a slower one must load the status anew."""
+"""Messages that wait for one reader; a slower one must load the status again."""
 PING: Final = 15.0
 """Seconds of silence after which a comment shows a reader that the connection lives."""
 TOPICS: Final = frozenset({"status", "events"})
@@ -100,7 +100,7 @@ class Broadcast:
             self.readers.discard(reader)
 
     async def _missed(self, reader: Subscription, after: int | None) -> AsyncIterator[bytes]:
-        """What was sent after the record that a reader had last, or that it must load everything anew."""
+        """What was sent after the record that a reader had last, or that it must load everything again."""
         if after is None:
             return
         found = await asyncio.to_thread(self.feed.after, after)

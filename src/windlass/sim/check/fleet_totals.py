@@ -38,7 +38,7 @@ class FleetTotals:
 
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
     idle: dict[str, Idle] = field(default_factory=dict)
-    """Ready slices all of whose nodes are told to be idle."""
+    """Ready slices all of whose nodes are reported idle."""
     unproven: dict[str, Idle] = field(default_factory=dict)
     """Those of them that were not confirmed yet."""
     offering: Counter[str] = field(default_factory=Counter)

@@ -371,7 +371,7 @@ class Checker:
             if told.since > latest + 1e-6:
                 yield "S9", f"{name} is idle since {latest:.1f}, and counts from {told.since:.1f}"
             else:
-                del unproven[name]  # nodes become idle anew, but never since an earlier time
+                del unproven[name]  # nodes become idle again, but never since an earlier time
         for was, record in pairs:
             if was is None or was.state != State.READY or record.id not in idle:
                 continue

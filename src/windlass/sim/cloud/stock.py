@@ -34,7 +34,7 @@ class StockRecording:
     """Seconds, the first 0, in order."""
     available: tuple[int, ...]
     span: float
-    """Seconds until it begins anew."""
+    """Seconds until it repeats."""
 
     def at(self, seconds: float) -> int:
         """Machines that can be had so many seconds after the beginning."""

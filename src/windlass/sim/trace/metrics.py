@@ -157,7 +157,7 @@ class Measures(Spent):
     lost_to_preemption: int
     """Tasks that the cloud ended."""
     lost_hours: float
-    """How long they had run by then: task-hours that had to be run anew."""
+    """How long they had run by then: task-hours that had to be run again."""
     evicted: int
     """Tasks that were ended before their time because the policy allows it."""
     killed_by_us: int

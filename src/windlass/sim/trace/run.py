@@ -38,7 +38,7 @@ def run_trace(
     leaping: bool = True,
 ) -> tuple[Gauge, Measures]:
     """How it looked over time, and what it came to. The stock of groups that can be preempted follows ``recordings``;
-    ``came_to`` is told the share of the arrivals that is over; ``controller`` makes the controller, another one to
+    ``came_to`` receives the share of the arrivals that is over; ``controller`` makes the controller, another one to
     compare ours with. One that goes by how full nodes are, whatever the settings say, must not be ``leaping``."""
     span = max((job.arrives for job in trace.jobs), default=0.0)
     script = Script(

@@ -193,7 +193,7 @@ class Happening:
         return known.slice_id
 
     def _weigh(self, name: str) -> None:
-        """Count a slice anew: what its nodes do and what it costs, whether it was launched or stopped."""
+        """Count a slice again: what its nodes do and what it costs, whether it was launched or stopped."""
         record: SliceRecord | None = self._tables.tables["slice"].get(name)
         self._capacity.subtract(self._doing.pop(name, Counter()))
         self._cost -= self._prices.pop(name, 0)

@@ -47,7 +47,7 @@ MOVING = 1.0
 """Seconds after which results that have not come anywhere else yet are asked for once more."""
 OTHERS = "other-tasks"
 MOST_KINDS = 200
-"""Kinds of waiting tasks that are told one by one; of the others, only what they need."""
+"""Kinds of waiting tasks that are reported one by one; of the others, only what they need."""
 REMEMBERED = 10_000
 """Slices that are gone and are remembered as such, lest a late worker of theirs takes work."""
 
@@ -362,7 +362,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             del self._tending[address]  # without an await in between: a new fence finds no coroutine that tends it
 
     async def _tend_until_open(self, address: str) -> None:
-        """One for each worker, so that what it is told and what it says go one after the other."""
+        """One queue for each worker, so that its orders and answers keep their order."""
         settled: list[Any] = []
         pause = QUICK
         while (worker := self._scheduler.workers.get(address)) is not None:

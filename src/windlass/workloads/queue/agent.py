@@ -122,7 +122,7 @@ def _stand_guard(reading: int, says_apart: int) -> None:
 
 
 class Agent:
-    """Runs the tasks of one node until it is told to end."""
+    """Runs the tasks of one node until it is stopped."""
 
     def __init__(self, queue: Queue, place: Joined, guard: Guard, grace: float) -> None:
         self._queue, self._place, self._guard, self._grace = queue, place, guard, grace

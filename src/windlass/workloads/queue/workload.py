@@ -149,7 +149,7 @@ class QueueWorkload:
 
 
 class _Connection:
-    """The queue, opened when it is first needed, and anew when another file has taken its place."""
+    """The queue, opened when it is first needed, and again when another file has taken its place."""
 
     def __init__(self, directory: Path, now: Callable[[], float], *, create: bool) -> None:
         self._directory, self._now, self._create = directory, now, create

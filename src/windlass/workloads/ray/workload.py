@@ -89,7 +89,7 @@ class RayWorkload:
         self._lost: dict[str, WorkNode] = {}
         """Slices that had joined a cluster that is gone, with one of their nodes each."""
         self._refused: dict[str, float] = {}
-        """When a slice was last refused to be drained: its idle clock starts anew then."""
+        """When a slice was last refused to be drained: its idle clock starts again then."""
         self._version, self._own_directories = "", False
         self._failing_since: float | None = None
         self._seen: object = None
@@ -238,8 +238,8 @@ class RayWorkload:
             self._decided.set()
 
     def _loosened(self, plan: Plan | None) -> Plan | None:
-        """Return the plan without placement groups that wait only because of what they prefer: they are asked for anew,
-        in any way."""
+        """Return the plan without placement groups that wait only because of what they prefer: they are requested
+        again without the preference."""
         loose = frozenset() if plan is None else loosened(plan, self._shown.preferring)
         if plan is None or not loose:
             return plan
@@ -321,7 +321,7 @@ class RayWorkload:
                 self._fences.drained(slice_id, node_id)
 
     def _start_over(self) -> None:
-        """Begin anew: another cluster answers at the address."""
+        """Forget the old cluster: another one answers at the address."""
         for node in self._nodes.bought():
             self._lost[node.slice_id] = replace(node.work_node(), healthy=False, tasks=0, used=(), lost=LOST)
         self._gcs.forget_cluster()
