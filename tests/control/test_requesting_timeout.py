@@ -52,6 +52,32 @@ def test_a_launch_call_that_hangs_does_not_hold_its_demand_for_longer_than_the_l
     asyncio.run(story())
 
 
+def test_a_machine_that_comes_after_the_call_that_ends_it_is_ended_as_soon_as_it_is_seen() -> None:
+    async def story() -> None:
+        world = world_with(20)
+        settings = replace(world.settings, policy=replace(world.settings.policy, terminate_timeout=3600))
+        world.settings = settings
+        leader = world.controller()
+        hanging = asyncio.Event()
+        world.clouds["one"].hanging = hanging
+        world.work.waiting = ["a"]
+        await world.tick(leader)
+        [first] = leader.controller_state.fleet.slices
+        while leader.controller_state.fleet.slices[first].state != State.TERMINATING:
+            await world.tick(leader)
+        for _ in range(3):
+            await world.tick(leader)
+        world.clouds["one"].hanging = None
+        hanging.set()
+        for _ in range(5):
+            await world.tick(leader)
+            await leader.actuator.settle()
+        assert world.clouds["one"].bought == [first]
+        assert world.clouds["one"].instances == {}
+
+    asyncio.run(story())
+
+
 def test_the_group_is_not_asked_again_at_once() -> None:
     async def story() -> None:
         world = world_with(20)

@@ -161,7 +161,9 @@ class Actuator:
                     yield ("forget", name, fence), self._forget(name)
                 if record.is_empty:
                     provider = self.providers[record.provider]
-                    yield ("terminate", name, int(record.since)), lambda: provider.terminate(name, self.epoch)
+                    # A call that came before the machine found nothing to end: it is made again once one is seen.
+                    number = 2 * int(record.since) + record.seen
+                    yield ("terminate", name, number), lambda: provider.terminate(name, self.epoch)
                 else:
                     yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case _:
