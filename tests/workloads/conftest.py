@@ -9,7 +9,7 @@ import pytest
 from tests.workloads.ray_stage import Driver, RayHead
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_head() -> Iterator[Callable[[str], tuple[RayHead, Driver]]]:
     """Give the head and the driver of a version; they start when they are first asked for."""
     started: dict[str, tuple[RayHead, Driver]] = {}

@@ -120,7 +120,7 @@ class RealCluster:
                         continue
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory) -> Iterator[RealCluster]:
     made = RealCluster(tmp_path_factory.mktemp("cluster"))
     made.start()

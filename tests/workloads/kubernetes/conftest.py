@@ -24,7 +24,7 @@ from .cluster import Cluster
 REAL = pytest.param("real", marks=pytest.mark.kubernetes)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane() -> Iterator[ControlPlane]:
     """A real control plane with Windlass installed, scheduler and controllers included."""
     if why := missing():
