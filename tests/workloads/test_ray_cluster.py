@@ -143,6 +143,7 @@ def test_controllers_a_head_and_a_raylet_that_fail_lose_nothing_and_buy_nothing_
     cluster.eventually(lambda: len(ready(cluster)), lambda found: found == 2)
     cluster.assert_bought(2)
     # A head that falls silent for a while loses nothing.
+    cluster.eventually(lambda: [one["tasks"] for one in cluster.slices("ready")], lambda found: found == [1, 1])
     machines = ready(cluster)
     cluster.head.signal(signal.SIGSTOP)
     try:
