@@ -45,6 +45,7 @@ def group_of(item: pytest.Item) -> str | None:
     return None if item.nodeid.startswith(COMPUTING) else item.nodeid.partition("::")[0]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give every test its group, and sort the groups."""
     groups = {item: group_of(item) for item in items}

@@ -94,6 +94,10 @@ class Chaos:
         self._burst_at = 0.0
 
     def event(self) -> None:
+        """Kill or stop one controller. Jobs come before: a stopped controller may hold the lock of the queue."""
+        if time.monotonic() >= self._burst_at:
+            self._burst_at = time.monotonic() + 45
+            self.cluster.submit(6)
         name = self.dice.choice(sorted(self.running))
         if self.dice.random() < 0.5:
             self.running[name].kill()
@@ -102,18 +106,10 @@ class Chaos:
             self.kills += 1
         else:
             self.running[name].send_signal(signal.SIGSTOP)
-            self._wait(LEASE + 0.5)
+            time.sleep(LEASE + 0.5)
             self.running[name].send_signal(signal.SIGCONT)
             self.stops += 1
-        self._wait(self.dice.uniform(0.1, 1.5))
-
-    def _wait(self, seconds: float) -> None:
-        """Jobs come while time passes."""
-        until = time.monotonic() + seconds
-        if time.monotonic() >= self._burst_at:
-            self._burst_at = time.monotonic() + 45
-            self.cluster.submit(6)
-        time.sleep(max(0.0, until - time.monotonic()))
+        time.sleep(self.dice.uniform(0.1, 1.5))
 
     def calm(self) -> None:
         """One controller brings everything to its end."""
