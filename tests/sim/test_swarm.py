@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.sim.small import broken, job, script
 from windlass.cli.commands.whatif.simulate import command
-from windlass.control.reconcile import cycle
+from windlass.control import controller as controller_module
 from windlass.core.planner import plan
 from windlass.sim.faults.presets import JOURNAL, STORMS
 from windlass.sim.fuzz.shrink import as_test, shrunken
@@ -32,7 +32,7 @@ def test_every_promise_is_kept_in_every_world(part):
 
 
 def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_test(monkeypatch):
-    monkeypatch.setattr(cycle, "plan", _never_releasing)
+    monkeypatch.setattr(controller_module, "plan", _never_releasing)
     result = CliRunner().invoke(command, ["swarm", "--seeds", "3", "--first", "2", "--hours", "0.5", "--jobs", "1"])
     assert result.exit_code == 1
     assert "broke a promise" in result.output
@@ -42,12 +42,12 @@ def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_te
     [test] = [value for name, value in names.items() if name.startswith("test_")]
     with pytest.raises(AssertionError):
         test()
-    monkeypatch.setattr(cycle, "plan", plan)
+    monkeypatch.setattr(controller_module, "plan", plan)
     test()
 
 
-def _never_releasing(snapshot):
-    return replace(plan(snapshot), drain=())
+def _never_releasing(snapshot, memo=None):
+    return replace(plan(snapshot, memo), drain=())
 
 
 def test_a_swarm_that_is_interrupted_prints_what_it_has_found_so_far(monkeypatch):
