@@ -274,6 +274,7 @@ def test_a_program_that_is_killed_leaves_no_process_behind(tmp_path, number):
         program.close()
 
 
+@pytest.mark.alone
 def test_a_crash_is_reported_within_twice_the_time_of_loky_and_buys_no_node():
     pytest.importorskip("joblib", reason="needs joblib: pip install '.[bench]'")
     missed: list[str] = []
