@@ -373,11 +373,14 @@ class Survivor:
             self.controller = self._start()
 
     async def until(self, wanted: Callable[[], object], seconds: float = 1.0, ticks: int = 60) -> None:
-        for _ in range(ticks):
-            if wanted():
-                return
+        """Tick until it is as wanted, at most ``ticks`` times after the last death: idle clocks start again then."""
+        left, deaths = ticks, self.deaths
+        while not wanted():
+            if self.deaths != deaths:
+                left, deaths = ticks, self.deaths
+            assert left, f"not settled after {ticks} ticks: {self.controller.controller_state.fleet.slices}"
+            left -= 1
             await self.tick(seconds)
-        raise AssertionError(f"not settled after {ticks} ticks: {self.controller.controller_state.fleet.slices}")
 
     def in_state(self, *states: State) -> list[str]:
         slices = self.controller.controller_state.fleet.slices.values()

@@ -205,7 +205,6 @@ def test_while_the_last_work_runs_for_days_nobody_looks_whether_all_is_quiet():
     assert short.seconds == full.seconds
 
 
-@pytest.mark.xfail(strict=False, reason="known: S14 is broken when stale lists hide a machine")
 def test_a_machine_that_only_stale_lists_hide_is_nobodys_leak():
     by_hand = Fault("hand-created", rate=30.0, start=120.0, end=600.0)
     stale = Fault("list-stale", rate=1.0, start=60.0, end=1200.0)

@@ -209,7 +209,7 @@ class Gone:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Every record, and the luck of every group. Values are replaced, never changed."""
+    """Every record, and the provider health of every group. Values are replaced, never changed."""
 
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
     provider_health: Mapping[str, ProviderHealth] = field(default_factory=dict)

@@ -169,7 +169,7 @@ class Checker:
                 found.append(unasked(came, known, self.unwanted))
             if gone:
                 interval = policy.evaluation_interval.max
-                found.append(self._given_up.lives_are_billed(gone, self.followed, interval))
+                found.append(self._given_up.lives_are_billed(gone, self.followed, interval, self.unwanted))
             if pairs or self.followed.unproven:
                 found.append(self._idle_clocks(pairs))
             if moves:

@@ -94,9 +94,10 @@ class GivenUpSlices:
                 yield "L3", f"{new.id} is replaced as unhealthy after {unwell:.1f} s"
 
     def lives_are_billed(
-        self, gone: Collection[str], totals: FleetTotals, interval: float
+        self, gone: Collection[str], totals: FleetTotals, interval: float, made_by_hand: Collection[str]
     ) -> Iterator[tuple[str, str]]:
-        """S14: a slice was billed for as long as its machine lived, by the cloud's own memory."""
+        """S14: a slice was billed for as long as its machine lived, by the cloud's own memory. A machine that was
+        made by hand is billed from the first list that shows it, so it may have lived longer."""
         slack = (LATE_LISTS if self._faults else MARGIN) + interval + self._unwatched + self._misled
         for name in gone:
             lives = [
@@ -105,7 +106,8 @@ class GivenUpSlices:
                 if name in cloud.history and name in cloud.made
             ]
             billed = totals.billed_seconds.get(name, 0.0)
-            if lives and abs(billed - sum(lives)) > slack:
+            error = billed - sum(lives)
+            if lives and (error > slack or (error < -slack and name not in made_by_hand)):
                 yield "S14", f"{name} was billed for {billed:.1f} s, its machine lived {sum(lives):.1f} s"
             elif not lives and billed > slack and not any(name in cloud.made for cloud in self._clouds.values()):
                 yield "S14", f"{name} was billed for {billed:.1f} s, and no machine was made for it"
