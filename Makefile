@@ -114,7 +114,7 @@ test: lint ray-environments typescript ## Lint, types, layers and all tests
 ifdef PYTEST_ARGS
 	$(PYTEST) $(PYTEST_ARGS)
 else
-	$(PYTEST) -n auto --dist loadgroup --no-loadscope-reorder -m "not alone" tests
+	$(PYTEST) -n 3 --dist loadscope --no-loadscope-reorder -m "not alone" tests
 	$(PYTEST) -m alone tests
 endif
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,9 +22,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests that use the same servers, ports or network namespaces form a group: one worker runs them one after the other.
 # Groups start in this order, the longest first; then files with real processes; then tests that only compute.
-GROUPS = ("ray", "kubernetes", "hosts", "browser", "journal")
-MARKERS = {"ray": "ray", "kubernetes": "kubernetes", "ssh": "hosts", "aws": "hosts", "browser": "browser"}
-FOLDERS = {"tests/workloads/kubernetes/": "kubernetes", "tests/journal/": "journal"}
+GROUPS = {
+    "ray": (
+        "tests/workloads/test_ray_cluster.py",
+        "tests/workloads/test_ray_conformance.py",
+        "tests/workloads/test_ray_faults.py",
+    ),
+    "kubernetes": ("tests/workloads/kubernetes/", "tests/providers/test_kuberay.py"),
+    "hosts": (
+        "tests/cli/test_cloud_commands.py",
+        "tests/cli/test_machines_elsewhere.py",
+        "tests/pool/test_pool_on_ec2.py",
+        "tests/pool/test_pool_on_ssh.py",
+        "tests/providers/test_aws_faults.py",
+        "tests/providers/test_remote_conformance.py",
+        "tests/providers/test_ssh_faults.py",
+    ),
+    "browser": ("tests/server/browser/",),
+    "journal": ("tests/journal/",),
+}
 COMPUTING = (
     "tests/core/",
     "tests/scenario/",
@@ -34,24 +51,25 @@ COMPUTING = (
 )
 
 
-def group_of(item: pytest.Item) -> str | None:
-    """Name the group of a test; tests that only compute have none and run on any worker."""
-    for marker, group in MARKERS.items():
-        if item.get_closest_marker(marker):
+def group_of(nodeid: str) -> str:
+    """Name the group of a test: a test that only computes has its own and runs on any worker."""
+    for group, paths in GROUPS.items():
+        if nodeid.startswith(paths):
             return group
-    for folder, group in FOLDERS.items():
-        if item.nodeid.startswith(folder):
-            return group
-    return None if item.nodeid.startswith(COMPUTING) else item.nodeid.partition("::")[0]
+    return nodeid if nodeid.startswith(COMPUTING) else nodeid.partition("::")[0]
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test its group, and sort the groups."""
-    groups = {item: group_of(item) for item in items}
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by the order of their groups."""
     ranks = {group: rank for rank, group in enumerate(GROUPS)}
-    items.sort(key=lambda item: (groups[item] is None, ranks.get(groups[item] or "", len(GROUPS))))
-    if config.pluginmanager.hasplugin("xdist"):
-        for item, group in groups.items():
-            if group is not None:
-                item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (item.nodeid.startswith(COMPUTING), ranks.get(group_of(item.nodeid), len(ranks))))
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Send whole groups to workers. The groups of ``--dist loadgroup`` are not in force with pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = group_of
+    return scheduler

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -20,7 +21,8 @@ from tests.workloads.ray_stage import HOST, VERSIONS, marked
 pytestmark = pytest.mark.ray
 
 CODE = """
-import threading, time
+import time
+from concurrent.futures import ThreadPoolExecutor
 from ray.autoscaler.sdk import request_resources
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
@@ -96,7 +98,9 @@ groups = {**groups, "SPREAD": placement_group([{"CPU": 1}] * 2, strategy="SPREAD
         lambda: {one["id"].partition(":")[0]: _codes(one) for one in cluster.status()["demands"]},
         lambda seen: seen == {"CPU=1": {"AT_MAX"}, "CPU=64": {"NO_SHAPE_FITS"}, "pg": {"AT_MAX"}},
     )
-    cluster.eventually(cluster.driver.said, lambda text: "3 tasks wait for CPU=1: worker is at its max of 4" in text)
+    # A line is printed once per reason, with the number of tasks that wait at that moment.
+    at_max = re.compile(r"\d tasks? waits? for CPU=1: worker is at its max of 4")
+    cluster.eventually(cluster.driver.said, at_max.search)
     assert "would help: max of worker 4 ->" in cluster.driver.said()
     report = cluster.ask(lambda gcs: gcs.status()).autoscaling_state
     assert [dict(one.resources_bundle) for one in report.infeasible_resource_requests] == [{"CPU": 64.0}]
@@ -131,7 +135,6 @@ def _codes(demand):
     return {part["code"] for part in demand.get("parts", [demand])}
 
 
-@pytest.mark.xfail(strict=False, reason="known: about one run in nine fails after the raylet is killed")
 def test_controllers_a_head_and_a_raylet_that_fail_lose_nothing_and_buy_nothing_twice(cluster):
     second = cluster.run()
     cluster.logged("standing by")
@@ -316,9 +319,8 @@ def follow(lane):
         path = f"{cluster.home}/{{lane}}-{{turn}}"
         done.append(ray.get(once.options(resources={{lane: 1}}).remote(path), timeout=300))
         time.sleep(0.7 + 0.07 * (4 * turn + int(lane[-1])) % 1.0)
-threads = [threading.Thread(target=follow, args=(lane,)) for lane in {lanes!r}]
-[one.start() for one in threads]
-[one.join() for one in threads]
+with ThreadPoolExecutor(4) as threads:
+    list(threads.map(follow, {lanes!r}))
 result = sorted(done)
 """)
     assert done == sorted(f"{cluster.home}/{lane}-{turn}" for lane in lanes for turn in range(5))

@@ -34,10 +34,6 @@ class TestRayEngine(EngineConformance):
     def stage(self):
         return ProcessStage(lambda: RayEngine(object_store=SMALL))
 
-    @pytest.mark.xfail(strict=False, reason="known: under load Ray may report a crash before it reports the start")
-    def test_a_slot_that_dies_comes_back_and_its_neighbours_are_not_touched(self) -> None:
-        super().test_a_slot_that_dies_comes_back_and_its_neighbours_are_not_touched()
-
 
 def test_when_the_driver_dies_the_engine_is_lost_and_no_process_stays():
     async def test():

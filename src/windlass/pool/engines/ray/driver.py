@@ -191,6 +191,7 @@ class RayDriver:
             if slot.killing:
                 self._end(call, "killed")
             else:
+                call.began = True  # Ray may lose the message that it began together with the process
                 crashed = f"the process of slot {slot.number} died: {str(error).splitlines()[0]}"
                 self._end(call, "crashed", crashed)
             for one in slot.waiting:
