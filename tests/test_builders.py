@@ -63,7 +63,7 @@ def test_builders_and_file_give_the_same_snapshot():
     assert snapshot == wl.read_scenario(FILE)
 
 
-def test_a_mistake_is_told_as_in_a_file():
+def test_a_mistake_is_reported_as_in_a_file():
     with pytest.raises(wl.ScenarioError) as raised:
         wl.snapshot(
             groups=[wl.group("a", cpu=-1, max=1), wl.group("b", cpu=1, max=1), wl.group("b", cpu=1, max=1)],

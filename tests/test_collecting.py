@@ -33,7 +33,7 @@ def test_an_error_meanwhile_does_not_keep_it_aside():
         raise KeyError
 
 
-def test_whoever_has_put_it_aside_for_good_finds_it_so():
+def test_a_collector_that_the_caller_switched_off_stays_off():
     gc.disable()
     try:
         with uncollected():

@@ -153,7 +153,7 @@ def test_the_reference_is_what_the_code_says():
 
 
 @pytest.mark.parametrize("code", Code)
-def test_every_code_is_told_what_it_means_and_what_to_do_next(code):
+def test_every_code_has_its_meaning_and_what_to_do_next(code):
     text = sections(REFERENCE / "reasons.md", 3)[code]
     meaning, _, next_step = text.partition("**What to do next:**")
     assert len(meaning.partition("**What it means:**")[2].split()) > 4
@@ -161,7 +161,7 @@ def test_every_code_is_told_what_it_means_and_what_to_do_next(code):
 
 
 @pytest.mark.parametrize("code", Code)
-def test_a_code_that_no_plan_gives_is_told_so(code):
+def test_a_code_that_no_plan_gives_is_marked_so(code):
     used = any(
         re.search(rf"\bCode\.{code}\b", path.read_text(encoding="utf-8"))
         for path in CORE.glob("**/*.py")

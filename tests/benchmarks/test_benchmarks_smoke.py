@@ -166,7 +166,7 @@ def test_karpenters_pods_are_placed_within_their_constraints_and_the_checker_see
     assert list(karpenter_pods.wrong(crowded, snapshot, plan))
 
 
-def test_karpenters_pods_are_measured_beside_karpenter():
+def test_karpenters_pods_are_measured_next_to_karpenter():
     rows = [{**karpenter_pods.row(few_pods(), types=4), "pods": 2_000}]
     text = shown({"name": karpenter_pods.NAME, "rows": rows, "checks": karpenter_pods.checks(rows)})
     assert "Karpenter 1.15" in text

@@ -22,7 +22,7 @@ def test_between_two_points_the_cost_is_on_the_line_and_beyond_the_last_as_much_
     assert cost_at([FAST, MIDDLE, SLOW], 1000) == 90
 
 
-def test_nobody_knows_what_it_costs_to_be_faster_than_ever():
+def test_the_cost_beyond_the_fastest_point_is_unknown():
     assert cost_at([MIDDLE, SLOW], 50) is None
 
 

@@ -57,7 +57,7 @@ def drained(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_work_that_fits_on_what_is_there_or_on_its_way_buys_nothing(peer):
+def test_work_that_fits_on_what_is_there_or_in_flight_buys_nothing(peer):
     slices = (wl.slice_("s-1", "one", "booting"), idle("s-2", "one", 0))
     plan = asked(peer(), at(100, count=2, slices=slices))
     assert not plan.launches
@@ -285,7 +285,7 @@ def test_the_machines_follow_from_the_jobs(place):
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_every_job_ends_and_no_promise_is_broken_whoever_decides(peer, place):
+def test_every_job_ends_and_no_promise_is_broken_under_each_policy(peer, place):
     _, found = run_trace(without_rules(place.settings()), place.trace, controller=controller_of(peer))
     assert found.breaches == ()
     assert (found.finished, found.killed_by_us) == (12, 0)
@@ -293,7 +293,7 @@ def test_every_job_ends_and_no_promise_is_broken_whoever_decides(peer, place):
 
 
 @pytest.mark.parametrize("peer", [ClusterAutoscaler, Karpenter])
-def test_a_job_that_is_evicted_starts_anew_and_ends(peer):
+def test_a_job_that_is_evicted_starts_again_and_ends(peer):
     # The large machine is bought for the wide job; a small one found room there, and stays when the wide one is over.
     jobs = [job("wide", 0, 600, gpu=3), job("small", 300, 20_000)]
     place = world_of("moving", jobs, KINDS)

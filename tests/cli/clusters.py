@@ -52,7 +52,7 @@ class Cluster:
     def run(self, *words: str) -> Result:
         return CliRunner().invoke(windlass, [*words, "-c", str(self.config)])
 
-    def told(self, *words: str) -> str:
+    def output(self, *words: str) -> str:
         """What a command prints that succeeds, in one line: how it is folded is another question."""
         done = self.run(*words)
         assert (done.exit_code, done.stderr) == (0, "")

@@ -38,7 +38,7 @@ def test_offers_are_printed_cheapest_first_and_the_first_is_chosen():
     assert offers[0]["price_per_accelerator"] == pytest.approx(offers[0]["price"] / 8)
 
 
-def test_when_no_offer_fits_the_remedy_is_told():
+def test_when_no_offer_fits_the_remedy_is_reported():
     done = windlass("offers", "--accelerator", "A100", "--max-price", "0.1")
     assert done.returncode == 1
     assert "--max-price" in done.stderr
@@ -80,7 +80,7 @@ def test_the_least_policy_ends_only_what_carries_our_tag():
 
 @pytest.mark.aws
 @pytest.mark.skipif(bool(missing_for_ec2()), reason=missing_for_ec2() or "-")
-def test_doctor_aws_tells_what_is_allowed_and_what_is_not():
+def test_doctor_aws_lists_what_is_allowed_and_what_is_not():
     keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     with FakeEC2(EC2Faults(unauthorized=("CreateFleet",))) as ec2:
         done = windlass("doctor", "aws", "--endpoint-url", ec2.url, "--json", **keys)
@@ -111,12 +111,12 @@ def test_a_family_is_shown_as_one_with_what_is_believed_of_its_offers(tmp_path, 
         (family,) = status["families"]
         assert (family["name"], family["min"], family["max"], family["ready"]) == ("gpu", 1, 3, 1)
         assert status["slices"][0]["group"] == "gpu/a2-ultragpu-1g/spot", "the cheapest by the prices of the group"
-        page = cluster.told("status")
+        page = cluster.output("status")
         assert "gpu/a2-ultragpu-1g/spot" in page
         assert "gpu/a2-highgpu-1g/spot" not in page, "offers without machines are counted, not listed"
         why = cluster.data("why", "gpu")["family"]
         assert [one["counted"] for one in why["groups"]] == [1, 0, 0, 0]
-        assert "Family gpu: 4 groups; 1 machine, at most 3, at least 1" in cluster.told("why", "gpu")
+        assert "Family gpu: 4 groups; 1 machine, at most 3, at least 1" in cluster.output("why", "gpu")
         first, *others = cluster.data("offers", "--group", "gpu")["offers"]
         assert (first["type"], first["price"], first["chosen"]) == ("a2-ultragpu-1g", 1.5, True)
         assert first["belief"].startswith("started ")

@@ -33,7 +33,7 @@ def test_check_reads_standard_input():
 
 
 @pytest.mark.parametrize("text", list(MALFORMED)[::15], ids=range(len(list(MALFORMED)[::15])))
-def test_check_tells_every_mistake_and_nothing_else(text):
+def test_check_prints_every_mistake_and_nothing_else(text):
     done = run("config", "check", "-", text=text)
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
@@ -102,7 +102,7 @@ def test_a_kind_that_is_said_goes_before_the_keys():
     assert "ray.worker.default" in done.stdout
 
 
-def test_a_file_of_neither_kind_is_told_so():
+def test_a_file_of_neither_kind_is_refused():
     done = run("config", "import", "-", text=GOOD)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

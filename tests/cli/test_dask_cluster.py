@@ -66,17 +66,17 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
             time.sleep(0.02)
         return number * number
 
-    assert "all is well" in cluster.told("doctor")
+    assert "all is well" in cluster.output("doctor")
     with Client(scheduler, set_as_default=False) as client:
         assert not client.scheduler_info()["workers"]
         futures = client.map(work, range(TASKS), pure=False)
         status = cluster.until(lambda seen: any(one["tasks"] for one in seen["slices"]))
         assert status["hourly_cost"]["now"] <= 1.0
-        assert "AT_MAX" in cluster.told("why", "work")
-        assert "max of small" in cluster.told("plan", "--live")
+        assert "AT_MAX" in cluster.output("why", "work")
+        assert "max of small" in cluster.output("plan", "--live")
 
         [busy] = [one["id"] for one in status["slices"] if one["tasks"]][:1]
-        assert "it is never ended under them" in cluster.told("why", busy)
+        assert "it is never ended under them" in cluster.output("why", busy)
         assert cluster.data("drain", busy)["heard"] is True
         go_on.touch()
         assert client.gather(futures) == [number * number for number in range(TASKS)]
@@ -88,5 +88,5 @@ def test_a_burst_from_no_node_to_all_and_back_to_none(cluster: Running, schedule
         cluster.until(lambda seen: not seen["slices"])
         assert not client.scheduler_info()["workers"]
     assert Counter(starts.read_text(encoding="utf-8").split()) == {str(number): 1 for number in range(TASKS)}
-    assert "waits no more" in cluster.told("why", "work")
-    assert "the workload confirmed that nothing runs there" in cluster.told("events")
+    assert "waits no more" in cluster.output("why", "work")
+    assert "the workload confirmed that nothing runs there" in cluster.output("events")

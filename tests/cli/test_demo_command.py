@@ -27,7 +27,7 @@ def demo(home: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_demo_tells_what_happened_and_why_and_what_it_cost_and_leaves_nothing_running(tmp_path):
+def test_the_demo_shows_what_happened_and_why_and_what_it_cost_and_leaves_nothing_running(tmp_path):
     done = demo(tmp_path / "demo")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "24 of 24 done" in done.stdout

@@ -53,7 +53,7 @@ def test_a_journal_of_the_future_is_clock_trouble(tmp_path):
     assert ("problem", "clock") in checked(cluster.run("doctor", "--json"))
 
 
-def test_a_damaged_journal_is_told_and_the_rest_is_checked_all_the_same(tmp_path):
+def test_a_damaged_journal_is_reported_and_the_rest_is_checked_all_the_same(tmp_path):
     cluster = Cluster(tmp_path)
     (tmp_path / "journal.db").write_bytes(b"no journal at all, but a file of some length" * 100)
     done = cluster.run("doctor", "--json")
@@ -61,7 +61,7 @@ def test_a_damaged_journal_is_told_and_the_rest_is_checked_all_the_same(tmp_path
     assert {("problem", "journal"), ("ok", "provider cloud"), ("ok", "workload")} <= set(checked(done))
 
 
-def test_parts_that_do_not_fit_together_are_told(tmp_path):
+def test_parts_that_do_not_fit_together_are_reported(tmp_path):
     cluster = Cluster(tmp_path, CONFIG.replace("cloud: {type: simulated}", "cloud: {type: local}"))
     done = cluster.run("doctor")
     assert done.exit_code == 1
@@ -85,7 +85,7 @@ def test_nothing_wrong_is_no_problem(idle):
     assert "all is well" in done.stdout
 
 
-def test_refused_credentials_are_told_as_such(idle, monkeypatch):
+def test_refused_credentials_are_reported_as_such(idle, monkeypatch):
     async def refuse(self):
         raise AuthFailed("the key is no good")
 
@@ -96,7 +96,7 @@ def test_refused_credentials_are_told_as_such(idle, monkeypatch):
     assert "problem provider cloud the key is no good -> give this user credentials for cloud" in page
 
 
-def test_a_provider_that_does_not_answer_is_told(tmp_path, monkeypatch):
+def test_a_provider_that_does_not_answer_is_reported(tmp_path, monkeypatch):
     async def hang(self):
         await asyncio.Event().wait()
 
@@ -107,7 +107,7 @@ def test_a_provider_that_does_not_answer_is_told(tmp_path, monkeypatch):
     assert "provider cloud gave no answer within 1 s" in " ".join(done.stdout.split())
 
 
-def test_an_instance_with_our_tag_and_without_a_record_is_told(idle, monkeypatch):
+def test_an_instance_with_our_tag_and_without_a_record_is_reported(idle, monkeypatch):
     async def leaked(self):
         return [Instance("gpu-9-9", "gpu", "running", (Host("gpu-9-9/0"),))]
 
@@ -117,7 +117,7 @@ def test_an_instance_with_our_tag_and_without_a_record_is_told(idle, monkeypatch
     assert "gpu-9-9 is listed by cloud as a machine of this cluster, and has no record" in " ".join(done.stdout.split())
 
 
-def test_a_slice_that_cannot_be_ended_is_told(tmp_path):
+def test_a_slice_that_cannot_be_ended_is_reported(tmp_path):
     cluster = Cluster(tmp_path)
     cluster.world.time -= 3600
 
@@ -134,7 +134,7 @@ def test_a_slice_that_cannot_be_ended_is_told(tmp_path):
     cluster.live(story)
     name = cluster.world.cloud.bought[0]
     assert f"{name} cannot be ended: not gone after" in " ".join(cluster.run("doctor").stdout.split())
-    assert f"! slice {name} cannot be ended" in cluster.told("status")
+    assert f"! slice {name} cannot be ended" in cluster.output("status")
 
 
 # -- before anything has run -----------------------------------------------------------------------------------------

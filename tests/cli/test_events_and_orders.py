@@ -26,17 +26,17 @@ def lines(done):
 # -- events --------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_told_the_oldest_first_with_their_codes(cluster):
+def test_events_are_listed_oldest_first_with_their_codes(cluster):
     cluster.live(all_is_given_back)
-    told = lines(cluster.run("events"))
-    assert any("settings in use: 2 groups" in line for line in told)
-    [launch] = [line for line in told if "launch 2 machines of gpu" in line]
+    output = lines(cluster.run("events"))
+    assert any("settings in use: 2 groups" in line for line in output)
+    [launch] = [line for line in output if "launch 2 machines of gpu" in line]
     assert launch.endswith("[DEMAND]")
-    assert told.index(launch) < len(told) // 2
-    assert "terminated" in told[-1]
+    assert output.index(launch) < len(output) // 2
+    assert "terminated" in output[-1]
 
 
-def test_the_last_events_are_told_when_there_are_more_than_the_limit(cluster):
+def test_the_last_events_are_listed_when_there_are_more_than_the_limit(cluster):
     cluster.live(all_is_given_back)
     everything = lines(cluster.run("events"))
     assert lines(cluster.run("events", "--limit", "3")) == everything[-3:]
@@ -47,10 +47,10 @@ def test_the_last_events_are_told_when_there_are_more_than_the_limit(cluster):
 def test_events_since_a_time_leave_out_what_was_before(cluster):
     cluster.live(all_is_given_back)
     middle = time.time() - (cluster.world.time - 120)
-    told = lines(cluster.run("events", "--since", f"{middle:.1f}s ago"))
-    assert told
-    assert told == lines(cluster.run("events"))[-len(told) :]
-    assert not any("launch" in line for line in told)
+    output = lines(cluster.run("events", "--since", f"{middle:.1f}s ago"))
+    assert output
+    assert output == lines(cluster.run("events"))[-len(output) :]
+    assert not any("launch" in line for line in output)
 
 
 def test_events_about_a_slice_a_group_or_a_demand(cluster):
@@ -67,10 +67,10 @@ def test_events_about_a_slice_a_group_or_a_demand(cluster):
 def test_events_for_programs_are_one_object_per_line_and_nothing_else(cluster):
     cluster.live(all_is_given_back)
     done = cluster.run("events", "--json")
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["schema"] for one in told} == {"windlass.event/v1"}
-    assert [one["text"] for one in told if one["kind"] == "launch"]
-    assert [one["at"] for one in told] == sorted(one["at"] for one in told)
+    output = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {one["schema"] for one in output} == {"windlass.event/v1"}
+    assert [one["text"] for one in output if one["kind"] == "launch"]
+    assert [one["at"] for one in output] == sorted(one["at"] for one in output)
 
 
 # -- orders --------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_events_for_programs_are_one_object_per_line_and_nothing_else(cluster):
 
 def test_an_order_without_a_controller_is_kept_and_obeyed_by_the_next(cluster):
     cluster.live(two_jobs_run)
-    assert "no controller runs: gpu will be frozen as soon as one does" in cluster.told("freeze", "gpu")
+    assert "no controller runs: gpu will be frozen as soon as one does" in cluster.output("freeze", "gpu")
 
     async def next_one(world, controller):
         await ticks(world, controller, 1)
@@ -86,24 +86,24 @@ def test_an_order_without_a_controller_is_kept_and_obeyed_by_the_next(cluster):
         assert "@" in by
 
     cluster.live(next_one)
-    assert "gpu is frozen already, by" in cluster.told("freeze", "gpu")
+    assert "gpu is frozen already, by" in cluster.output("freeze", "gpu")
 
 
 def test_resume_without_a_group_resumes_each_that_was_frozen(cluster):
     cluster.live(two_jobs_run)
     for group in ("gpu", "dear"):
-        cluster.told("freeze", group)
+        cluster.output("freeze", group)
     cluster.live(lambda world, controller: ticks(world, controller, 1))
-    assert "no controller runs: dear, gpu will be resumed" in cluster.told("resume")
+    assert "no controller runs: dear, gpu will be resumed" in cluster.output("resume")
     cluster.live(lambda world, controller: ticks(world, controller, 1))
     assert cluster.data("status")["frozen"] == {}
-    assert "nothing is frozen" in cluster.told("resume")
-    assert "gpu is not frozen" in cluster.told("resume", "gpu")
+    assert "nothing is frozen" in cluster.output("resume")
+    assert "gpu is not frozen" in cluster.output("resume", "gpu")
 
 
 def test_one_group_cannot_be_resumed_while_everything_is_frozen(cluster):
     cluster.live(two_jobs_run)
-    cluster.told("freeze")
+    cluster.output("freeze")
     cluster.live(lambda world, controller: ticks(world, controller, 1))
     done = cluster.run("resume", "gpu")
     assert done.exit_code == 1
@@ -123,26 +123,26 @@ def test_a_drain_is_obeyed_and_can_be_taken_back(cluster):
     cluster.live(lambda world, controller: ticks(world, controller, 3))
     with open_journal(cluster.world.path) as journal:
         assert recovered(journal).fleet.slices[name].state == State.DRAINING
-    assert "must go already" in cluster.told("drain", name)
-    assert f"the order to drain {name} will be taken back" in cluster.told("drain", "--undo", name)
+    assert "must go already" in cluster.output("drain", name)
+    assert f"the order to drain {name} will be taken back" in cluster.output("drain", "--undo", name)
     cluster.live(lambda world, controller: ticks(world, controller, 1))
-    assert f"there is no order to drain {name}" in cluster.told("drain", "--undo", name)
+    assert f"there is no order to drain {name}" in cluster.output("drain", "--undo", name)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (("freeze", "gpx"), "there is no group gpx; did you mean gpu?"),
         (("resume", "zzz"), "there is no group zzz; there are dear, gpu"),
         (("drain", "nobody"), "there is no machine nobody; there are"),
     ],
 )
-def test_an_order_about_nothing_that_is_known_is_not_given(cluster, words, told):
+def test_an_order_about_nothing_that_is_known_is_not_given(cluster, words, output):
     cluster.live(two_jobs_run)
     before = cluster.run("events", "--json").stdout
     done = cluster.run(*words)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert told in done.stderr
+    assert output in done.stderr
     assert cluster.run("events", "--json").stdout == before
 
 

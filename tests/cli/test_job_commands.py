@@ -77,17 +77,17 @@ def test_a_job_that_has_not_started_says_where_to_look(home):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (("aa",), "there is no job aa; did you mean a?"),
         (("a", "3"), "a has 3 tasks, numbered from 0 to 2; there is no task 3"),
     ],
 )
-def test_logs_of_what_is_not_there_are_told(home, words, told):
+def test_logs_of_what_is_not_there_are_reported(home, words, output):
     a_job(home, {})
     done = run("logs", *words)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert told in done.stderr
+    assert output in done.stderr
 
 
 def test_logs_without_a_queue_say_how_to_get_one(home):
@@ -106,11 +106,11 @@ def test_cancelling_says_what_becomes_of_each_task(home):
     assert run("cancel", "a").stdout.startswith("a is cancelled already; 2 tasks of it still being ended\n")
     assert run("cancel", "b").stdout.startswith("b is cancelled: 3 waiting tasks will not start\n")
     assert run("cancel", "b").stdout.startswith("b is finished already: 3 cancelled\n")
-    told = json.loads(run("cancel", "b", "--json").stdout)
-    assert (told["schema"], told["cancelled"], told["waiting"]) == ("windlass.cancel/v1", 3, 0)
+    output = json.loads(run("cancel", "b", "--json").stdout)
+    assert (output["schema"], output["cancelled"], output["waiting"]) == ("windlass.cancel/v1", 3, 0)
 
 
-def test_a_job_that_cannot_be_cancelled_because_it_is_not_there_is_told(home):
+def test_a_job_that_cannot_be_cancelled_because_it_is_not_there_is_reported(home):
     a_job(home, {}).submit("nightly", ["sh"], CPU)
     done = run("cancel", "nightl")
     assert done.exit_code == 1
@@ -121,7 +121,7 @@ def test_a_job_that_cannot_be_cancelled_because_it_is_not_there_is_told(home):
 
 
 @pytest.mark.parametrize(
-    ("needs", "told"),
+    ("needs", "output"),
     [
         ("gpu=1", "no group has gpu; did you mean nvidia.com/gpu?"),
         ("cpus=1", "no group has cpus; did you mean cpu?"),
@@ -129,10 +129,10 @@ def test_a_job_that_cannot_be_cancelled_because_it_is_not_there_is_told(home):
         ("cpu=9", "no machine is large enough: a task needs 9 cpu, big has 8"),
     ],
 )
-def test_needs_that_no_group_has_are_refused(home, needs, told):
+def test_needs_that_no_group_has_are_refused(home, needs, output):
     done = run("submit", "--needs", needs, "--", "ls")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert told in done.stderr
+    assert output in done.stderr
     assert not (home / "queue").exists()
     assert run("submit", "--force", "--needs", needs, "--", "ls").exit_code == 0
 
@@ -207,8 +207,8 @@ def test_why_answers_for_jobs_that_run_that_are_done_and_that_failed(home):
     assert "Task 1 failed with exit code 5 on t/0" in page
     assert "no such file: data.csv" in page
     assert str(home / "queue" / "logs" / "a" / "1.log") in "".join(page.split("\n  "))
-    told = json.loads(run("why", "a", "--json").stdout)["job"]
-    assert (told["state"], told["failures"][0]["exit_code"], told["failures"][0]["last_lines"][-1]) == (
+    output = json.loads(run("why", "a", "--json").stdout)["job"]
+    assert (output["state"], output["failures"][0]["exit_code"], output["failures"][0]["last_lines"][-1]) == (
         "failed",
         5,
         "no such file: data.csv",

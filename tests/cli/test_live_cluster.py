@@ -38,13 +38,13 @@ class Running:
             [*WINDLASS, *words], cwd=self.directory, capture_output=True, text=True, check=False, timeout=60
         )
 
-    def told(self, *words: str) -> str:
+    def output(self, *words: str) -> str:
         done = self.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def data(self, *words: str) -> Any:
-        return json.loads(self.told(*words, "--json"))
+        return json.loads(self.output(*words, "--json"))
 
     def until(self, wanted: Callable[[Any], object]) -> Any:
         """The status, as soon as it is as wanted."""
@@ -110,15 +110,15 @@ def _watched_job(cluster: Running) -> None:
     """A job that runs until the test lets it end, asked about all the while."""
     gate = cluster.directory / "gate"
     os.mkfifo(gate)
-    cluster.told("submit", "--name", "job", "--", "cat", "gate")
+    cluster.output("submit", "--name", "job", "--", "cat", "gate")
     status = cluster.until(lambda seen: [one["tasks"] for one in seen["slices"]] == [1])
     [one] = status["slices"]
     assert (one["state"], one["code"], status["hourly_cost"]["now"]) == ("ready", "BUSY", 0.5)
 
-    assert "waits no more" in cluster.told("why", "job")
-    assert "1 task running on 1 host: it is never ended under them" in cluster.told("why", one["id"])
-    assert "Plan: nothing to do." in cluster.told("plan", "--live")
-    assert "all is well" in cluster.told("doctor")
+    assert "waits no more" in cluster.output("why", "job")
+    assert "1 task running on 1 host: it is never ended under them" in cluster.output("why", one["id"])
+    assert "Plan: nothing to do." in cluster.output("plan", "--live")
+    assert "all is well" in cluster.output("doctor")
 
     assert cluster.data("drain", one["id"])["heard"] is True
     cluster.until(lambda seen: seen["slices"][0]["state"] == "draining")
@@ -133,42 +133,42 @@ def test_what_is_frozen_buys_nothing_until_it_is_resumed(cluster: Running) -> No
     frozen = cluster.data("freeze", "small")
     assert frozen["heard"] is True
     assert "nothing is bought or released" in frozen["outcome"]
-    cluster.told("submit", "--name", "job", "--", "true")
+    cluster.output("submit", "--name", "job", "--", "true")
     [waiting] = cluster.until(lambda seen: seen["demands"])["demands"]
     assert [part["code"] for part in waiting["parts"]] == ["FROZEN"]
     assert cluster.data("resume")["outcome"] == "small is resumed"
     cluster.until(lambda seen: not seen["slices"] and not seen["demands"])
-    assert "launch 1 machine of small" in cluster.told("events", "--subject", "small")
+    assert "launch 1 machine of small" in cluster.output("events", "--subject", "small")
 
 
 def test_a_cancelled_job_is_ended_and_everything_can_be_taken_down(cluster: Running) -> None:
-    cluster.told("submit", "--name", "long", "--count", "2", "--", "sleep", "600")
-    eventually(lambda: cluster.data("jobs"), lambda told: told["jobs"][0]["running"] == 2)
-    assert "2 running tasks are being ended" in cluster.told("cancel", "long")
-    eventually(lambda: cluster.data("jobs"), lambda told: told["jobs"][0]["cancelled"] == 2)
+    cluster.output("submit", "--name", "long", "--count", "2", "--", "sleep", "600")
+    eventually(lambda: cluster.data("jobs"), lambda output: output["jobs"][0]["running"] == 2)
+    assert "2 running tasks are being ended" in cluster.output("cancel", "long")
+    eventually(lambda: cluster.data("jobs"), lambda output: output["jobs"][0]["cancelled"] == 2)
     done = cluster.run("submit", "--name", "bad", "--wait", "--", "sh", "-c", "echo broken; exit 7")
     assert done.returncode == 7
     assert "broken" in done.stdout
-    told = cluster.data("down")
-    assert (told["schema"], told["nothing_left"], told["left"]) == ("windlass.down/v1", True, {"here": []})
-    cluster.told("submit", "--name", "late", "--", "true")
+    output = cluster.data("down")
+    assert (output["schema"], output["nothing_left"], output["left"]) == ("windlass.down/v1", True, {"here": []})
+    cluster.output("submit", "--name", "late", "--", "true")
     assert cluster.data("status")["slices"] == []  # frozen until it is resumed
-    cluster.told("resume")
-    eventually(lambda: cluster.data("jobs"), lambda told: told["jobs"][-1]["done"] == 1)
+    cluster.output("resume")
+    eventually(lambda: cluster.data("jobs"), lambda output: output["jobs"][-1]["done"] == 1)
 
 
 def test_what_a_stopped_controller_left_running_can_be_taken_down(tmp_path: Path) -> None:
     with leading(tmp_path, CONFIG.replace("idle_timeout: 1s", "idle_timeout: 1h")) as cluster:
-        cluster.told("submit", "--name", "short", "--wait", "--", "true")
+        cluster.output("submit", "--name", "short", "--wait", "--", "true")
         controller = int(cluster.data("status")["leader"]["holder"].rpartition(":")[2])
         os.kill(controller, signal.SIGTERM)
-        eventually(lambda: cluster.data("status"), lambda told: not told["leader"]["alive"])
+        eventually(lambda: cluster.data("status"), lambda output: not output["leader"]["alive"])
         assert marked(tmp_path)
         alarmed = cluster.run("doctor")
         assert alarmed.returncode == 1
         assert "1 machine run" in " ".join(alarmed.stdout.split())
-        told = cluster.data("down")
-    assert (told["nothing_left"], told["controller_runs"]) == (True, False)
+        output = cluster.data("down")
+    assert (output["nothing_left"], output["controller_runs"]) == (True, False)
     assert marked(tmp_path) == []
 
 

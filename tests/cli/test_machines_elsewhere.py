@@ -113,8 +113,8 @@ def two_hundred_tasks(cluster: Running, scheduler: str, disturb: Callable[[list[
 def scaled_to_zero(cluster: Running) -> dict[str, Any]:
     status: dict[str, Any] = until(cluster, lambda seen: not seen["slices"])
     assert status["bill"]["total"] > 0
-    told = [json.loads(line) for line in cluster.told("events", "--json", "--limit", "1000").splitlines()]
-    phases = [one["text"].partition(": ")[2] for one in told if one["kind"] == "phase"]
+    output = [json.loads(line) for line in cluster.output("events", "--json", "--limit", "1000").splitlines()]
+    phases = [one["text"].partition(": ")[2] for one in output if one["kind"] == "phase"]
     assert any(f"installing {PACKAGE}" in one for one in phases), phases
     assert "setup 1 of 1" in phases
     for path in cluster.directory.rglob("*"):

@@ -45,7 +45,7 @@ def run(*args: str | Path, text: str | bytes = "", **environment: str) -> subpro
         ("groups: 3", ["--detailed-exitcode", "--json"], 1),
     ],
 )
-def test_the_exit_status_tells_what_was_found(text, flags, status):
+def test_the_exit_status_shows_what_was_found(text, flags, status):
     done = run("plan", "-", *flags, text=text)
     assert done.returncode == status
     assert bool(done.stdout) == (status != 1)

@@ -68,7 +68,7 @@ def refused(*words: object) -> str:
 # -- again ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_decisions_are_told_in_one_line(file):
+def test_the_same_decisions_are_reported_in_one_line(file):
     done = replay(file)
     assert done.exit_code == 0
     assert "decisions, all the same" in done.stdout
@@ -80,7 +80,7 @@ def test_the_journal_of_a_controller_on_the_wall_clock_is_the_same(tmp_path):
     assert data(tmp_path / "journal.db")["differing"] == 0
 
 
-def test_a_forged_record_is_shown_beside_what_follows_from_what_was_known(file):
+def test_a_forged_record_is_shown_next_to_what_follows_from_what_was_known(file):
     def whitewash(one: dict[str, Any]) -> None:
         if one.get("is", {}).get("state") == "draining":
             one["is"]["reason"]["why"] = "a whim"
@@ -94,7 +94,7 @@ def test_a_forged_record_is_shown_beside_what_follows_from_what_was_known(file):
     assert data(file)["first"]["seq"] == seq
 
 
-def test_it_is_told_from_when_on_a_journal_that_an_older_version_began_can_be_made_again(tmp_path):
+def test_it_says_from_when_on_a_journal_that_an_older_version_began_can_be_replayed(tmp_path):
     source = tmp_path / "new.db"
     with open_journal(source) as journal:
         Simulation(script(*JOBS[:3]), journal=journal, thorough=False).run()
@@ -114,11 +114,11 @@ def test_a_compacted_journal_says_with_which_state_it_begins(compacted):
     assert done.exit_code == 0
     assert f"saved at record {data(compacted)['began_at']}: what was before is compacted away" in done.stdout
     assert "all the same" in done.stdout
-    told = data(compacted, "--set", "gpu.max=1")["what_if"]
-    assert any("starts without machines" in one for one in told["assumptions"])
+    output = data(compacted, "--set", "gpu.max=1")["what_if"]
+    assert any("starts without machines" in one for one in output["assumptions"])
 
 
-def test_only_what_was_recorded_since_an_instant_is_told(file):
+def test_only_what_was_recorded_since_an_instant_is_reported(file):
     whole = data(file)
     middle = datetime.fromtimestamp((whole["since"] + whole["until"]) / 2, UTC).isoformat()
     rest = data(file, "--since", middle)
@@ -132,10 +132,10 @@ def test_only_what_was_recorded_since_an_instant_is_told(file):
 
 
 @pytest.mark.parametrize("more", [(), ("--set", "gpu.max=1")])
-def test_an_instant_after_all_that_was_recorded_is_told(file, more):
-    told = refused(file, "--since", "2001-01-01", *more)
-    assert "since 2001-01-01 00:00:00" in told
-    assert "recorded" in told
+def test_an_instant_after_all_that_was_recorded_is_reported(file, more):
+    output = refused(file, "--since", "2001-01-01", *more)
+    assert "since 2001-01-01 00:00:00" in output
+    assert "recorded" in output
 
 
 def test_since_says_how_an_instant_is_written(file):
@@ -182,7 +182,7 @@ def test_a_tighter_limit_is_cheaper_and_slower_and_a_policy_file_says_the_same(f
     assert by_set["recorded"]["dollars"] == pytest.approx(was["dollars"], rel=0.05)
 
 
-def test_a_change_that_changes_nothing_is_told_as_such(file):
+def test_a_change_that_changes_nothing_is_reported_as_such(file):
     done = replay(file, "--set", "gpu.max=4")
     assert "The settings are the recorded ones." in done.stdout
     assert "model as changed" not in done.stdout
@@ -208,17 +208,17 @@ def test_the_journal_is_not_changed_by_it(file):
 
 @pytest.mark.parametrize("words", [(), ("--set", "gpu.max=2")])
 def test_every_key_is_in_the_reference_and_no_other(file, words):
-    told = data(file, *words)
-    keys = SCHEMAS["replay"][told["schema"]]
-    assert list(told) == list(keys)
+    output = data(file, *words)
+    keys = SCHEMAS["replay"][output["schema"]]
+    assert list(output) == list(keys)
     for key in ("first", "what_if"):
-        assert told[key] is None or all(f"`{name}`" in keys[key] for name in told[key])
+        assert output[key] is None or all(f"`{name}`" in keys[key] for name in output[key])
 
 
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_that_is_not_there_or_is_none_or_is_empty_is_told(tmp_path):
+def test_a_journal_that_is_not_there_or_is_none_or_is_empty_is_reported(tmp_path):
     assert "there is no journal at" in refused(tmp_path / "nowhere.db")
     text = tmp_path / "notes.txt"
     text.write_text("buy milk\n" * 100, encoding="utf-8")
@@ -237,7 +237,7 @@ def test_a_journal_of_one_instant_cannot_be_asked_what_if(tmp_path):
     assert "too little is recorded" in refused(tmp_path / "order.db", "--set", "gpu.max=1")
 
 
-def test_changes_that_make_no_sense_are_told_with_what_was_meant(file, tmp_path):
+def test_changes_that_make_no_sense_are_reported_with_what_was_meant(file, tmp_path):
     assert "groups.gpu.maxx: unknown key; did you mean max?" in refused(file, "--set", "gpu.maxx=1")
     assert "there is no group cpu; there are gpu" in refused(file, "--set", "cpu.max=1")
     assert "write PATH=VALUE" in refused(file, "--set", "gpu.max")

@@ -36,19 +36,19 @@ def of(found: Any) -> set[str]:
 def test_every_key_is_in_the_reference_and_no_other(cluster, name):
     words = {"why": ["why", "d"], "drain": ["drain", cluster.world.cloud.bought[0]]}.get(name, [name])
     done = cluster.run(*words, "--json")
-    told = json.loads(done.stdout.splitlines()[0] if name == "events" else done.stdout)
-    keys = SCHEMAS[name][told["schema"]]
-    assert list(told) == list(keys)
+    output = json.loads(done.stdout.splitlines()[0] if name == "events" else done.stdout)
+    keys = SCHEMAS[name][output["schema"]]
+    assert list(output) == list(keys)
 
 
-def test_the_entries_of_a_status_have_the_keys_that_are_told(cluster):
-    keys, told = SCHEMAS["status"]["windlass.status/v1"], cluster.data("status")
+def test_the_entries_of_a_status_have_the_keys_of_the_schema(cluster):
+    keys, output = SCHEMAS["status"]["windlass.status/v1"], cluster.data("status")
     for key in ("leader", "groups", "slices", "hourly_cost", "bill"):
-        assert of(told[key]) == named(keys[key]), key
-    assert of(told["demands"]) == named(keys["demands"]) | {"parts"}
+        assert of(output[key]) == named(keys[key]), key
+    assert of(output["demands"]) == named(keys["demands"]) | {"parts"}
 
 
-def test_the_answers_of_why_have_the_keys_that_are_told(cluster):
+def test_the_answers_of_why_have_the_keys_of_the_schema(cluster):
     keys = SCHEMAS["why"]["windlass.why/v1"]
     for kind, name in (("demand", "d"), ("group", "gpu"), ("slice", cluster.world.cloud.bought[0])):
         assert of(cluster.data("why", name)[kind]) == named(keys[kind]), kind

@@ -14,9 +14,9 @@ def cluster(tmp_path):
     return Cluster(tmp_path)
 
 
-def test_slices_groups_and_cost_are_told(cluster):
+def test_slices_groups_and_cost_are_reported(cluster):
     cluster.live(two_jobs_run)
-    page = cluster.told("status")
+    page = cluster.output("status")
     assert "none runs; last seen 9 min ago, when it was stopped" in page
     assert "gpu 2 0 0 2 2 $4.00" in page
     assert "at its max" in page
@@ -41,22 +41,22 @@ def test_the_same_for_programs(cluster):
     assert data["settings_differ"] is False
 
 
-def test_a_leader_that_died_is_told_from_one_that_was_stopped(cluster):
+def test_a_leader_that_died_is_distinguished_from_one_that_was_stopped(cluster):
     cluster.live(two_jobs_run, stopped=False)
-    assert "as one, which did not stop cleanly" in cluster.told("status")
+    assert "as one, which did not stop cleanly" in cluster.output("status")
 
 
 def test_a_leader_that_lives_is_named(cluster):
     cluster.world.time += 600
     cluster.live(two_jobs_run, stopped=False)
-    page = cluster.told("status")
+    page = cluster.output("status")
     assert "Controller: one" in page
     assert page.endswith("windlass events --follow" + f" -c {cluster.config}")
 
 
 def test_what_waits_has_its_code_and_its_reason(cluster):
     cluster.live(one_waits)
-    page = cluster.told("status")
+    page = cluster.output("status")
     assert "Waiting: 1 task" in page
     assert "d 1 ? AT_MAX" in page
     assert f"windlass why d -c {cluster.config}" in page
@@ -69,7 +69,7 @@ def test_a_countdown_stands_where_it_stood_when_the_controller_was_last_seen(clu
         await ticks(world, controller, 1, 12)
 
     cluster.live(story)
-    assert "NOT_IDLE_LONG_ENOUGH idle 12 s, limit 60 s" in cluster.told("status")
+    assert "NOT_IDLE_LONG_ENOUGH idle 12 s, limit 60 s" in cluster.output("status")
 
 
 def test_a_source_in_trouble_is_named_on_top(cluster):
@@ -79,7 +79,7 @@ def test_a_source_in_trouble_is_named_on_top(cluster):
         await ticks(world, controller, 2)
 
     cluster.live(story)
-    page = cluster.told("status")
+    page = cluster.output("status")
     assert "! provider cloud the region is down; nothing is released while it is unknown" in page
     assert page.index("Problems") < page.index("Groups")
     assert cluster.data("status")["troubles"] == {"provider cloud": "the region is down"}
@@ -95,19 +95,19 @@ def test_a_group_that_is_refused_says_until_when_and_why(cluster):
         await ticks(world, controller, 3)
 
     cluster.live(story)
-    assert "backoff until" in cluster.told("status")
+    assert "backoff until" in cluster.output("status")
     [_, gpu] = cluster.data("status")["groups"]
     assert gpu["availability"]["state"] == "backoff"
     assert "none left in us-1a" in gpu["availability"]["why"]
 
 
-def test_what_is_frozen_is_told_with_who_did_it(cluster):
+def test_what_is_frozen_is_reported_with_who_did_it(cluster):
     async def story(world, controller):
         give(controller.journal, Order("freeze", "gpu", "ann@desk"), world.time)
         await ticks(world, controller, 2)
 
     cluster.live(story)
-    page = cluster.told("status")
+    page = cluster.output("status")
     assert "Frozen: gpu, by ann@desk: nothing is bought or released" in page
     assert "next: windlass doctor" in page
     assert "windlass resume" in page
@@ -121,15 +121,15 @@ def test_long_lists_are_cut_and_all_shows_all(tmp_path):
         await ticks(world, controller, 4)
 
     cluster.live(story)
-    assert "and 5 more: windlass status --all" in cluster.told("status")
+    assert "and 5 more: windlass status --all" in cluster.output("status")
     assert cluster.run("status").stdout.count(" ready ") == 20 + 1  # and the head of a column
     assert cluster.run("status", "--all").stdout.count(" ready ") == 25 + 1
 
 
-def test_a_file_that_was_changed_meanwhile_is_told(cluster):
+def test_a_file_that_was_changed_meanwhile_is_reported(cluster):
     cluster.live(two_jobs_run)
     cluster.config.write_text(CONFIG.replace("max: 2", "max: 3"), encoding="utf-8")
-    assert "the configuration file has changed since the controller was last seen" in cluster.told("status")
+    assert "the configuration file has changed since the controller was last seen" in cluster.output("status")
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_the_first_line_says_how_many_machines_there_are_what_they_cost_and_what
     cluster.live(one_waits)
     first = cluster.run("status").stdout.splitlines()[0]
     assert first.startswith("no controller runs; this is what was known at ")
-    assert "min ago: 3 machines, $13.00/h, 1 waiting" in cluster.told("status")
+    assert "min ago: 3 machines, $13.00/h, 1 waiting" in cluster.output("status")

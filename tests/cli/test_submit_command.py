@@ -27,7 +27,7 @@ def submitted(*words: str):
     return CliRunner().invoke(submit.command, list(words))
 
 
-def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_told(queue_directory):
+def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_reported(queue_directory):
     done = submitted("--", "python", "train.py", "--fast")
     assert done.exit_code == 0
     assert done.stdout == "job-1: 1 task, 1 cpu\n\nnext: windlass logs job-1 --follow\n      windlass why job-1\n"
@@ -38,10 +38,15 @@ def test_a_command_is_put_into_the_queue_and_what_to_do_next_is_told(queue_direc
 def test_everything_about_a_job_can_be_said(queue_directory):
     needs = "cpu=500m, memory=2Gi"
     done = submitted("--name", "nightly", "--count", "30", "--needs", needs, "--retries", "2", "--json", "--", "make")
-    told = json.loads(done.stdout)
-    assert told["needs"] == {"cpu": "0.5", "memory": "2Gi"}
-    assert (told["schema"], told["name"], told["tasks"], told["retries"]) == ("windlass.job/v1", "nightly", 30, 2)
-    assert told["logs"] == str(queue_directory / "logs" / "nightly")
+    output = json.loads(done.stdout)
+    assert output["needs"] == {"cpu": "0.5", "memory": "2Gi"}
+    assert (output["schema"], output["name"], output["tasks"], output["retries"]) == (
+        "windlass.job/v1",
+        "nightly",
+        30,
+        2,
+    )
+    assert output["logs"] == str(queue_directory / "logs" / "nightly")
     (job,) = Queue(queue_directory).jobs()
     assert (job.needs, job.waiting) == (amounts({"cpu": 500, "memory": 2 * 2**30}), 30)
 
@@ -53,7 +58,7 @@ def test_options_after_the_command_are_the_commands(queue_directory):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (("--needs", "cpu", "--", "ls"), "'cpu' is no need; write resource=amount, such as cpu=1,memory=2Gi"),
         (("--needs", "cpu=much", "--", "ls"), "cpu must be a number such as 4, 500m or 16Gi, is 'much'"),
@@ -65,22 +70,22 @@ def test_options_after_the_command_are_the_commands(queue_directory):
         ((), "COMMAND"),
     ],
 )
-def test_what_cannot_be_submitted_is_told_in_words(queue_directory, words, told):
+def test_what_cannot_be_submitted_is_reported_in_words(queue_directory, words, output):
     done = submitted(*words)
     assert done.exit_code != 0
-    assert told in done.stderr
+    assert output in done.stderr
     assert done.stdout == ""
     assert not queue_directory.exists() or Queue(queue_directory).jobs() == []
 
 
-def test_a_name_that_is_taken_is_told(queue_directory):
+def test_a_name_that_is_taken_is_reported(queue_directory):
     assert submitted("--name", "a", "--", "ls").exit_code == 0
     done = submitted("--name", "a", "--", "ls")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "there is a job a already; give another name, or none and it gets one" in done.stderr
 
 
-def test_a_cluster_without_a_queue_is_told_how_to_get_one(tmp_path):
+def test_a_cluster_without_a_queue_gets_the_remedy(tmp_path):
     config = tmp_path / "windlass.yaml"
     config.write_text(CLUSTER + "workload: {type: simulated}\n", encoding="utf-8")
     done = submitted("-c", str(config), "--", "ls")
@@ -93,7 +98,7 @@ def test_a_cluster_without_a_queue_is_told_how_to_get_one(tmp_path):
 # -- windlass jobs -------------------------------------------------------------------------------------------------
 
 
-def test_what_became_of_each_job_is_told_failures_included(queue_directory):
+def test_what_became_of_each_job_is_reported_failures_included(queue_directory):
     queue = Queue(queue_directory)
     queue.submit("good", ["true"], amounts({"cpu": 1000}), 1, 0)
     queue.submit("bad", ["false"], amounts({"cpu": 1000}), 1, 0)
@@ -103,16 +108,16 @@ def test_what_became_of_each_job_is_told_failures_included(queue_directory):
     queue.report(place, first.number, 0)
     queue.report(place, second.number, 1)
     queue.close()
-    told = json.loads(CliRunner().invoke(jobs.command, ["--json"]).stdout)
-    counts = {job["name"]: (job["waiting"], job["done"], job["failed"]) for job in told["jobs"]}
-    assert (told["schema"], counts) == ("windlass.jobs/v1", {"good": (0, 1, 0), "bad": (0, 0, 1), "late": (2, 0, 0)})
+    output = json.loads(CliRunner().invoke(jobs.command, ["--json"]).stdout)
+    counts = {job["name"]: (job["waiting"], job["done"], job["failed"]) for job in output["jobs"]}
+    assert (output["schema"], counts) == ("windlass.jobs/v1", {"good": (0, 1, 0), "bad": (0, 0, 1), "late": (2, 0, 0)})
     page = CliRunner().invoke(jobs.command, []).stdout
     assert "3 jobs, 1 task failed" in page
     assert "windlass why late" in page
     assert str(queue_directory / "logs") in "".join(page.split("\n"))
 
 
-def test_a_queue_that_is_not_there_yet_is_told_with_the_way_to_make_one(queue_directory):
+def test_a_missing_queue_is_reported_with_the_way_to_make_one(queue_directory):
     done = CliRunner().invoke(jobs.command, [])
     assert done.exit_code == 1
     assert "windlass submit -- COMMAND" in done.stderr
@@ -131,7 +136,7 @@ def test_a_gang_is_one_job_of_so_many_tasks(queue_directory):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "output"),
     [
         (("--gang", "2", "--needs", "cpu=1", "--needs", "gpu=1"), "the members of a gang all need the same"),
         (("--gang", "2", "--count", "3"), "--gang 2 is a job of 2 tasks, and --count says 3"),
@@ -139,10 +144,10 @@ def test_a_gang_is_one_job_of_so_many_tasks(queue_directory):
         (("--env", "NOT_SET_HERE"), "NOT_SET_HERE is not set in this shell"),
     ],
 )
-def test_what_no_gang_can_be_is_refused_with_the_reason(queue_directory, words, told):
+def test_what_no_gang_can_be_is_refused_with_the_reason(queue_directory, words, output):
     done = submitted(*words, "--", "train")
     assert done.exit_code != 0
-    assert told in done.stderr
+    assert output in done.stderr
     assert not queue_directory.exists() or Queue(queue_directory).jobs() == []
 
 

@@ -23,9 +23,9 @@ def ago(instant):
     return f"{time.time() - instant:.3f}s ago"
 
 
-def test_a_demand_that_waits_is_told_group_by_group_with_what_would_help(cluster):
+def test_a_demand_that_waits_is_reported_group_by_group_with_what_would_help(cluster):
     cluster.live(one_waits)
-    page = cluster.told("why", "d")
+    page = cluster.output("why", "d")
     assert page.startswith("Job d: 1 task of 8 gpu, waiting since")
     assert "1 task AT_MAX" in page
     assert "dear AT_MAX" in page
@@ -40,13 +40,13 @@ def test_a_demand_that_waits_is_told_group_by_group_with_what_would_help(cluster
 
 def test_a_demand_that_waits_no_more_is_found_with_what_was_launched_for_it(cluster):
     cluster.live(all_is_given_back)
-    page = cluster.told("why", "a")
+    page = cluster.output("why", "a")
     assert "Job a waits no more since" in page
     assert "Machines started for it" in page
     assert "machines of gpu" in page
 
 
-def test_a_demand_for_which_a_slice_is_on_its_way_says_which_and_when_about(cluster):
+def test_a_demand_for_which_a_slice_is_in_flight_says_which_and_about_when(cluster):
     async def story(world, controller):
         await all_is_given_back(world, controller)
         world.work.waiting = ["late"]
@@ -60,13 +60,13 @@ def test_a_demand_for_which_a_slice_is_on_its_way_says_which_and_when_about(clus
     assert (part["tasks"], part["code"]) == (1, "LAUNCHING")
     [slice_id] = part["slices"]
     assert part["starts_in"] is not None
-    assert f"{slice_id} is on the way for them, ready" in cluster.told("why", "late")
+    assert f"{slice_id} is on the way for them, ready" in cluster.output("why", "late")
 
 
-def test_a_slice_tells_why_it_started_and_why_in_this_group(cluster):
+def test_why_of_a_slice_says_why_it_started_and_why_in_this_group(cluster):
     cluster.live(two_jobs_run)
     name = cluster.world.cloud.bought[0]
-    page = cluster.told("why", name)
+    page = cluster.output("why", name)
     assert f"Machine {name} of gpu from cloud, $2.00/h: ready" in page
     assert "no room was left for" in page
     assert "Why gpu and not another: dear DEARER" in page
@@ -84,13 +84,13 @@ def test_an_idle_slice_says_until_when_it_stays(cluster):
     data = cluster.data("why", cluster.world.cloud.bought[0])["slice"]
     assert data["now"]["code"] == "NOT_IDLE_LONG_ENOUGH"
     assert data["now"]["until"] == pytest.approx(cluster.world.time + 48, abs=0.1)
-    assert "then it is drained, if nothing needs it" in cluster.told("why", data["id"])
+    assert "then it is drained, if nothing needs it" in cluster.output("why", data["id"])
 
 
-def test_a_slice_that_is_gone_tells_why_and_who_said_that_it_was_empty(cluster):
+def test_why_of_an_ended_slice_says_why_and_who_confirmed_that_it_was_empty(cluster):
     cluster.live(all_is_given_back)
     name = cluster.world.cloud.bought[0]
-    page = cluster.told("why", name)
+    page = cluster.output("why", name)
     assert "terminated at" in page
     assert "IDLE idle" in page
     assert "the workload confirmed at" in page
@@ -102,19 +102,19 @@ def test_a_slice_that_is_gone_tells_why_and_who_said_that_it_was_empty(cluster):
     assert data["certificate"]["fence"] == 1
 
 
-def test_a_slice_that_was_told_to_go_names_the_operator(cluster):
+def test_why_of_a_drained_slice_names_the_operator(cluster):
     async def story(world, controller):
         await two_jobs_run(world, controller)
         give(controller.journal, Order("drain", world.cloud.bought[0], "ann@desk"), world.time)
         await ticks(world, controller, 3)
 
     cluster.live(story)
-    page = cluster.told("why", cluster.world.cloud.bought[0])
+    page = cluster.output("why", cluster.world.cloud.bought[0])
     assert "must go MANUAL ann@desk asked to drain it" in page
     assert "the workload has not confirmed yet that nothing runs there; the machine is not ended before" in page
 
 
-def test_a_group_tells_its_limits_its_luck_and_its_last_launches_and_refusals(cluster):
+def test_why_of_a_group_has_its_limits_its_health_and_its_last_launches_and_refusals(cluster):
     async def story(world, controller):
         async def refuse(order, epoch):
             raise InsufficientCapacity("none left in us-1a")
@@ -124,7 +124,7 @@ def test_a_group_tells_its_limits_its_luck_and_its_last_launches_and_refusals(cl
         await ticks(world, controller, 3)
 
     cluster.live(story)
-    page = cluster.told("why", "gpu")
+    page = cluster.output("why", "gpu")
     assert "Group gpu: 8 gpu, from cloud, $2.00/h each" in page
     assert "at most 2" in page
     assert "release after 1m idle" in page
@@ -136,7 +136,7 @@ def test_a_group_tells_its_limits_its_luck_and_its_last_launches_and_refusals(cl
     assert data["launches"][0]["count"] == 1
 
 
-def test_the_past_is_told_as_it_was(cluster):
+def test_the_past_is_shown_as_it_was(cluster):
     instants = []
 
     async def story(world, controller):
@@ -153,7 +153,7 @@ def test_the_past_is_told_as_it_was(cluster):
     assert now["slice"]["state"] == "terminated"
 
 
-def test_what_the_journal_has_forgotten_is_told_and_not_guessed(cluster):
+def test_what_the_journal_has_forgotten_is_reported_and_not_guessed(cluster):
     cluster.live(all_is_given_back)
     with open_journal(cluster.world.path) as journal:
         last, state = journal.last_seq(), saved(recovered(journal))
@@ -167,7 +167,7 @@ def test_what_the_journal_has_forgotten_is_told_and_not_guessed(cluster):
 
 
 @pytest.mark.parametrize(("name", "meant"), [("gpx", "gpu"), ("deer", "dear"), ("zzzzz", "groups are dear, gpu")])
-def test_a_name_that_is_not_known_is_told_with_the_nearest(cluster, name, meant):
+def test_a_name_that_is_not_known_is_reported_with_the_nearest(cluster, name, meant):
     cluster.live(two_jobs_run)
     done = cluster.run("why", name)
     assert (done.exit_code, done.stdout) == (1, "")
@@ -176,7 +176,7 @@ def test_a_name_that_is_not_known_is_told_with_the_nearest(cluster, name, meant)
 
 
 @pytest.mark.parametrize("at", ["yesterday", "25:00", "10x ago", "2999-01-01T00:00"])
-def test_a_time_that_is_none_is_told(cluster, at):
+def test_a_time_that_is_none_is_reported(cluster, at):
     done = cluster.run("why", "gpu", "--at", at)
     assert done.exit_code == 2
     assert "--at" in done.stderr

@@ -41,7 +41,7 @@ plain = st.recursive(
 )
 
 
-def read_or_told(read: Callable[[str | bytes], object], text: str | bytes) -> object:
+def read_or_refuse(read: Callable[[str | bytes], object], text: str | bytes) -> object:
     try:
         return read(text)
     except ConfigError as error:
@@ -92,38 +92,40 @@ def mutated(draw: st.DrawFn, good: Any) -> str:
 
 
 @given(plain, mutated(yaml.safe_load(TEXT)))
-def test_any_data_is_read_or_told(data, changed):
-    read_or_told(read, json.dumps(data))
-    read_or_told(read, json.dumps({"groups": {"g": data}, "providers": {"p": data}, "workload": data, "policy": data}))
-    read_or_told(read, changed)
+def test_any_data_is_read_or_refused(data, changed):
+    read_or_refuse(read, json.dumps(data))
+    read_or_refuse(
+        read, json.dumps({"groups": {"g": data}, "providers": {"p": data}, "workload": data, "policy": data})
+    )
+    read_or_refuse(read, changed)
 
 
 @given(st.text(max_size=60) | st.text(alphabet=":-[]{},&*!|>'\"%@`#?<\n\t ag1", max_size=40), st.binary(max_size=60))
-def test_any_text_is_read_or_told(text, content):
-    read_or_told(read, text)
-    read_or_told(read, TEXT + text)
-    read_or_told(read, content)
-    read_or_told(import_config, text)
-    read_or_told(import_config, content)
+def test_any_text_is_read_or_refused(text, content):
+    read_or_refuse(read, text)
+    read_or_refuse(read, TEXT + text)
+    read_or_refuse(read, content)
+    read_or_refuse(import_config, text)
+    read_or_refuse(import_config, content)
 
 
 @given(st.integers(0, len(TEXT)), st.integers(0, 30), st.text(max_size=3))
-def test_a_good_file_with_a_piece_replaced_is_read_or_told(start, length, piece):
-    read_or_told(read, TEXT[:start] + piece + TEXT[start + length :])
+def test_a_good_file_with_a_piece_replaced_is_read_or_refused(start, length, piece):
+    read_or_refuse(read, TEXT[:start] + piece + TEXT[start + length :])
 
 
 @pytest.mark.parametrize(("kind", "name"), [("ray", "ray-cluster.yaml"), ("iris", "iris.yaml")])
-def test_a_file_to_import_with_a_few_changes_is_imported_or_told(kind, name):
+def test_a_file_to_import_with_a_few_changes_is_imported_or_refused(kind, name):
     good = json.loads(json.dumps(yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))))
     assert import_config(json.dumps(good)).text
 
     @given(mutated(good), plain)
     def check(changed, data):
-        imported = read_or_told(lambda text: import_config(text, kind=kind), changed)
+        imported = read_or_refuse(lambda text: import_config(text, kind=kind), changed)
         if imported is not None:
             read_config(imported.text, path="windlass.yaml")  # type: ignore[attr-defined]
-        read_or_told(lambda text: import_config(text, kind=kind), json.dumps(data))
+        read_or_refuse(lambda text: import_config(text, kind=kind), json.dumps(data))
         top = {"available_node_types": {"t": data}, "scale_groups": {"t": data}, "tpu_pools": {"t": data}}
-        read_or_told(lambda text: import_config(text, kind=kind), json.dumps(top | {"defaults": data}))
+        read_or_refuse(lambda text: import_config(text, kind=kind), json.dumps(top | {"defaults": data}))
 
     check()

@@ -104,7 +104,7 @@ def test_a_type_without_limits_may_have_as_many_workers_as_the_cluster():
     assert from_data(ray())[1].settings.groups[0].group.max == 2  # what Ray takes without max_workers
 
 
-def test_the_head_is_not_bought_and_that_is_told():
+def test_the_head_is_not_bought_and_that_is_reported():
     done, _, groups = imported("ray-cluster.yaml")
     assert "head" not in groups
     assert any(note.startswith("available_node_types.head: the head is not bought") for note in done.notes)
@@ -256,7 +256,7 @@ def test_the_older_keys_of_a_scale_group_are_known():
         ({"scale_groups": {"g": 5}}, "iris", ("scale_groups.g", "5")),
     ],
 )
-def test_a_file_that_cannot_be_imported_is_told_where_it_is_wrong(data, kind, parts):
+def test_a_file_that_cannot_be_imported_is_reported_where_it_is_wrong(data, kind, parts):
     with pytest.raises(ConfigError) as raised:
         from_data(data, kind)
     assert any(all(part in mistake for part in parts) for mistake in raised.value.mistakes), raised.value.mistakes

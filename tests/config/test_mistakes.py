@@ -9,7 +9,7 @@ from windlass.config import ConfigError, read_config
 
 
 @pytest.mark.parametrize(("text", "parts"), MALFORMED.items(), ids=range(len(MALFORMED)))
-def test_a_wrong_file_is_told_where_it_is_wrong(text, parts):
+def test_a_wrong_file_gives_errors_with_their_places(text, parts):
     with pytest.raises(ConfigError) as raised:
         read_config(text, path="windlass.yaml")
     mistakes = raised.value.mistakes
@@ -21,7 +21,7 @@ def test_the_good_start_of_the_wrong_ones_is_good():
     assert read_config(GOOD, path="windlass.yaml").settings.groups[0].provider == "here"
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_parts():
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_parts():
     text = """
         policy: {drain_timeout: x}
         cluster: {max_nods: 5}
@@ -51,7 +51,7 @@ def test_a_password_in_a_wrong_address_is_not_repeated():
     assert "secret" not in str(raised.value)
 
 
-def test_a_missing_provider_is_told_once_and_not_for_each_group():
+def test_a_missing_provider_is_reported_once_and_not_for_each_group():
     text = "groups: {a: {resources: {cpu: 1}, max: 1, provider: x}}\nworkload: {type: simulated}"
     with pytest.raises(ConfigError) as raised:
         read_config(text, path="windlass.yaml")

@@ -160,23 +160,23 @@ def test_an_image_of_a_group_holds_for_all_of_its_offers_and_is_in_no_recorded_s
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_its_remedy(group, place, remedy):
-    told = mistake(group)
-    assert told.startswith(f"{place}: "), told
-    assert remedy in told
+def test_a_mistake_is_reported_with_its_place_and_its_remedy(group, place, remedy):
+    output = mistake(group)
+    assert output.startswith(f"{place}: "), output
+    assert remedy in output
 
 
 def test_warnings_are_about_the_group_of_the_file_and_about_prices_of_another_region():
     base = BASE.replace("connect: direct", "connect: direct, region: eu-central-1")
-    told = config_warnings(config("{offers: {accelerator: A100, providers: [ec2], market: any}, max: 2}", base))
-    assert [one.partition(" ")[0] for one in told] == ["groups.gpu", "providers.ec2:"]
-    assert "eu-central-1" in told[1]
+    output = config_warnings(config("{offers: {accelerator: A100, providers: [ec2], market: any}, max: 2}", base))
+    assert [one.partition(" ")[0] for one in output] == ["groups.gpu", "providers.ec2:"]
+    assert "eu-central-1" in output[1]
 
 
 def test_a_secret_in_a_wrong_image_is_not_repeated():
-    told = mistake("{resources: {cpu: 1}, max: 2, provider: ec2, image: {env: {TOKEN: [hush-hush]}}}")
-    assert told.startswith("groups.gpu.image.env.TOKEN: must be text")
-    assert "hush-hush" not in told
+    output = mistake("{resources: {cpu: 1}, max: 2, provider: ec2, image: {env: {TOKEN: [hush-hush]}}}")
+    assert output.startswith("groups.gpu.image.env.TOKEN: must be text")
+    assert "hush-hush" not in output
 
 
 def test_without_a_provider_that_has_a_catalogue_the_remedy_is_one():

@@ -36,10 +36,10 @@ def run(*words: str, text: str | None = None):
     return CliRunner().invoke(windlass, list(words), input=text)
 
 
-def test_a_configuration_is_planned_as_it_is_and_with_facts_beside_it():
+def test_a_configuration_is_planned_as_it_is_and_with_facts_next_to_it():
     assert "nothing to do" in run("plan", "-", text=CONFIG).stdout
-    told = json.loads(run("plan", "-", "--json", text=CONFIG + FACTS).stdout)
-    assert told["launch"] == {"cpu": 2}
+    output = json.loads(run("plan", "-", "--json", text=CONFIG + FACTS).stdout)
+    assert output["launch"] == {"cpu": 2}
 
 
 def test_settings_of_a_planned_configuration_are_checked_too():
@@ -49,7 +49,7 @@ def test_settings_of_a_planned_configuration_are_checked_too():
     assert "policy.drain_timeout: must be" in done.stderr
 
 
-def test_facts_in_the_file_of_a_controller_are_told_what_they_are():
+def test_facts_in_the_file_of_a_controller_are_named_as_such():
     done = run("config", "check", "-", text=CONFIG + FACTS)
     assert done.exit_code == 1
     assert "demands: unknown key in a configuration: it is a fact for windlass plan" in done.stderr
@@ -74,7 +74,7 @@ def test_times_of_facts_may_have_units_too():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         ("groups:\n  a:\n    max: 1\n    resourcs: {}\n", "f.yaml:4: groups.a.resourcs: unknown key; did you mean"),
         (FACTS + "  - {id: y,\n     needs: {gpu: much}}\n", "f.yaml:4: demands.y.needs.gpu: must be"),
@@ -84,12 +84,12 @@ def test_times_of_facts_may_have_units_too():
         ("groups:\n  a: {resources: {cpu: 1}}\n", "f.yaml:2: groups.a.max: is required"),
     ],
 )
-def test_a_mistake_has_its_file_and_line(tmp_path, monkeypatch, text, told):
+def test_a_mistake_has_its_file_and_line(tmp_path, monkeypatch, text, output):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.yaml").write_text(text, encoding="utf-8")
     done = run("plan", "f.yaml")
     assert done.exit_code == 1
-    assert told in done.stderr
+    assert output in done.stderr
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path, monkeypatch):

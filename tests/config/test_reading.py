@@ -230,7 +230,7 @@ def test_a_group_names_its_provider_where_there_are_several():
         ("~/j.db", str(Path("~/j.db").expanduser())),
     ],
 )
-def test_a_journal_is_beside_the_file_or_where_its_address_says(written, location):
+def test_a_journal_is_next_to_the_file_or_where_its_address_says(written, location):
     assert read(GOOD + f"journal: {written}").journal.location == location
     assert read(GOOD + f"journal: {{location: {written}}}").journal.location == location
 

@@ -287,9 +287,9 @@ def test_one_poisoned_demand_among_a_thousand_that(world: World, poison: str) ->
         tick = await world.tick(controller)
         assert tick.plan is not None
         assert tick.plan.launch == {"good": 9}
-        told = [entry.data["why"] for entry in tick.entries if entry.kind == "mistake"]
+        output = [entry.data["why"] for entry in tick.entries if entry.kind == "mistake"]
         waits = [one for one in tick.plan.waiting if one.reason.code == Code.INVALID_DEMAND]
-        assert len(told) + len(waits) == 1
+        assert len(output) + len(waits) == 1
         assert trouble(controller) == {}
         again = await world.tick(controller)
         assert [entry for entry in again.entries if entry.kind == "mistake"] == []

@@ -48,7 +48,7 @@ def test_what_is_in_a_snapshot_is_read_back_as_it_was_written(snapshot: Snapshot
     assert through_json(whole) == whole
 
 
-def test_a_mapping_that_is_made_later_is_made_once_and_only_if_somebody_reads_it(tmp_path: Path) -> None:
+def test_a_lazy_mapping_is_built_once_and_only_if_it_is_read(tmp_path: Path) -> None:
     made: list[dict[str, Any]] = []
 
     def make() -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_any_record_is_read_back_as_it_was_written(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [SliceRecord, Demand, Group, Slice, ProviderHealth, Instance])
-def test_a_field_that_nobody_knows_any_more_is_passed_over(kind: Any) -> None:
+def test_an_unknown_stored_field_is_ignored(kind: Any) -> None:
     data = {"id": "x", "slice_id": "x", "name": "x", "group": "g", "provider": "p", "state": "ready", "since": 1}
     data |= {"reason": {"code": "IDLE", "why": ""}, "started_for": {"code": "IDLE", "why": ""}, "hosts": []}
     data |= {"bundles": [], "resources": [], "max": 1, "a field of an older version": 7}
@@ -178,10 +178,10 @@ def test_the_past_before_what_was_compacted_is_too_old_also_if_some_of_it_is_kep
         assert recovered(journal) == controller.controller_state
         for instant, known in past.items():
             assert recovered(journal, until=instant).tables() == known.tables(), "kept"
-        with pytest.raises(TooOld) as told:
+        with pytest.raises(TooOld) as output:
             recovered(journal, until=early + 1)
-        assert early < told.value.since < horizon
-        assert recovered(journal, until=told.value.since + 1).at == told.value.since
+        assert early < output.value.since < horizon
+        assert recovered(journal, until=output.value.since + 1).at == output.value.since
 
     with mock.patch.object(controller_module, "SAVE_AFTER", 10):
         asyncio.run(story())

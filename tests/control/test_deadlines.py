@@ -37,7 +37,7 @@ def test_after_the_pause_comes_the_instant_at_which_the_failures_are_forgotten()
     assert due(provider_health, 3700) is None
 
 
-def test_failures_at_odd_instants_are_forgotten_at_the_instant_that_was_told() -> None:
+def test_failures_at_odd_instants_are_forgotten_at_the_announced_instant() -> None:
     rules = replace(RULES, heal=1000.1)
     settings = replace(SETTINGS, policy=Policy(backoff=rules))
     for number in range(200):

@@ -61,7 +61,7 @@ def test_a_final_cordon_is_waited_for_and_serves_no_demand() -> None:
     assert state(late) == State.DRAINING, "the drain limit cannot put it back to work"
 
 
-def test_a_host_that_ends_by_itself_after_a_final_drain_is_released_and_not_lost() -> None:
+def test_a_host_that_ends_after_a_final_drain_is_released_and_not_lost() -> None:
     word = Acknowledgement("s-1", 3, 0, final=True)
     found = after(cordoned(), instances=[an_instance(state="ending")], acknowledged=[word])
     assert state(found) == State.DRAINING

@@ -265,7 +265,7 @@ def test_an_instance_of_a_group_that_is_gone_and_that_holds_work_is_drained_firs
     assert decided(found, 11).fleet.slices["found"].state == State.CORDONED
 
 
-def test_bad_luck_makes_the_pauses_longer_and_heals() -> None:
+def test_failures_make_the_back_off_longer_and_it_heals() -> None:
     rules = BackOff()
     record_failure = ProviderHealth(tuple(Failure(at, Code.STOCKOUT) for at in (0, 10, 20)), last_error="none left")
     assert health(record_failure, rules, 20) == pytest.approx(0.7**3)

@@ -469,7 +469,7 @@ async def test_slices_of_a_removed_group_are_drained_and_still_count_against_the
 
 
 @in_virtual_time
-async def test_what_a_removed_group_still_costs_drains_nobody_else_and_the_ceiling_is_told_as_it_is_set() -> None:
+async def test_the_cost_of_a_removed_group_drains_no_other_and_the_ceiling_is_shown_as_set() -> None:
     world = a_world(CHEAP, replace(DEAR, max=1), cluster=Cluster(choose="rank", max_hourly_cost=5 * DOLLAR))
     controller, names = await with_job(world, "a", "b", "c")
     assert [controller.controller_state.fleet.slices[name].group for name in names] == ["cheap", "cheap", "dear"]
@@ -503,7 +503,7 @@ async def test_a_provider_that_still_has_slices_cannot_be_left_out() -> None:
 
 
 @in_virtual_time
-async def test_a_queued_launch_is_asked_of_whoever_sells_its_group_by_then() -> None:
+async def test_a_queued_launch_goes_to_the_provider_that_sells_its_group_by_then() -> None:
     world = a_world(replace(GPU, name="moving"), replace(DEAR, name="other", resources=(("tpu", 1000),)), launch_rate=1)
     controller, _ = await with_job(world, "a")
     world.work.waiting = ["b"]
@@ -522,7 +522,7 @@ async def test_a_queued_launch_is_asked_of_whoever_sells_its_group_by_then() -> 
 
 
 @in_virtual_time
-async def test_a_trouble_with_one_slice_is_told_and_gone_when_it_is_over() -> None:
+async def test_an_error_of_one_slice_is_reported_until_it_is_over() -> None:
     world = a_world()
     controller, [name] = await with_job(world, "a")
     uncordon = world.work.uncordon

@@ -77,14 +77,14 @@ def test_a_source_that_goes_wrong_at_once_is_unknown_and_says_why(listing: Calla
     assert look.troubles == {"provider cloud": trouble}
 
 
-def test_an_answer_at_hand_can_be_awaited_like_any_other() -> None:
+def test_a_completed_answer_can_be_awaited_like_any_other() -> None:
     async def story() -> tuple[Any, Any]:
         return await at_hand(), await asyncio.create_task(at_hand())
 
     assert leap(story()) == ((HERE,), (HERE,))
 
 
-def test_who_gives_up_an_answer_at_hand_is_told_so() -> None:
+def test_cancelling_a_completed_answer_raises() -> None:
     answered = at_hand()
     with pytest.raises(asyncio.CancelledError):
         answered.throw(asyncio.CancelledError())

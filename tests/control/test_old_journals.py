@@ -36,9 +36,9 @@ def test_every_record_is_read_and_nothing_is_damaged(old: Path) -> None:
 
 def test_every_recorded_pass_can_be_made_again(old: Path) -> None:
     with open_journal(old, create=False) as journal:
-        told = replayed(journal)
-    assert told.passes > 10
-    assert told.unmarked == 0
+        output = replayed(journal)
+    assert output.passes > 10
+    assert output.unmarked == 0
 
 
 def test_the_cluster_gets_an_id_once(old: Path) -> None:

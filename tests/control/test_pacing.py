@@ -114,7 +114,7 @@ def test_a_provider_that_asks_for_a_pause_gets_it_with_the_same_tokens() -> None
     leap(story())
 
 
-def test_bad_luck_makes_a_group_slower_and_one_probe_at_a_time_goes_on() -> None:
+def test_failures_make_a_group_slower_and_one_probe_at_a_time_goes_on() -> None:
     async def story() -> None:
         world = a_world()
         controller = world.controller()

@@ -134,7 +134,7 @@ def test_a_compacted_journal_is_made_again_from_its_oldest_saved_state(tmp_path,
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_from_an_instant_on_the_same_passes_are_told_as_in_the_whole(tmp_path, monkeypatch, kept):
+def test_from_an_instant_on_the_same_passes_are_reported_as_in_the_whole(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(controller_module, "SAVE_AFTER", 40 if kept else 10**9)
     with open_journal(tmp_path / "journal.db") as journal:
         Simulation(script(), journal=journal, thorough=False).run()
@@ -305,7 +305,7 @@ def test_a_damaged_record_a_missing_one_and_one_that_is_none_are_named(tmp_path)
         replayed(journal)
 
 
-def test_other_settings_decide_otherwise_and_the_first_time_is_told():
+def test_other_settings_decide_otherwise_and_the_first_time_is_reported():
     journal = lived(script())
 
     def patient(was: Settings) -> Settings:

@@ -299,7 +299,7 @@ def test_a_leader_that_stops_hands_over_at_the_next_look(world: World) -> None:
     leap(story())
 
 
-def test_a_standby_asks_for_the_lease_three_times_in_its_time_also_after_it_has_led_or_was_told_anew(
+def test_a_standby_asks_for_the_lease_three_times_in_its_time_also_after_it_has_led_or_was_reconfigured(
     world: World,
 ) -> None:
     async def story() -> None:
@@ -351,7 +351,7 @@ def test_with_a_full_journal_nothing_is_done_and_afterwards_nothing_is_lost(worl
     leap(story())
 
 
-def test_a_state_that_cannot_be_saved_is_told_and_changes_nothing(
+def test_a_state_that_cannot_be_saved_is_reported_and_changes_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller_module, "SAVE_AFTER", 1)
@@ -371,7 +371,7 @@ def test_a_state_that_cannot_be_saved_is_told_and_changes_nothing(
     leap(story())
 
 
-def test_a_journal_that_does_not_say_whether_it_has_written_is_read_anew(world: World) -> None:
+def test_a_journal_that_does_not_say_whether_it_has_written_is_read_again(world: World) -> None:
     async def story() -> None:
         async with running(world) as run:
             await asyncio.sleep(1)
@@ -415,7 +415,7 @@ def test_when_a_newer_version_has_migrated_the_journal_the_older_one_stops_and_t
     leap(story())
 
 
-def test_a_pass_that_breaks_is_told_and_the_next_one_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_breaks_is_reported_and_the_next_one_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [OverflowError("too large")] * 3
 
     def breaks(snapshot: Any, memo: Any = None) -> Any:
@@ -436,7 +436,7 @@ def test_a_pass_that_breaks_is_told_and_the_next_one_goes_on(world: World, monke
     leap(story())
 
 
-def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forgotten(
+def test_what_happened_can_be_shown_for_the_retention_and_what_was_before_is_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retention, every = 300.0, 30.0
@@ -455,9 +455,9 @@ def test_what_happened_can_be_told_for_the_retention_and_what_was_before_is_forg
                 world.work.news.set()
                 await asyncio.sleep(10)
         journal, now = world.journal(), world.time
-        told = [instant for instant in known if instant >= now - retention]
-        assert len(told) >= 9
-        for instant in told:
+        output = [instant for instant in known if instant >= now - retention]
+        assert len(output) >= 9
+        for instant in output:
             assert recovered(journal, until=instant).tables() == known[instant].tables()
         with pytest.raises(TooOld) as old:
             recovered(journal, until=began + 1)

@@ -69,7 +69,7 @@ def test_the_next_pass_is_due_when_the_rule_says_so():
     asyncio.run(whole())
 
 
-def test_a_rule_is_told_when_the_workload_gave_no_answer():
+def test_a_rule_learns_when_the_workload_gave_no_answer():
     async def whole() -> None:
         world, rule = World(), Floor(0)
         controller = world.controller(steer=rule)

@@ -81,7 +81,7 @@ def test_a_record_with_other_values_is_what_replace_makes_of_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_roll_that_is_brought_along_is_the_one_that_is_called_anew(seed: int) -> None:
+def test_updated_active_slices_equal_those_built_from_scratch(seed: int) -> None:
     dice, fleet = Random(seed), Fleet()
     assert fleet.activity.active == {}
     for _ in range(60):
@@ -131,7 +131,7 @@ def test_a_list_that_shows_a_slice_twice_is_garbage_whatever_it_showed_before(ag
     assert set(lists((a,))) == {"a"}
 
 
-def test_a_demand_that_makes_no_sense_is_told_at_every_look_and_left_out() -> None:
+def test_a_demand_that_makes_no_sense_is_reported_at_every_look_and_left_out() -> None:
     views, good = Views(), Demand("good", (Bundle((("gpu", 1),)),))
     bad = Demand("bad", (Bundle((("gpu", 1.5),)),))  # type: ignore[arg-type]
     assert views(WorkloadView((good,))).mistakes == ()

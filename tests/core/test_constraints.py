@@ -188,7 +188,7 @@ def test_a_million_tasks_with_classes_cost_as_much_as_a_few() -> None:
     assert min(spent) < 1.5
 
 
-def test_a_waiting_task_is_told_the_smallest_skew_that_helps() -> None:
+def test_a_waiting_task_gets_the_smallest_skew_that_helps() -> None:
     groups = [
         wl.group("a", cpu=1, max=9, labels={"zone": "z1"}, price=1),
         wl.group("b", cpu=1, max=1, labels={"zone": "z2"}, price=1),

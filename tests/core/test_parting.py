@@ -69,7 +69,7 @@ def test_what_is_left_moves_to_a_cheaper_group():
 # -- what keeps them together --------------------------------------------------------------------------------------
 
 
-def test_a_gang_stays_together_also_beside_tasks_that_part():
+def test_a_gang_stays_together_next_to_tasks_on_their_own_machines():
     gang = {"id": "gang", "gang": "any", "bundles": [{"needs": {"gpu": 1}, "count": 2}]}
     assert bought(gang, apart=0) == {"two": 1}
     assert bought(gang, wl.demand("a", {"gpu": 1, "cpu": 2}, count=2), apart=0.34) == {"two": 1, "one": 2}
@@ -108,7 +108,7 @@ def test_what_was_bought_apart_is_not_bought_again():
 # -- why -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_that_would_be_shared_is_told_that_a_task_alone_costs_more_there():
+def test_a_group_that_would_be_shared_says_that_a_task_alone_costs_more_there():
     (launch,) = planned(wl.snapshot(GROUPS, demands=[wl.demand("a", {"gpu": 1}, count=4)], apart=0.5)).launches
     assert launch.passed_over["four"].why == "a task alone would cost more with it ($3.00/h a machine, $1.00/h for one)"
 

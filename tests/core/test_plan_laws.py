@@ -73,7 +73,7 @@ def test_the_same_snapshot_gives_the_same_plan_byte_for_byte(snapshot: Snapshot)
 
 
 @given(snapshots())
-def test_what_stays_is_told_with_and_without_what_is_simply_at_work(snapshot: Snapshot) -> None:
+def test_stays_are_listed_with_and_without_busy_slices(snapshot: Snapshot) -> None:
     made = plan(snapshot)
     assert list(made.stays) == [one for one in made.keep if one.reason.code != Code.BUSY]
 
@@ -197,7 +197,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_more_to_launch(strategy: str
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("limited", [False, True])
 @given(st.data())
-def test_what_is_on_its_way_is_counted_once(strategy: str, limited: bool, data: st.DataObject) -> None:
+def test_what_is_in_flight_is_counted_once(strategy: str, limited: bool, data: st.DataObject) -> None:
     """With nothing but the plan's own launches on their way, the next tick buys nothing more."""
     snapshot = data.draw(snapshots(limited=limited, choose=(strategy,), most_slices=0))
     first = plan(snapshot)
@@ -288,7 +288,7 @@ def test_lifting_a_limit_never_places_less_of_one_shape(limit: str, data: st.Dat
     assert unserved(plan(lifted)) <= unserved(plan(snapshot))
 
 
-def test_a_request_that_nobody_can_meet_does_not_make_the_next_plan_buy_again() -> None:
+def test_a_request_that_cannot_be_met_does_not_make_the_next_plan_buy_again() -> None:
     big = (("cpu", 2000), ("gpu", 1000), ("memory", 4 << 30))
     snapshot = Snapshot(
         groups=(

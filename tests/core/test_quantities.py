@@ -62,7 +62,7 @@ def test_an_amount_is_shown_as_people_write_it(amount: int, resource: str, text:
 
 
 @given(st.integers(0, LARGEST), st.sampled_from(("cpu", "memory")))
-def test_a_suggested_amount_reads_back_to_the_very_same_number(amount: int, resource: str) -> None:
+def test_a_suggested_amount_reads_back_to_the_same_number(amount: int, resource: str) -> None:
     assert parse_quantity(exact_quantity(amount, resource), resource) == amount
 
 

@@ -36,7 +36,7 @@ def waits(answer: Plan, demand: str) -> bool:
 
 
 @given(snapshots())
-def test_every_way_out_that_is_told_places_the_demand(snapshot: Snapshot) -> None:
+def test_every_suggested_change_places_the_demand(snapshot: Snapshot) -> None:
     for demand, ways in plan(snapshot).unblocks.items():
         for way in ways:
             assert not waits(plan(applied(snapshot, way.set)), demand), way
@@ -101,7 +101,7 @@ def test_a_frozen_group_is_resumed() -> None:
     assert ways == ["resume a100"]
 
 
-def test_a_frozen_group_beside_a_limit_is_resumed_before_the_limit_is_raised() -> None:
+def test_a_frozen_group_next_to_a_limit_is_resumed_before_the_limit_is_raised() -> None:
     groups = [builders.group("a100", gpu=8, max=9, frozen=True), builders.group("h100", gpu=8, max=0)]
     assert only_way(groups, [builders.demand("job", GPU)]) == ["resume a100", "max of h100 0 -> 1"]
 

@@ -86,5 +86,5 @@ class PostgresServer:
         )
         if done.returncode:
             log = self.home / "log"
-            told = log.read_text() if log.exists() else (done.stderr or b"").decode()
-            raise RuntimeError(f"{program} failed: {told}")
+            output = log.read_text() if log.exists() else (done.stderr or b"").decode()
+            raise RuntimeError(f"{program} failed: {output}")

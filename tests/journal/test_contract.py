@@ -67,7 +67,7 @@ class TestAppending:
         assert type(record.data["colour"]) is str
 
     @pytest.mark.parametrize(
-        ("data", "told"),
+        ("data", "output"),
         [
             (
                 {"price": {"usd": math.nan}},
@@ -80,10 +80,10 @@ class TestAppending:
             ({"big": 10**5000}, "cannot be written as JSON"),
         ],
     )
-    def test_what_json_cannot_hold_is_refused_with_its_place_and_nothing_is_written(self, journal, data, told):
+    def test_what_json_cannot_hold_is_refused_with_its_place_and_nothing_is_written(self, journal, data, output):
         with pytest.raises(BadEntry) as caught:
             journal.append([entry(), Entry("decided", "slice-1", 0.0, data)], epoch=0)
-        assert told in str(caught.value)
+        assert output in str(caught.value)
         assert journal.last_seq() == 0
 
     @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ class TestAppending:
         assert is_increasing_by_one(seqs(journal))
         assert len(given) == 100
 
-    def test_a_reader_beside_the_writer_never_sees_a_gap_or_half_a_batch(self, address):
+    def test_a_reader_next_to_the_writer_never_sees_a_gap_or_half_a_batch(self, address):
         with open_journal(address) as writer, open_journal(address) as reader:
             done = threading.Event()
 
@@ -189,7 +189,7 @@ class TestWishesOfAnOperator:
             journal.append([entry()])
         assert journal.last_seq() == 0
 
-    def test_beside_a_leader_that_appends_nobody_loses_anything_and_numbers_have_no_gap(self, address):
+    def test_next_to_a_leader_that_appends_nothing_is_lost_and_numbers_have_no_gap(self, address):
         with open_journal(address) as leader, open_journal(address) as operator:
             epoch = lead(leader).epoch
             given: dict[str, list[int]] = {"leader": [], "operator": []}
@@ -305,7 +305,7 @@ class TestReading:
         journal.append([entry()], epoch=1)
         assert [record.seq for record in reading] == [1, 2, 3]
 
-    def test_a_reading_that_is_left_half_way_holds_up_nobody(self, address):
+    def test_a_reading_that_is_left_half_way_blocks_no_other(self, address):
         with open_journal(address) as one, open_journal(address) as other:
             one.append([entry()] * (PAGE + 10), epoch=0)
             reading = one.read()
@@ -408,7 +408,7 @@ class TestCompaction:
         assert seqs(old) == [6, 7, 8, 9, 10]
         assert old.compact(1e9) == 0
 
-    def test_what_is_needed_to_tell_of_any_instant_from_then_on_stays(self, old):
+    def test_what_is_needed_to_show_any_instant_from_then_on_stays(self, old):
         for seq in (2, 4, 6, 8):
             old.save_state(seq, {"a": seq})
         assert old.compact(2.0) == 0, "no state is from before that"
@@ -476,7 +476,7 @@ class TestCompaction:
         assert old.compact(1e9) == 2
         assert old.latest_state() == (5, {"a": 5})
 
-    def test_when_no_state_is_left_to_start_from_it_says_so_instead_of_starting_anew(self, old, address):
+    def test_when_no_state_is_left_to_start_from_it_says_so_instead_of_starting_again(self, old, address):
         old.save_state(6, {})
         old.save_state(8, {})
         old.compact(1e9)
@@ -524,7 +524,7 @@ class TestCompaction:
 
 
 class TestHealth:
-    def test_it_tells_what_there_is(self, journal):
+    def test_it_reports_what_there_is(self, journal):
         journal.append([entry(at=at) for at in (5.0, 6.0, 7.0)], epoch=0)
         journal.save_state(2, {})
         lead(journal, "me")
@@ -540,7 +540,7 @@ class TestHealth:
         assert (health.records, health.oldest_seq, health.oldest_at, health.holder) == (0, None, None, None)
 
     @pytest.mark.parametrize(
-        ("damage", "told"),
+        ("damage", "output"),
         [
             ("UPDATE windlass_records SET data = '{}' WHERE seq = 2", "record 2"),
             ("DELETE FROM windlass_records WHERE seq = 2", "missing before 3"),
@@ -548,13 +548,13 @@ class TestHealth:
             ("UPDATE windlass_states SET digest = ''", "1 of 1 saved states"),
         ],
     )
-    def test_it_finds_what_is_wrong(self, journal, address, damage, told):
+    def test_it_finds_what_is_wrong(self, journal, address, damage, output):
         write(journal, 4)
         journal.save_state(4, {})
         tamper(address, damage)
         health = journal.health()
         assert not health.ok
-        assert told in " ".join(health.problems)
+        assert output in " ".join(health.problems)
 
     def test_compacted_records_are_not_missing(self, journal):
         write(journal, 6)

@@ -155,7 +155,7 @@ def test_a_kill_on_a_full_disk_loses_nothing(tmp_path):
             assert seqs(journal) == list(range(1, acked + 1))
 
 
-def test_a_disk_that_is_full_at_the_start_is_told(tmp_path):
+def test_a_disk_that_is_full_at_the_start_is_reported(tmp_path):
     with mounted(tmp_path / "small", "16k") as disk, pytest.raises(JournalFull, match="free some space"):
         open_journal(disk / "journal.db")
 
@@ -231,7 +231,7 @@ def test_a_server_that_crashes_loses_nothing_and_the_journal_finds_it_again(post
         assert journal.append([entry()], epoch=epoch) == acked + 1
 
 
-def test_a_connection_that_was_cut_is_made_anew(postgres_address):
+def test_a_connection_that_was_cut_is_made_again(postgres_address):
     import psycopg
 
     address = postgres_address()

@@ -46,7 +46,7 @@ def test_who_was_overtaken_writes_nothing_more(journal):
     assert journal.append([entry()], epoch=new.epoch) == 2
 
 
-def test_an_expired_lease_that_nobody_took_still_writes(journal):
+def test_an_expired_lease_that_was_not_taken_still_writes(journal):
     lease = journal.acquire("a", 1.0, 1000.0)
     assert journal.append([entry(at=5000.0)], epoch=lease.epoch) == 1
 
@@ -67,7 +67,7 @@ def test_renewing_keeps_the_epoch_and_moves_the_end(journal):
     assert journal.renew(lease, 1070.0).expires_at == 1100.0  # an older copy of the same lease
 
 
-def test_who_lost_it_is_told_when_renewing(journal):
+def test_a_holder_that_lost_the_lease_learns_it_when_renewing(journal):
     lease = journal.acquire("a", 30.0, 1000.0)
     journal.acquire("b", 30.0, 1030.0)
     with pytest.raises(LeaseLost, match=r"a has lost its lease.*b leads now"):

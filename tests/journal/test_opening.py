@@ -123,7 +123,7 @@ class TestAddresses:
             open_journal(address)
         assert list(tmp_path.iterdir()) == []
 
-    def test_without_psycopg_the_remedy_is_told(self, monkeypatch):
+    def test_without_psycopg_the_remedy_is_reported(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "psycopg", None)
         monkeypatch.delitem(sys.modules, "windlass.journal.postgres", raising=False)
         with pytest.raises(JournalError, match=r"pip install '\.\[postgres\]'"):
@@ -155,7 +155,7 @@ class TestFilesThatCannotBeUsed:
             open_journal(path)
         assert path.read_text() == "dear diary\n" * 100
 
-    def test_a_database_of_somebody_else_is_left_alone(self, tmp_path):
+    def test_a_database_of_another_program_is_left_alone(self, tmp_path):
         path = tmp_path / "other.db"
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE songs (title TEXT)")
@@ -166,7 +166,7 @@ class TestFilesThatCannotBeUsed:
         with pytest.raises(JournalError, match="not a file"):
             open_journal(tmp_path)
 
-    def test_a_file_in_the_way_of_the_directory_is_told(self, tmp_path):
+    def test_a_file_in_the_way_of_the_directory_is_reported(self, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(JournalError, match="cannot be made"):
             open_journal(tmp_path / "file" / "journal.db")
@@ -184,7 +184,7 @@ class TestFilesThatCannotBeUsed:
             with pytest.raises(JournalCorrupt, match="backup"):
                 list(journal.read())
 
-    def test_a_disk_that_can_only_be_read_is_told_at_the_start(self, tmp_path):
+    def test_a_disk_that_can_only_be_read_is_reported_at_the_start(self, tmp_path):
         with mounted(tmp_path / "disk", "2m") as disk:
             with open_journal(disk / "journal.db") as journal:
                 write(journal, 1)
@@ -194,7 +194,7 @@ class TestFilesThatCannotBeUsed:
             with pytest.raises(JournalError, match="cannot be made: Read-only"):
                 open_journal(disk / "other.db")
 
-    def test_a_disk_that_becomes_read_only_is_told_and_nothing_is_lost(self, tmp_path):
+    def test_a_disk_that_becomes_read_only_is_reported_and_nothing_is_lost(self, tmp_path):
         with mounted(tmp_path / "disk", "2m") as disk:
             with open_journal(disk / "journal.db") as journal:
                 write(journal, 1)
@@ -216,7 +216,7 @@ class TestFilesThatCannotBeUsed:
             (tmp_path / "moved.db").rename(path)
             assert journal.append([entry()], epoch=1) == 3
 
-    def test_a_writer_that_does_not_end_is_told(self, tmp_path):
+    def test_a_writer_that_does_not_end_is_reported(self, tmp_path):
         path = tmp_path / "journal.db"
         with SqliteJournal(path, patience=0.01) as journal, closing(sqlite3.connect(path)) as other:
             write(journal, 1)
@@ -244,17 +244,17 @@ class TestServersThatCannotBeUsed:
     def _psycopg(self):
         pytest.importorskip("psycopg", reason="psycopg is not installed: pip install '.[postgres]'")
 
-    def test_a_server_that_is_not_there_is_told_without_the_password(self, tmp_path):
+    def test_a_server_that_is_not_there_is_reported_without_the_password(self, tmp_path):
         with pytest.raises(JournalUnavailable, match="Check the server") as caught:
             open_journal(f"postgresql://me:secret%40x@/db?host={tmp_path}")
         assert "secret" not in str(caught.value)
 
-    def test_an_address_that_cannot_be_read_is_told_without_the_password(self):
+    def test_an_address_that_cannot_be_read_is_reported_without_the_password(self):
         with pytest.raises(JournalError, match="cannot be read") as caught:
             open_journal("postgresql://me:secret@h:b:a:d/db?=x")
         assert "secret" not in str(caught.value)
 
-    def test_a_writer_that_does_not_end_is_told(self, postgres_address):
+    def test_a_writer_that_does_not_end_is_reported(self, postgres_address):
         import psycopg
 
         from windlass.journal.postgres import PostgresJournal
@@ -291,7 +291,7 @@ class TestServersThatCannotBeUsed:
         with opened[0] as journal:
             assert write(journal, 1) == 1
 
-    def test_a_server_that_only_reads_is_told(self, postgres_address):
+    def test_a_server_that_only_reads_is_reported(self, postgres_address):
         import psycopg
 
         address = postgres_address()

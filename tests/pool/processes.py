@@ -75,10 +75,10 @@ def command(pid: int) -> str:
     return ""
 
 
-def eventually(wanted: Callable[[], object], within: float, told: Callable[[], object] = lambda: "") -> float:
+def eventually(wanted: Callable[[], object], within: float, output: Callable[[], object] = lambda: "") -> float:
     """The seconds until something is so."""
     begun = time.monotonic()
     while not wanted():
-        assert time.monotonic() - begun < within, f"not within {within:g} s: {told()}"
+        assert time.monotonic() - begun < within, f"not within {within:g} s: {output()}"
         time.sleep(0.02)
     return time.monotonic() - begun

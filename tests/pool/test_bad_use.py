@@ -62,7 +62,7 @@ def test_a_pool_that_cannot_be_is_refused_when_it_is_made(arguments, message):
         wl.ComputePool(**arguments)
 
 
-def test_a_need_that_no_group_has_is_told_at_once_with_the_nearest_group():
+def test_a_need_that_no_group_has_is_reported_at_once_with_the_nearest_group():
     with quick_pool(None, groups=[wl.group("small", max=2), wl.group("big", gpu=2, max=1)]) as pool:
         for _ in range(2):  # the second time as well
             with pytest.raises(NothingFits) as caught:
@@ -71,12 +71,12 @@ def test_a_need_that_no_group_has_is_told_at_once_with_the_nearest_group():
         assert "The nearest group is big, which has 2 gpu, 1 slots on a node" in str(caught.value)
 
 
-def test_a_gang_that_is_larger_than_the_pool_may_become_is_told_at_once():
+def test_a_gang_that_is_larger_than_the_pool_may_become_is_reported_at_once():
     with quick_pool((0, 2)) as pool, pytest.raises(NothingFits, match=r"a gang of 3 of same can never run"):
         wl.gang(same, size=3)(1) >> pool
 
 
-def test_a_function_that_cannot_be_pickled_is_told_where_it_is_sent():
+def test_a_function_that_cannot_be_pickled_is_reported_where_it_is_sent():
     lock = threading.Lock()
 
     @wl.compute
@@ -92,7 +92,7 @@ def test_an_argument_that_cannot_be_pickled_is_named():
         same(threading.Lock()) >> pool
 
 
-def test_a_result_that_cannot_be_pickled_or_is_too_large_is_told():
+def test_a_result_that_cannot_be_pickled_or_is_too_large_is_reported():
     @wl.compute
     def lock():
         return threading.Lock()
@@ -146,7 +146,7 @@ def test_what_is_no_task_says_what_to_write_when_it_is_sent_to_a_pool():
                 sent()
 
 
-def test_an_option_that_is_not_there_is_told_with_those_that_are():
+def test_an_option_that_is_not_there_is_reported_with_those_that_are():
     with pytest.raises(BadPool, match="compute has no option gpus; there are needs, retries, timeout"):
         wl.compute(gpus=1)
     with pytest.raises(BadPool, match="retries must be a whole number"):

@@ -202,14 +202,14 @@ def test_tasks_go_to_nodes_that_have_what_they_need_and_know_their_devices():
 def test_a_condition_on_labels_holds_for_buying_and_for_placing():
     async def journey(world: World) -> None:
         future = world.call(environment, where="zone == b")
-        (told,) = await world.over(future)
-        assert told["WINDLASS_NODE"].startswith("there")
+        (output,) = await world.over(future)
+        assert output["WINDLASS_NODE"].startswith("there")
 
     groups = [wl.group("here", max=2, labels={"zone": "a"}, min=1), wl.group("there", max=2, labels={"zone": "b"})]
     pool(None, journey, groups=groups)
 
 
-def test_a_node_with_another_python_is_refused_and_what_waits_is_told():
+def test_a_node_with_another_python_is_refused_and_what_waits_is_reported():
     async def journey(world: World) -> None:
         (future,) = world.burst(1)
         (error,) = await world.over(future)
@@ -219,7 +219,7 @@ def test_a_node_with_another_python_is_refused_and_what_waits_is_told():
     pool((0, 2), journey, python="3.9.1")
 
 
-def test_nodes_that_never_join_are_told_to_whoever_waits():
+def test_a_waiting_caller_learns_of_nodes_that_never_join():
     async def journey(world: World) -> None:
         world.machines.mute = True
         (future,) = world.burst(1)
@@ -264,7 +264,7 @@ def test_a_gang_starts_all_at_once_or_not_at_all():
         await asyncio.sleep(5)
         assert not gang.running(), "one slot is free, and it needs two"
         await world.over(*long, gang)
-        assert [told["RANK"] for told in gang.result()] == ["0", "1"]
+        assert [output["RANK"] for output in gang.result()] == ["0", "1"]
 
     pool(2, journey)
 
@@ -273,17 +273,17 @@ def test_members_know_their_ranks_their_size_and_their_head():
     async def journey(world: World) -> None:
         (gang,) = world.start(gang_of(environment, size=4)())
         await world.over(gang)
-        told = gang.result()
-        assert [one["WORLD_SIZE"] for one in told] == ["4"] * 4
-        assert [(one["NODE_RANK"], one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in told] == [
+        output = gang.result()
+        assert [one["WORLD_SIZE"] for one in output] == ["4"] * 4
+        assert [(one["NODE_RANK"], one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) for one in output] == [
             ("0", "0", "2"),
             ("0", "1", "2"),
             ("1", "0", "2"),
             ("1", "1", "2"),
         ]
-        assert {one["MASTER_ADDR"] for one in told} == {"127.0.0.1"}
-        assert len({one["MASTER_PORT"] for one in told}) == 1
-        assert [one["WINDLASS_RANK"] for one in told] == ["0", "1", "2", "3"]
+        assert {one["MASTER_ADDR"] for one in output} == {"127.0.0.1"}
+        assert len({one["MASTER_PORT"] for one in output}) == 1
+        assert [one["WINDLASS_RANK"] for one in output] == ["0", "1", "2", "3"]
 
     pool((0, 4), journey, slots=2)
 

@@ -46,8 +46,8 @@ class Told:
 
     def on_value(self, blob: bytes) -> None: ...
 
-    def on_ended(self, told: object) -> None:
-        self.answers.append(result_of(told))
+    def on_ended(self, output: object) -> None:
+        self.answers.append(result_of(output))
 
     def on_failed(self, error: TaskError) -> None:
         self.answers.append(error)
@@ -140,11 +140,11 @@ class Life:
         view = self.task_book.view()
         waiting = sum(demand.count for demand in view.demands)
         running = sum(node.tasks for node in view.nodes)
-        told = sum(len(ticket.answers) for ticket in self.tickets)
+        output = sum(len(ticket.answers) for ticket in self.tickets)
         assert all(len(ticket.answers) <= 1 for ticket in self.tickets), "a task was told twice"
         ended_in_gangs = sum(len(task.gang.results) for task in self.tasks if task.gang and task.rank == 0)
-        assert waiting + running + told <= len(self.tasks)
-        assert waiting + running + told + ended_in_gangs + self._between() >= len(self.tasks), "a task was lost"
+        assert waiting + running + output <= len(self.tasks)
+        assert waiting + running + output + ended_in_gangs + self._between() >= len(self.tasks), "a task was lost"
         for node in self.task_book.nodes.values():
             has = dict(node.group.resources)
             assert all(0 <= amount <= has[name] for name, amount in node.used()), "more is used than there is"

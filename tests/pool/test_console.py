@@ -20,7 +20,7 @@ def greet(name):
     return name
 
 
-def test_plain_lines_tell_changes_and_what_tasks_print():
+def test_plain_lines_show_changes_and_what_tasks_print():
     out, err = io.StringIO(), io.StringIO()
     with quick_pool((0, 2), console=Lines(out, err)) as pool:
         assert greet("you") >> pool == "you"

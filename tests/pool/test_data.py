@@ -98,7 +98,7 @@ def test_what_does_not_fit_into_memory_is_on_disk(tmp_path):
     assert list(tmp_path.glob("windlass-data-*")) == []
 
 
-def test_a_value_that_nobody_holds_makes_room_for_others(tmp_path):
+def test_a_value_without_holders_makes_room_for_others(tmp_path):
     store = DataStore(tmp_path / "disk", limit=2 * MEGABYTE, memory=tmp_path)
     for number in range(20):
         store.drop(store.put(packed(np.full(MEGABYTE // 8, number))))

@@ -36,7 +36,7 @@ def test_packages_are_installed_once_and_kept(tmp_path):
     assert again == first, "nothing had to be installed"
 
 
-def test_what_pip_says_is_told(tmp_path):
+def test_the_output_of_pip_is_shown(tmp_path):
     image = wl.Image(pip=["--no-index", "no-such-package-anywhere"])
     with pytest.raises(BadPool, match=r"pip could not install .*no-such-package-anywhere"):
         prepared_here(image, tmp_path, tmp_path / "cache")
@@ -52,7 +52,7 @@ def test_nodes_have_the_environment_the_files_and_the_packages(tmp_path, monkeyp
     (tmp_path / "own_module.py").write_text("WORD = 'too'\n")
 
     @wl.compute
-    def told():
+    def output():
         import onlyhere  # type: ignore[import-not-found]
         import own_module  # type: ignore[import-not-found]
         import own_package  # type: ignore[import-not-found]
@@ -65,4 +65,4 @@ def test_nodes_have_the_environment_the_files_and_the_packages(tmp_path, monkeyp
         includes=[own, tmp_path / "own_module.py"],
     )
     with wl.ComputePool(wl.Local(), 1, image=image, console=False) as pool:
-        assert told() >> pool == ("hello", "included", "too", 42)
+        assert output() >> pool == ("hello", "included", "too", 42)

@@ -183,7 +183,7 @@ def test_the_future_of_many_has_the_failure_not_what_was_cancelled_for_it():
         assert isinstance(future.exception(), KeyError)
 
 
-def test_a_line_is_told_for_the_task_that_printed_it_also_in_a_batch():
+def test_a_line_is_shown_for_the_task_that_printed_it_also_in_a_batch():
     @wl.compute
     def speaks(number):
         if number % 100 == 7:
@@ -319,7 +319,7 @@ def test_ctrl_c_while_a_pool_starts_prints_no_traceback_and_leaves_nothing(tmp_p
 
 
 def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
-    def told(*words):
+    def output(*words):
         command = [sys.executable, "-m", "windlass", *words, "-c", str(tmp_path / "kept" / "windlass.yaml")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -327,7 +327,7 @@ def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
         square(2) >> pool
         eventually(lambda: pool.status().count("ready") == 1, 10)
         name = pool.status().nodes[0].name
-        status, why = told("status"), told("why", name)
+        status, why = output("status"), output("why", name)
         assert name in status.stdout, status
         assert "pool keeps at least 1 machine" in why.stdout, why
         refused = subprocess.run(
@@ -339,7 +339,7 @@ def test_a_pool_is_looked_at_from_another_terminal(tmp_path):
         assert "the tasks of a pool are in the program that made it" in refused.stderr
 
 
-def test_nodes_that_cannot_start_are_told_with_their_last_words(tmp_path):
+def test_nodes_that_cannot_start_are_reported_with_their_last_words(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.exit('no licence for this machine')\n")
     image = wl.Image(includes=[tmp_path / "sitecustomize.py"])
     with quick_pool((0, 1), image=image) as pool, pytest.raises(Exception, match="3 nodes in a row") as caught:
@@ -347,12 +347,12 @@ def test_nodes_that_cannot_start_are_told_with_their_last_words(tmp_path):
     assert "Its last words: SystemExit: no licence for this machine" in str(caught.value)
 
 
-def test_a_journal_that_is_kept_tells_the_story_afterwards(tmp_path):
+def test_a_journal_that_is_kept_explains_the_pool_afterwards(tmp_path):
     with quick_pool((0, 2), directory=tmp_path / "kept") as pool:
         square(2) >> pool
     with open_journal(str(tmp_path / "kept" / "journal.db"), create=False) as journal:
-        told = [line.text for line in lines(journal.read())]
+        output = [line.text for line in lines(journal.read())]
         left = read_state(journal).fleet.slices
-    assert any("launch 1 machine of pool: no room was left for 1 task of square" in text for text in told)
-    assert any("the program, which closes the pool, asked to drain it" in text for text in told)
+    assert any("launch 1 machine of pool: no room was left for 1 task of square" in text for text in output)
+    assert any("the program, which closes the pool, asked to drain it" in text for text in output)
     assert left == {}

@@ -45,7 +45,7 @@ def test_what_a_task_gives_back_is_free_again():
     assert room.used() == ()
 
 
-def test_a_task_is_told_its_devices():
+def test_a_task_gets_its_devices():
     room = NodeRoom((("gpu", 4000), ("slots", 4000)))
     room.take((("gpu", 1000), ("slots", 1000)))
     two = room.take((("gpu", 2000), ("slots", 1000)))

@@ -52,7 +52,7 @@ def test_little_use_must_last_for_the_cooldown():
     assert then.reason == "1 of 10 slots used, less than 30 % for 30 s: 2 nodes enough"
 
 
-def test_use_in_between_starts_the_cooldown_anew():
+def test_use_in_between_starts_the_cooldown_again():
     low = said(running=1, nodes=10, now=0.0)
     used = said(running=3, nodes=10, memory=low.memory, now=20.0)
     assert (used.action, used.memory.low_since) == ("steady", None)

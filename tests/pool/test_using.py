@@ -246,7 +246,7 @@ def test_as_a_backend_of_joblib():
             joblib.Parallel()(joblib.delayed(divmod)(1, n) for n in range(3))
 
 
-def test_status_and_why_tell_the_same_story_as_the_journal():
+def test_status_and_why_agree_with_the_journal():
     with quick_pool((1, 3)) as pool:
         wl.gather(*map(square, range(20))) >> pool
         eventually(lambda: pool.status().count("ready"), 5)

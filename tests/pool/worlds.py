@@ -115,7 +115,7 @@ class World:
             open_journal(":memory:"),
             now=loop.time,
             steady=loop.time,
-            said=lambda task, _stream, line: self.said.append((task.label, line)),
+            on_output=lambda task, _stream, line: self.said.append((task.label, line)),
         )
         self.sizes: list[tuple[float, int]] = []
 

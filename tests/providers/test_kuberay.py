@@ -260,7 +260,7 @@ def test_workers_of_the_user_are_never_taken(stage):
     stage.run(test, worker_group(minReplicas=2))
 
 
-def test_a_pod_that_died_is_told_and_its_replacement_goes_with_the_slice(stage):
+def test_a_pod_that_died_is_reported_and_its_replacement_goes_with_the_slice(stage):
     async def test(api, _operator):
         provider = stage.provider()
         await provider.launch(order("w-1"), 1)

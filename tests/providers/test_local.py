@@ -261,7 +261,7 @@ def test_slices_that_are_tied_to_a_process_end_with_it_however_it_ends(directory
     run(eventually(left, lambda seen: seen == ([], [])))
 
 
-def test_tied_slices_end_also_when_nobody_waits_for_their_dead_owner(directory):
+def test_tied_slices_end_also_when_no_process_reaps_their_dead_owner(directory):
     with owner(directory, "tied") as process:
         process.kill()  # not waited for: it stays in the table of processes, as a zombie
 
@@ -323,7 +323,7 @@ def recorded(directory: Path, hosts: int = 2) -> None:
 
 
 @pytest.mark.parametrize("by", ["launch", "list"])
-def test_a_record_without_processes_is_carried_out_by_whoever_looks_next(directory, by):
+def test_a_record_without_processes_is_carried_out_by_the_next_list(directory, by):
     recorded(directory)
 
     async def test():
@@ -621,7 +621,7 @@ def test_ended_ids_are_forgotten_a_day_at_a_time_after_a_month(directory):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", '{"slice_id": "s-2"}', '{"slice_id": 7, "group": "g", "hosts": []}', "\x00\xff"]
 )
-def test_a_garbage_record_is_told_and_the_others_are_listed(directory, text, caplog):
+def test_a_garbage_record_is_reported_and_the_others_are_listed(directory, text, caplog):
     async def test():
         provider = LocalProvider(directory)
         await provider.launch(order("s-1"), 1)

@@ -43,7 +43,7 @@ def test_a_launch_that_ray_refuses_is_refused_by_its_category(tmp_path, category
     run(story())
 
 
-def test_a_module_that_is_not_there_is_told(tmp_path):
+def test_a_module_that_is_not_there_is_reported(tmp_path):
     async def story():
         provider = RayNodeProvider("no.such.Thing", directory=tmp_path)
         try:

@@ -284,7 +284,7 @@ def test_a_list_fails_or_is_stale_but_never_shortened():
     assert states(provider) == {"s-1": "pending", "s-2": "pending"}
 
 
-def test_what_somebody_made_with_our_tag_is_listed_and_without_it_is_not():
+def test_a_machine_made_by_hand_is_listed_with_our_tag_and_not_without_it():
     provider = cloud(Clock())
     provider.create_by_hand(order("tagged"), tagged=True)
     provider.create_by_hand(order("untagged"), tagged=False)
@@ -317,14 +317,14 @@ def test_hosts_that_do_not_join_as_they_should(fault, joined):
 
 
 @pytest.mark.parametrize("notice", [0, 30])
-def test_a_preemption_is_told_before_if_there_is_notice(notice):
+def test_a_preemption_is_announced_if_there_is_notice(notice):
     clock = Clock(100)
     provider = cloud(clock)
     run(provider.launch(order("s"), 1))
     clock.now = 200
     provider.preempt("s", notice)
-    told = [one.preempted_at for one in run(provider.list())]
-    assert told == ([230] if notice else [])
+    output = [one.preempted_at for one in run(provider.list())]
+    assert output == ([230] if notice else [])
     clock.now = 230
     assert states(provider) == {}
     assert provider.history["s"].by == "preemption"

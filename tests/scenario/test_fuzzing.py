@@ -56,7 +56,7 @@ plain = st.recursive(
 )
 
 
-def read_or_told(read: Any, value: Any) -> Snapshot | None:
+def read_or_refuse(read: Any, value: Any) -> Snapshot | None:
     try:
         return read(value)  # type: ignore[no-any-return]
     except ScenarioError as error:
@@ -72,10 +72,10 @@ def read_or_told(read: Any, value: Any) -> Snapshot | None:
 
 
 @given(plain)
-def test_any_plain_data_is_read_or_told(data):
-    read_or_told(read_plain, data)
-    read_or_told(read_plain, {"groups": data})
-    read_or_told(read_plain, {"groups": {"g": data}, "slices": [data], "demands": [data, data], "requests": data})
+def test_any_plain_data_is_read_or_refused(data):
+    read_or_refuse(read_plain, data)
+    read_or_refuse(read_plain, {"groups": data})
+    read_or_refuse(read_plain, {"groups": {"g": data}, "slices": [data], "demands": [data, data], "requests": data})
 
 
 def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -120,40 +120,40 @@ def mutated(draw: st.DrawFn) -> Any:
 
 
 @given(mutated())
-def test_a_good_scenario_with_a_few_changes_is_read_or_told(data):
-    snapshot = read_or_told(read_plain, data)
+def test_a_good_scenario_with_a_few_changes_is_read_or_refused(data):
+    snapshot = read_or_refuse(read_plain, data)
     if snapshot is not None:
         assert read_plain(write_scenario(snapshot)) == snapshot
 
 
 @given(mutated())
-def test_the_same_mistakes_are_told_for_json_and_for_yaml(data):
+def test_the_same_mistakes_are_reported_for_json_and_for_yaml(data):
     text = json.dumps(data)
-    as_json, as_data = read_or_told(read_scenario, text), read_or_told(read_plain, data)
+    as_json, as_data = read_or_refuse(read_scenario, text), read_or_refuse(read_plain, data)
     assert as_json == as_data
     try:
         dumped = yaml.safe_dump(data, allow_unicode=True)
         dumped.encode()
     except (yaml.YAMLError, UnicodeEncodeError):
         return
-    assert (read_or_told(read_scenario, dumped) is None) == (as_data is None)
+    assert (read_or_refuse(read_scenario, dumped) is None) == (as_data is None)
 
 
 @given(st.text(max_size=60) | st.text(alphabet=":-[]{},&*!|>'\"%@`#?<\n\t ag1", max_size=40))
-def test_any_text_is_read_or_told(text):
-    read_or_told(read_scenario, text)
-    read_or_told(read_scenario, "groups: {}\ndemands: " + text)
-    read_or_told(read_scenario, "{" + text)
+def test_any_text_is_read_or_refused(text):
+    read_or_refuse(read_scenario, text)
+    read_or_refuse(read_scenario, "groups: {}\ndemands: " + text)
+    read_or_refuse(read_scenario, "{" + text)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_told(content):
-    read_or_told(read_scenario, content)
+def test_any_bytes_are_read_or_refused(content):
+    read_or_refuse(read_scenario, content)
 
 
 @given(st.integers(0, len(EVERY_KEY)), st.integers(0, 30), st.text(max_size=3))
-def test_a_good_file_with_a_piece_replaced_is_read_or_told(start, length, piece):
-    read_or_told(read_scenario, EVERY_KEY[:start] + piece + EVERY_KEY[start + length :])
+def test_a_good_file_with_a_piece_replaced_is_read_or_refused(start, length, piece):
+    read_or_refuse(read_scenario, EVERY_KEY[:start] + piece + EVERY_KEY[start + length :])
 
 
 # -- there and back ------------------------------------------------------------------------------------------------

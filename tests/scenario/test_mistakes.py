@@ -10,7 +10,7 @@ from windlass.scenario.parser import LARGE
 
 
 @pytest.mark.parametrize(("text", "parts"), MALFORMED.items(), ids=range(len(MALFORMED)))
-def test_a_wrong_file_is_told_where_it_is_wrong(text, parts):
+def test_a_wrong_file_gives_errors_with_their_places(text, parts):
     with pytest.raises(ScenarioError) as raised:
         read_scenario(text)
     mistakes = raised.value.mistakes
@@ -18,7 +18,7 @@ def test_a_wrong_file_is_told_where_it_is_wrong(text, parts):
     assert all(mistake.isprintable() and ": " in mistake for mistake in mistakes)
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file():
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file():
     text = """
         cluster: {max_nods: 5}
         groups:
@@ -49,7 +49,7 @@ def test_a_message_says_path_then_what_then_remedy():
     assert str(raised.value) == "\n".join(raised.value.mistakes)
 
 
-def test_a_mistake_in_a_group_is_not_told_again_for_each_of_its_slices():
+def test_a_mistake_in_a_group_is_not_reported_again_for_each_of_its_slices():
     text = """
         groups: {g: {resources: {cpu: many}, max: 5}}
         slices: [{id: s, group: g, state: ready, nodes: [{used: {cpu: 1}}]}]
@@ -78,19 +78,19 @@ def test_the_hundred_thousandth_demand_is_checked_like_the_first():
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe\x00", b"\x80\x81", bytes(range(256)), b"\x89PNG\r\n\x1a\n\x00\x00"])
-def test_bytes_that_are_no_text_are_told_as_such(text):
+def test_bytes_that_are_no_text_are_reported_as_such(text):
     with pytest.raises(ScenarioError, match="scenario: is not"):
         read_scenario(text)
 
 
-def test_half_a_character_is_told_as_such():
+def test_half_a_character_is_reported_as_such():
     with pytest.raises(ScenarioError, match="half a character in line 1, column 9"):
         read_scenario("groups: \ud800")
     with pytest.raises(ScenarioError, match=r"slices\[0\].id: must be visible text"):
         read_scenario('{"groups": {}, "slices": [{"id": "\\ud800", "group": "g", "state": "ready"}]}')
 
 
-def test_large_broken_json_is_told_at_once_and_small_broken_json_may_be_yaml():
+def test_large_broken_json_is_reported_at_once_and_small_broken_json_may_be_yaml():
     assert read_scenario('{"groups": {},}').groups == ()
     with pytest.raises(ScenarioError, match=r"is not JSON: .* line 1, column"):
         read_scenario('{"groups": {}, "now": 5' + " " * LARGE)
@@ -108,7 +108,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=STRANGE)
-def test_plain_data_of_any_type_is_told_and_never_breaks(value):
+def test_plain_data_of_any_type_is_reported_and_never_breaks(value):
     for data in (value, {"groups": value}, {"groups": {}, "demands": [{"id": value, "needs": {"cpu": value}}]}):
         with pytest.raises(ScenarioError):
             read_plain(data)

@@ -188,7 +188,7 @@ def test_a_slice_has_as_many_nodes_as_its_group_has_hosts():
 @pytest.mark.parametrize(
     ("node", "tasks"), [("{}", 0), ("{used: {cpu: 1}}", 1), ("{used: {cpu: 0}}", 0), ("{used: {cpu: 1}, tasks: 0}", 0)]
 )
-def test_a_node_that_uses_something_has_one_task_unless_told_otherwise(node, tasks):
+def test_a_node_that_uses_something_has_one_task_by_default(node, tasks):
     snapshot = read_scenario(f"""
         groups: {{g: {{resources: {{cpu: 4}}, max: 5}}}}
         slices: [{{id: s, group: g, state: ready, nodes: [{node}]}}]

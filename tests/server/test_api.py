@@ -183,7 +183,7 @@ def test_a_planted_secret_is_in_no_answer(api: Served):
 
 
 @pytest.mark.parametrize("path", ["/status", "/events", "/stream", "/settings", "/whoami", "/orders", "/doctor"])
-def test_nothing_is_told_without_a_token(api: Served, path):
+def test_nothing_is_reported_without_a_token(api: Served, path):
     answer = api.get(path, role=None)
     assert (answer.status, answer.problem) == (401, "unauthenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -287,7 +287,7 @@ def test_an_order_is_in_the_journal_with_who_and_from_where(fresh: Served):
     assert given.data["by"] == "operator (operator) over http from 127.0.0.1"
     assert given.data["heard"] is False
     assert fresh.get(f"/orders/{given.data['seq']}").data == given.data
-    assert "operator (operator) over http from 127.0.0.1 asks: freeze gpu (new image)" in fresh.cluster.told("events")
+    assert "operator (operator) over http from 127.0.0.1 asks: freeze gpu (new image)" in fresh.cluster.output("events")
 
     fresh.cluster.live(lambda world, controller: ticks(world, controller, 1))
     became = fresh.get(f"/orders/{given.data['seq']}").data

@@ -153,7 +153,7 @@ def test_every_problem_has_its_status():
     assert {name: TITLES[name][0] for name in expected} == expected
 
 
-def test_a_journal_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+def test_a_journal_that_cannot_be_read_is_reported(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, CONFIG)
     cluster.live(one_waits)
 

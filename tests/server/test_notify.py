@@ -114,15 +114,15 @@ def test_an_alarm_is_posted_signed_and_with_an_id(cluster, receiver):
     made.turn()
     assert receiver.got, "nothing was posted"
     for headers, body in receiver.got:
-        told = json.loads(body)
-        assert told["schema"] == "windlass.notification/v1"
-        assert headers["windlass-id"] == told["id"]
-        assert told["event"]["alarm"] is True
+        output = json.loads(body)
+        assert output["schema"] == "windlass.notification/v1"
+        assert headers["windlass-id"] == output["id"]
+        assert output["event"]["alarm"] is True
         assert abs(int(headers["windlass-timestamp"]) - time.time()) < 60
         signed = f"{headers['windlass-timestamp']}.".encode() + body
         expected = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
         assert headers["windlass-signature"] == f"sha256={expected}"
-    assert any("lost" in told["event"]["text"] for told in receiver.bodies)
+    assert any("lost" in output["event"]["text"] for output in receiver.bodies)
     assert set(outcomes) <= {"sent", "repeated"}
     posted = len(receiver.got)
     made.turn()
@@ -155,13 +155,13 @@ def test_a_notification_outlives_a_restart(cluster, receiver):
     made.turn()
     again = notifier(cluster, receiver, Clock(), on=("frozen",))
     again.turn()
-    assert [told["id"] for told in receiver.bodies] == [receiver.bodies[0]["id"]] * 2
+    assert [output["id"] for output in receiver.bodies] == [receiver.bodies[0]["id"]] * 2
     third = notifier(cluster, receiver, Clock(), on=("frozen",))
     third.turn()
     assert len(receiver.got) == 2, "one that was delivered was sent again"
 
 
-def test_a_repeated_alarm_is_counted_and_the_count_is_told(cluster, receiver):
+def test_a_repeated_alarm_is_counted_and_the_count_is_reported(cluster, receiver):
     clock = Clock()
     outcomes: list[str] = []
     made = notifier(cluster, receiver, clock, outcomes, on=("frozen",))
@@ -169,7 +169,7 @@ def test_a_repeated_alarm_is_counted_and_the_count_is_told(cluster, receiver):
         freeze(cluster)
         resume(cluster)
     made.turn()
-    assert [told["event"]["text"].partition(" by ")[0] for told in receiver.bodies] == [
+    assert [output["event"]["text"].partition(" by ")[0] for output in receiver.bodies] == [
         "gpu is frozen",
         "gpu is resumed",
     ]
@@ -177,7 +177,7 @@ def test_a_repeated_alarm_is_counted_and_the_count_is_told(cluster, receiver):
     clock.now += notify.QUIET
     freeze(cluster)
     made.turn()
-    assert [told["repeated"] for told in receiver.bodies] == [0, 0, 2]
+    assert [output["repeated"] for output in receiver.bodies] == [0, 0, 2]
 
 
 def test_only_what_a_webhook_asks_for_is_sent_to_it(cluster, receiver):

@@ -63,7 +63,7 @@ def test_the_last_plan_is_printed_from_afar_as_a_plan_of_the_same_state_is_here(
     assert remotely(api, "plan", "--live", "--detailed-exitcode").exit_code == (2 if known.plan.changes else 0)
 
 
-def test_a_job_is_told_from_afar_with_its_failed_tasks(tmp_path):
+def test_a_remote_command_shows_a_job_with_its_failed_tasks(tmp_path):
     cluster = Cluster(
         tmp_path, CONFIG.replace("{type: simulated}\njournal", "{type: queue, directory: queue}\njournal")
     )

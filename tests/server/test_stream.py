@@ -112,7 +112,7 @@ def test_a_reader_that_comes_back_anywhere_misses_no_event_and_sees_none_twice(t
     assert found
 
 
-def test_a_server_that_started_anew_goes_on_where_the_reader_was(tmp_path):
+def test_a_server_that_started_again_goes_on_where_the_reader_was(tmp_path):
     story = Story(tmp_path, 3)
     seen: list[tuple[int, dict]] = []
     story.live(40, lambda feed: seen.extend((message.seq, {}) for message in feed.messages))

@@ -42,7 +42,7 @@ def test_hours_pass_in_no_time_and_time_limits_fire():
     assert time.perf_counter() - begun < 1
 
 
-def test_what_can_never_go_on_is_told():
+def test_what_can_never_go_on_is_reported():
     async def stuck() -> None:
         await asyncio.Event().wait()
 
@@ -75,23 +75,23 @@ def test_a_real_journal_serves_as_well():
         assert journal.health().ok
 
 
-def test_the_journal_that_forgets_tells_the_same_story_as_the_real_one():
+def test_the_journal_in_memory_gives_the_same_digest_as_the_real_one():
     with open_journal(":memory:") as real:
         forgetful = MemoryJournal(keep_all=True)
         for journal in (forgetful, real):
             simulate(script(faults=(Fault("killed", 0.02),)), journal=journal)
-        told = [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in real.read()]
-        assert [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in forgetful.read()] == told
+        output = [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in real.read()]
+        assert [(one.seq, one.epoch, one.kind, one.subject, one.at) for one in forgetful.read()] == output
 
 
 @pytest.mark.parametrize("seed", [3, 7])
-def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed(seed):
+def test_the_same_seed_gives_the_same_run_for_every_hash_seed(seed):
     code = (
         "from windlass.sim.run.simulation import simulate;"
         "from windlass.sim.fuzz.random_script import arbitrary_script;"
         f"print(simulate(arbitrary_script({seed}, 0.5)).digest)"
     )
-    told = {
+    output = {
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": hashes},
@@ -101,11 +101,11 @@ def test_the_same_seed_tells_the_same_story_whatever_the_hash_seed(seed):
         ).stdout
         for hashes in ("1", "2")
     }
-    assert len(told) == 1
-    assert simulate(arbitrary_script(seed, 0.5)).digest == told.pop().strip()
+    assert len(output) == 1
+    assert simulate(arbitrary_script(seed, 0.5)).digest == output.pop().strip()
 
 
-def test_another_seed_tells_another_story():
+def test_another_seed_gives_another_run():
     stormy = tuple(Fault("stock-out", 0.5) for _ in range(1))
     assert simulate(script(faults=stormy, seed=1)).digest != simulate(script(faults=stormy, seed=2)).digest
 
@@ -131,7 +131,7 @@ def test_every_fault_of_the_catalogue_is_in_a_storm_and_strikes():
     assert KINDS - struck == set()
 
 
-def test_a_call_that_hangs_for_ever_delays_nobody_else():
+def test_a_call_that_hangs_for_ever_delays_no_other():
     run = simulate(script(job("a", 2), job("b", 2, 10), faults=(Fault("launch-hangs"), Fault("terminate-hangs", 0.5))))
     assert (run.breaches, run.finished) == ((), 2)
 
@@ -163,14 +163,14 @@ def test_a_storm_is_read_from_a_file():
     assert storm_from([{"kind": "quota", "rate": 0.5, "zones": ["a"]}, "calm"]) == (
         Fault("quota", 0.5, zones=frozenset({"a"})),
     )
-    for wrong, told in (
+    for wrong, output in (
         ({}, "a storm is a list"),
         ([{"kind": "quotas"}], r"\[0\].kind: choose one of"),
         ([{"kind": "quota", "rate": "often"}], r"\[0\].rate: must be a number"),
         ([{"kind": "quota", "speed": 1}], r"\[0\].speed"),
         (["gale"], "there is no storm 'gale'"),
     ):
-        with pytest.raises(BadFaultSet, match=told):
+        with pytest.raises(BadFaultSet, match=output):
             storm_from(wrong)
 
 
@@ -195,7 +195,7 @@ def test_passes_that_would_see_nothing_new_may_be_left_out_and_everything_goes_t
     assert full.breaches == short.breaches == ()
 
 
-def test_while_the_last_work_runs_for_days_nobody_looks_whether_all_is_quiet():
+def test_while_the_last_work_runs_for_days_there_are_no_checks_for_the_end():
     story = script(job("a", 2, duration=300.0), job("b", 2, 60, duration=5 * 86400.0), hours=0.5)
     every, some = (Simulation(story, leaping=leaping, lease=10**9) for leaping in (False, True))
     full, short = every.run(), some.run()
@@ -205,7 +205,7 @@ def test_while_the_last_work_runs_for_days_nobody_looks_whether_all_is_quiet():
     assert short.seconds == full.seconds
 
 
-def test_a_machine_that_only_stale_lists_hide_is_nobodys_leak():
+def test_a_machine_that_only_stale_lists_hide_is_no_leak():
     by_hand = Fault("hand-created", rate=30.0, start=120.0, end=600.0)
     stale = Fault("list-stale", rate=1.0, start=60.0, end=1200.0)
     run = simulate(script(faults=(by_hand, stale)))
@@ -215,7 +215,7 @@ def test_a_machine_that_only_stale_lists_hide_is_nobodys_leak():
 
 
 @pytest.mark.parametrize("seed", range(3, 9))
-def test_hosts_that_are_told_by_what_changes_are_the_ones_that_are_there(seed, monkeypatch):
+def test_hosts_reported_as_changes_are_the_ones_that_are_there(seed, monkeypatch):
     story = arbitrary_script(seed, hours=1.0)
     by_changes = simulate(story, thorough=False)
     monkeypatch.setattr(
@@ -225,7 +225,7 @@ def test_hosts_that_are_told_by_what_changes_are_the_ones_that_are_there(seed, m
     assert simulate(story, thorough=False) == by_changes
 
 
-def test_while_the_lease_of_a_dead_controller_runs_out_no_other_is_built_to_be_told_no():
+def test_no_controller_is_built_while_the_lease_of_a_dead_one_runs_out():
     built = list[Controller]()
 
     def controller(*args: object, **more: object) -> Controller:
@@ -240,8 +240,8 @@ def test_while_the_lease_of_a_dead_controller_runs_out_no_other_is_built_to_be_t
     assert len(built) < 10
 
 
-def test_time_leaps_only_over_what_nobody_waits_for():
-    async def told() -> list[bool]:
+def test_time_leaps_only_over_instants_without_a_waiter():
+    async def output() -> list[bool]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         found = [loop.is_at_rest(3600)]
@@ -251,7 +251,7 @@ def test_time_leaps_only_over_what_nobody_waits_for():
         loop.call_soon(lambda: None)
         return [*found, loop.is_at_rest()]
 
-    assert virtually(told()) == [True, True, False, False]
+    assert virtually(output()) == [True, True, False, False]
 
 
 def test_slices_of_a_removed_group_take_their_places_of_a_limit_with_every_host_that_was_ordered():

@@ -83,7 +83,7 @@ class PowerCuts:
         return getattr(self._journal, name)
 
 
-def test_a_real_file_with_a_torn_end_tells_the_same_story_as_one_that_was_never_written(tmp_path):
+def test_a_real_file_with_a_torn_end_reads_as_one_whose_end_was_never_written(tmp_path):
     real, memory = PowerCuts(tmp_path), MemoryJournal(keep_all=True)
     runs = [simulate(script(faults=TORN), journal=journal) for journal in (real, memory)]
     assert [run.breaches for run in runs] == [(), ()]

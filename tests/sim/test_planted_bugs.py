@@ -207,14 +207,14 @@ def test_a_controller_that_ignores_max_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("limit", "told"),
+    ("limit", "output"),
     [(Cluster(max_nodes=1), "the limit is 1"), (Cluster(max_hourly_cost=3 * 10**9), "the ceiling is")],
 )
-def test_a_controller_that_ignores_a_limit_of_the_cluster_is_caught(monkeypatch, limit, told):
+def test_a_controller_that_ignores_a_limit_of_the_cluster_is_caught(monkeypatch, limit, output):
     honest = plan
     planted_planner(monkeypatch, lambda snapshot: honest(replace(snapshot, cluster=Cluster())))
     run = simulate(script(settings=settings(cluster=limit)), stop_at_breach=False)
-    assert any(breach.invariant == "S3" and told in breach.text for breach in run.breaches)
+    assert any(breach.invariant == "S3" and output in breach.text for breach in run.breaches)
 
 
 def test_a_controller_that_overlooks_what_the_list_shows_is_caught():

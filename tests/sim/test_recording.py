@@ -60,7 +60,7 @@ def other(was: Settings, **changes) -> Settings:
 # -- what a change of a node means ---------------------------------------------------------------------------------
 
 
-def test_what_waited_begins_before_anything_that_nobody_saw():
+def test_what_waited_begins_before_anything_that_was_never_seen():
     found = explained({"gpu": 2000}, 2, {ONE: 3}, {}, [ONE, TWO])
     assert (found.begun, found.ended, list(found.appeared)) == ({ONE: 2}, {}, [])
 
@@ -70,7 +70,7 @@ def test_one_that_ends_and_two_that_begin_are_told_apart_by_what_they_need():
     assert (found.begun, found.ended) == ({ONE: 2}, {TWO: 1})
 
 
-def test_what_nobody_saw_waiting_is_of_a_kind_that_is_known_or_else_an_equal_share():
+def test_what_was_never_seen_waiting_is_of_a_known_kind_or_else_an_equal_share():
     assert explained({"gpu": 3000}, 2, {}, {}, [ONE, TWO]).appeared in ([ONE, TWO], [TWO, ONE])
     assert (
         list(explained({"gpu": 1000, "cpu": 4000}, 2, {}, {}, []).appeared) == [amounts({"cpu": 2000, "gpu": 500})] * 2
@@ -117,19 +117,19 @@ def test_work_that_loses_its_machine_is_one_piece_of_work_from_its_first_arrival
     assert any("taken away" in one for one in found.told_of(found.settings))
 
 
-def test_what_still_runs_or_waits_when_the_journal_ends_is_told():
+def test_what_still_runs_or_waits_when_the_journal_ends_is_reported():
     journal = MemoryJournal(keep_all=True)
     story = day(job("short", 12, 0, 300), job("very long", 30, 200, 9000))
     Simulation(replace(story, hours=0.5), journal=journal, thorough=False, to_the_end=False).run()
     found = recording_of(journal)
     assert found is not None
-    told = " ".join(found.told_of(found.settings))
-    assert "still ran when the journal ends" in told
-    assert "still waited when the journal ends" in told
+    output = " ".join(found.told_of(found.settings))
+    assert "still ran when the journal ends" in output
+    assert "still waited when the journal ends" in output
     assert (found.happened.tasks, found.happened.waiting) == (42, 18)
 
 
-def test_a_compacted_journal_tells_the_rest_and_what_ran_already(tmp_path, monkeypatch):
+def test_a_compacted_journal_gives_the_rest_and_what_ran_already(tmp_path, monkeypatch):
     monkeypatch.setattr(controller_module, "SAVE_AFTER", 60)
     with open_journal(tmp_path / "journal.db") as journal:
         Simulation(day(*busy_day()), journal=journal, thorough=False).run()
@@ -144,7 +144,7 @@ def test_a_compacted_journal_tells_the_rest_and_what_ran_already(tmp_path, monke
 
 
 @pytest.mark.parametrize("saved_every", [60, 10**9])
-def test_from_an_instant_on_it_tells_what_came_after(tmp_path, monkeypatch, saved_every):
+def test_from_an_instant_on_it_gives_what_came_after(tmp_path, monkeypatch, saved_every):
     monkeypatch.setattr(controller_module, "SAVE_AFTER", saved_every)
     with open_journal(tmp_path / "journal.db") as journal:
         Simulation(day(*busy_day()), journal=journal, thorough=False).run()
@@ -209,5 +209,5 @@ def test_what_is_measured_of_a_journal_is_what_the_accounts_say():
     assert found.happened.node_hours * GPU.price / 10**9 == pytest.approx(found.happened.dollars)  # type: ignore[operator]
 
 
-def test_a_journal_of_one_instant_tells_nothing():
+def test_a_journal_of_one_instant_gives_nothing():
     assert recording_of(MemoryJournal()) is None

@@ -49,7 +49,7 @@ def run(jobs: Path, *recordings: StockRecording, changes: tuple[str, ...] = (), 
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def test_a_recording_begins_anew_when_it_is_over(tmp_path):
+def test_a_recording_begins_again_when_it_is_over(tmp_path):
     file = a_file(tmp_path, ROWS + "a,30,10,2\na,10,20,0\nb,0,5,1\n")
     first, second = read_recordings(file)
     assert (first.zone, first.span, second.zone) == ("a", 30, "b")
@@ -78,12 +78,12 @@ def test_of_several_recordings_of_a_zone_one_is_chosen_by_a_column(tmp_path):
         (ROWS, "no row"),
     ],
 )
-def test_a_file_that_is_no_recording_is_told_where(tmp_path, text, says):
+def test_a_file_that_is_no_recording_is_reported_where(tmp_path, text, says):
     with pytest.raises(StockError, match=says):
         read_recordings(a_file(tmp_path, text))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_file_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(StockError, match="cannot be read"):
         read_recordings(tmp_path / "none.csv")
 
@@ -99,7 +99,7 @@ def test_what_the_stock_does_not_have_is_bought_elsewhere(jobs):
     assert found.wait_max == pytest.approx(60, abs=5)  # refused and bought elsewhere without delay
 
 
-def test_when_the_stock_falls_machines_are_taken_back_and_their_work_begins_anew(jobs):
+def test_when_the_stock_falls_machines_are_taken_back_and_their_work_begins_again(jobs):
     falls = StockRecording("a", (0.0, HOUR), (4, 1), 100 * HOUR)
     found = run(jobs, falls)
     assert (found.finished, found.lost_to_preemption, found.killed_by_us, found.breaches) == (4, 3, 0, ())
@@ -145,8 +145,8 @@ def test_the_commands_take_a_recording(tmp_path, jobs):
     firm = tmp_path / "firm.yaml"
     firm.write_text("groups: {spot: {max: 0}}\n")
     done = CliRunner().invoke(windlass, ["compare", str(config), *asked, "--policies", str(firm), "--json"])
-    told = json.loads(done.output)["policies"]
-    assert told["firm"]["lost_to_preemption"] == 0 < told["as configured"]["lost_to_preemption"]
+    output = json.loads(done.output)["policies"]
+    assert output["firm"]["lost_to_preemption"] == 0 < output["as configured"]["lost_to_preemption"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_the_commands_take_a_recording(tmp_path, jobs):
         ("", ("--set", "spot.settings={zone: c}"), 1, "no recording"),
     ],
 )
-def test_a_recording_that_does_not_serve_is_told(tmp_path, jobs, more, changes, status, says):
+def test_a_recording_that_does_not_serve_is_reported(tmp_path, jobs, more, changes, status, says):
     config, spot = tmp_path / "w.yaml", a_file(tmp_path, ROWS + "a,0,5,1\n")
     config.write_text(CONFIG)
     done = CliRunner().invoke(

@@ -28,10 +28,10 @@ SINCE = frozenset(fault.kind for fault in JOURNAL)
 def test_every_promise_is_kept_in_every_world(part):
     for seed in range(part, SEEDS, PARTS):
         outcome = outcome_of(SwarmTask(seed, hours=1.0))
-        assert outcome.told == [], f"windlass simulate swarm --seeds 1 --first {seed} --hours 1"
+        assert outcome.sentences == [], f"windlass simulate swarm --seeds 1 --first {seed} --hours 1"
 
 
-def test_a_world_that_breaks_a_promise_is_told_made_small_and_can_be_run_as_a_test(monkeypatch):
+def test_a_world_that_breaks_a_promise_is_reported_made_small_and_can_be_run_as_a_test(monkeypatch):
     monkeypatch.setattr(controller_module, "plan", _never_releasing)
     result = CliRunner().invoke(command, ["swarm", "--seeds", "3", "--first", "2", "--hours", "0.5", "--jobs", "1"])
     assert result.exit_code == 1
@@ -72,7 +72,7 @@ def test_a_swarm_without_a_breach_ends_well_and_is_counted():
     assert tally["simulated_hours"] > 2
 
 
-def test_a_storm_that_is_neither_a_name_nor_a_file_is_told():
+def test_a_storm_that_is_neither_a_name_nor_a_file_is_reported():
     result = CliRunner().invoke(command, ["swarm", "--storm", "gale"])
     assert result.exit_code == 2
     assert "gale is neither a file nor one of calm, launch" in result.output

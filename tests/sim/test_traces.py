@@ -72,14 +72,14 @@ def test_jobs_come_in_their_order_from_zero_on_and_what_never_ended_is_counted(t
         (HEAD + "a,0,5,1,1,1,1.5,,0\n", "whole number"),
     ],
 )
-def test_a_file_that_is_no_trace_is_told_where(tmp_path, text, says):
+def test_a_file_that_is_no_trace_is_reported_where(tmp_path, text, says):
     file = tmp_path / "jobs.csv"
     file.write_text(text)
     with pytest.raises(TraceError, match=says):
         read_trace(file)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_file_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(TraceError, match="cannot be read"):
         read_trace(tmp_path / "none.csv")
 
@@ -105,7 +105,7 @@ def test_a_policy_is_laid_over_a_configuration():
 
 
 @pytest.mark.parametrize("change", ["gpu.max", "=5", "gpu.maximum=5", "gpu.max=x", "nowhere.max=5"])
-def test_a_wrong_change_is_told(change):
+def test_a_wrong_change_is_reported(change):
     with pytest.raises(ConfigError):
         overridden(CONFIG, path="w.yaml", changes=[change])
 
@@ -140,7 +140,7 @@ def test_the_same_seed_gives_the_same_numbers(trace, config):
     assert runs[0]["schema"] == "windlass.simulation/v1"
 
 
-def test_the_command_tells_the_numbers_and_draws_a_picture(trace, config, tmp_path):
+def test_the_command_prints_the_numbers_and_draws_a_picture(trace, config, tmp_path):
     picture = tmp_path / "run.html"
     done = CliRunner().invoke(
         windlass, ["simulate", str(config), "--trace", str(trace), "--set", "gpu.max=2", "--picture", str(picture)]
@@ -180,8 +180,10 @@ def test_policies_stand_side_by_side_with_the_bound(trace, config, tmp_path):
     rows = [line.split("  ")[0] for line in done.output.splitlines()]
     assert rows == ["policy", "as configured", "patient", "offline bound"]
     assert picture.read_text().count("<circle") == 2
-    told = json.loads(CliRunner().invoke(windlass, [*arguments, "--json"]).output)
-    assert told["policies"]["patient"]["dollars"] > told["policies"]["as configured"]["dollars"] > told["bound"] > 0
+    output = json.loads(CliRunner().invoke(windlass, [*arguments, "--json"]).output)
+    assert (
+        output["policies"]["patient"]["dollars"] > output["policies"]["as configured"]["dollars"] > output["bound"] > 0
+    )
 
 
 def test_every_policy_of_a_comparison_looks_at_the_same_interval(trace, config, tmp_path):
@@ -192,9 +194,9 @@ def test_every_policy_of_a_comparison_looks_at_the_same_interval(trace, config, 
     )
     assert done.exit_code == 0, done.output
     assert "its evaluation_interval is not used" in done.stderr
-    told = json.loads(done.stdout)["policies"]
-    assert told["slow"]["wait_p95"] == told["as configured"]["wait_p95"]
-    assert {"wait_p50", "wait_p95"} <= told["slow"].keys()
+    output = json.loads(done.stdout)["policies"]
+    assert output["slow"]["wait_p95"] == output["as configured"]["wait_p95"]
+    assert {"wait_p50", "wait_p95"} <= output["slow"].keys()
 
 
 def test_a_job_id_that_stands_twice_is_two_jobs_and_the_reader_is_warned(tmp_path):

@@ -102,13 +102,13 @@ class DaskStage:
     async def tell(self, gate):
         """A task may end, once it is there to hear it."""
 
-        async def told():
+        async def output():
             with suppress(OSError):
                 os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
                 return True
             return False
 
-        await eventually(told)
+        await eventually(output)
 
     async def land(self, slice_id):
         return False  # the worker itself starts nothing behind the fence

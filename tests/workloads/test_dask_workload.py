@@ -200,7 +200,7 @@ def test_tasks_that_a_client_sweeps_away_with_a_restart_wait_no_more(tmp_path):
     on_stage(tmp_path, test)
 
 
-def test_many_kinds_of_tasks_are_told_together(tmp_path):
+def test_many_kinds_of_tasks_are_reported_together(tmp_path):
     async def test(stage):
         for number in range(300):
             stage.futures[str(number)] = stage.client.submit(int, key=f"kind{'x' * number}y-{number}")
@@ -235,7 +235,7 @@ def test_a_drain_while_busy_starts_every_task_exactly_once(tmp_path):
     on_stage(tmp_path, test)
 
 
-def test_what_a_worker_hands_back_is_told_until_it_is_settled(tmp_path):
+def test_what_a_worker_hands_back_is_reported_until_it_is_settled(tmp_path):
     """The answer that tells of it may be lost on its way, and the tasks must not be lost with it."""
 
     async def test(stage):
@@ -323,7 +323,7 @@ def test_a_worker_that_joins_behind_the_fence_gets_nothing_until_it_is_taken_dow
     on_stage(tmp_path, test)
 
 
-def test_fences_outlive_the_controller_and_are_seen_by_one_beside_it(tmp_path):
+def test_fences_outlive_the_controller_and_are_seen_by_one_next_to_it(tmp_path):
     async def test(stage):
         await stage.joined("w-1")
         await stage.workload.cordon("w-1", 4)
@@ -359,7 +359,7 @@ def test_an_evicted_task_is_not_blamed_for_the_end_of_its_worker(tmp_path):
 def test_a_scheduler_that_is_gone_is_unknown_and_one_in_its_place_is_found(tmp_path):
     async def test(stage):
         await stage.workload.observe()
-        told = asyncio.create_task(stage.workload.changed())
+        output = asyncio.create_task(stage.workload.changed())
         address = stage.scheduler.address
         await stage.client.close()
         await stage.scheduler.close()
@@ -373,12 +373,12 @@ def test_a_scheduler_that_is_gone_is_unknown_and_one_in_its_place_is_found(tmp_p
         await stage.submit(1)
         await seen(stage, lambda view: waiting(view) == {"gated": 1})
         async with asyncio.timeout(20):
-            await told
+            await output
 
     on_stage(tmp_path, test)
 
 
-def test_another_python_is_told_with_both_versions(tmp_path):
+def test_another_python_is_reported_with_both_versions(tmp_path):
     async def test(stage):
         own = stage.scheduler.versions()
         stage.scheduler.handlers["versions"] = lambda: {**own, "host": {"python": "3.9.1.final.0"}}
@@ -435,13 +435,13 @@ def test_a_host_joins_with_threads_memory_and_resources_of_its_group():
     ("resources", "why"),
     [({"gpu": 1000}, "at least 1 cpu"), ({"cpu": 500}, "at least 1 cpu"), ({"cpu": 1000, "a b": 1}, "'a b'")],
 )
-def test_a_group_that_cannot_be_a_worker_is_told_why(resources, why):
+def test_a_group_that_cannot_be_a_worker_is_reported_why(resources, why):
     workload = DaskWorkload("tcp://h:1", (Group("g", amounts(resources), max=1),))
     with pytest.raises(WorkloadError, match=why):
         workload.join("s", "g", 0)
 
 
-def test_a_host_of_an_unknown_group_is_told_which_there_are():
+def test_the_error_for_an_unknown_group_lists_the_known_groups():
     with pytest.raises(WorkloadError, match="there is no group x; there are g"):
         DaskWorkload("tcp://h:1", (ONE,)).join("s", "x", 0)
 

@@ -91,7 +91,7 @@ def test_the_exit_status_of_a_job_is_that_of_its_first_task_that_failed(queue, q
     assert [one.number for one in queries.tasks("a", ("failed",))] == [1, 2]
 
 
-def test_a_job_that_is_not_there_is_told(queries):
+def test_a_job_that_is_not_there_is_reported(queries):
     assert queries.job("nobody") is None
     with pytest.raises(QueueError, match="there is no job nobody"):
         queries.cancel("nobody")

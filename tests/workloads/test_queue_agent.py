@@ -68,7 +68,7 @@ class World(QueueStage):
         shell = f'{before}echo $$; while true; do read line < "$1" && exit 0; done'
         self.queue.submit(name, ("sh", "-c", shell, "sh", str(self.directory / name)), CPU)
 
-    async def is_told(self, slice_id: str, words: str) -> None:
+    async def reports(self, slice_id: str, words: str) -> None:
         """The agent of a slice says so; its log is wherever the test has put it."""
         await eventually(lambda: self.read(slice_id), lambda text: words in text, within=20)
 
@@ -129,16 +129,16 @@ def test_a_task_that_fails_runs_again_and_its_words_are_all_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "directory", "told"),
+    ("command", "directory", "output"),
     [("no-such-program", None, "No such file"), ("true", "/no/such/place", "cannot run true in /no/such/place")],
 )
-def test_a_command_that_cannot_be_run_fails_and_says_why_in_its_log(tmp_path, command, directory, told):
+def test_a_command_that_cannot_be_run_fails_and_says_why_in_its_log(tmp_path, command, directory, output):
     async def test(world: World):
         world.queue.submit("a", [command], CPU, directory=directory)
         world.submit_shell("b", "echo fine")
         await world.join_slice("s-1")
         assert (await world.ended("a")).failed == 1
-        assert told in world.log("a")
+        assert output in world.log("a")
         assert (await world.ended("b")).done == 1
 
     on(tmp_path, test)
@@ -202,7 +202,7 @@ def test_without_sockets_work_is_found_by_the_clock(tmp_path):
 
 
 @pytest.mark.parametrize("before", ["", IGNORES_SIGTERM], ids=["that hears SIGTERM", "that does not"])
-def test_an_agent_that_is_told_to_end_puts_its_task_back_and_leaves(tmp_path, before):
+def test_an_agent_that_gets_sigterm_puts_its_task_back_and_leaves(tmp_path, before):
     async def test(world: World):
         world.submit_blocked("a", before)
         await world.join_slice("s-1")
@@ -329,7 +329,7 @@ def test_running_tasks_outlive_a_queue_directory_that_is_away_for_a_while(tmp_pa
         await world.join_slice("s-1")
         pid = await world.pid("a")
         (tmp_path / "queue").rename(tmp_path / "away")
-        await world.is_told("s-1", "was moved, deleted")
+        await world.reports("s-1", "was moved, deleted")
         assert HostProcess.of(pid) is not None
         (tmp_path / "away").rename(tmp_path / "queue")
         await world.tell("a")
@@ -401,7 +401,7 @@ def test_a_host_that_cannot_start_tasks_puts_them_back_and_takes_no_more(tmp_pat
     on(tmp_path, test)
 
 
-def test_an_agent_that_is_not_told_which_node_it_is_says_so(tmp_path):
+def test_an_agent_without_the_name_of_its_node_says_so(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "windlass.workloads.queue.agent", tmp_path], capture_output=True, text=True, check=False
     )

@@ -71,7 +71,7 @@ class QueueStage:
     async def tell(self, name):
         """A line to the task of a job, once it is there to read it."""
 
-        async def told():
+        async def output():
             with suppress(OSError):
                 handle = os.open(self.directory / name, os.O_WRONLY | os.O_NONBLOCK)
                 os.write(handle, b"end\n")
@@ -79,7 +79,7 @@ class QueueStage:
                 return True
             return False
 
-        await eventually(told)
+        await eventually(output)
 
     async def land(self, slice_id):
         return False  # a claim and the fence are transactions of one file
@@ -307,7 +307,7 @@ def test_a_job_without_a_name_gets_a_free_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "output"),
     [
         ({"name": "a"}, "there is a job a already"),
         ({"name": "../a"}, "cannot be named '../a'"),
@@ -320,11 +320,11 @@ def test_a_job_without_a_name_gets_a_free_one(tmp_path):
     ],
     ids=str,
 )
-def test_a_job_that_cannot_be_run_is_refused_with_a_remedy(tmp_path, wrong, told):
+def test_a_job_that_cannot_be_run_is_refused_with_a_remedy(tmp_path, wrong, output):
     queue = Queue(tmp_path)
     queue.submit("a", ["true"], CPU)
     job = {"name": "b", "command": ["true"], "needs": CPU, "count": 1, "retries": 0} | wrong
-    with pytest.raises(QueueError, match=told):
+    with pytest.raises(QueueError, match=output):
         queue.submit(**job)
     assert len(queue.jobs()) == 1
 
@@ -340,13 +340,13 @@ async def refused(directory: Path) -> str:
     return str(error)
 
 
-def test_a_file_that_is_no_queue_is_told_so_and_left_as_it_is(tmp_path):
+def test_a_file_that_is_no_queue_is_reported_so_and_left_as_it_is(tmp_path):
     (tmp_path / "queue.db").write_text("notes of somebody, long enough to be read as a header" * 100)
     assert "no queue" in run(refused(tmp_path))
     assert (tmp_path / "queue.db").read_text().startswith("notes")
 
 
-def test_a_database_of_something_else_is_told_so(tmp_path):
+def test_a_database_of_something_else_is_reported_so(tmp_path):
     with sqlite3.connect(tmp_path / "queue.db") as other:
         other.execute("CREATE TABLE theirs (a)")
     other.close()
@@ -361,7 +361,7 @@ def test_a_queue_of_a_newer_version_is_refused(tmp_path):
     assert "is of version 7, this program knows 3; use a newer windlass" in run(refused(tmp_path))
 
 
-def test_a_directory_that_cannot_be_had_is_told_with_a_remedy(tmp_path):
+def test_a_directory_that_cannot_be_had_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     assert "give a directory that this user may write to" in run(refused(tmp_path / "file" / "queue"))
 
@@ -382,7 +382,7 @@ def test_a_queue_that_vanished_is_unknown_and_never_empty_until_it_is_back(tmp_p
     run(test())
 
 
-def test_a_full_disk_is_told_and_loses_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_loses_nothing(tmp_path):
     # A limit on the size of files stands for the disk: SQLite gets the same refusal, "disk I/O error" or "full".
     program = """
 import resource, signal, sys
@@ -460,7 +460,7 @@ def test_two_listeners_hear_the_same_and_the_bell_of_a_dead_one_is_taken_away(tm
     run(test())
 
 
-def test_what_was_looked_at_is_not_told_again(tmp_path):
+def test_what_was_observed_wakes_no_reader_again(tmp_path):
     async def test():
         queue, workload = Queue(tmp_path), QueueWorkload(tmp_path, (ONE,))
         await workload.observe()
@@ -494,7 +494,7 @@ def test_a_bell_that_was_taken_down_is_hung_up_again(tmp_path):
     run(test())
 
 
-def test_without_sockets_everything_works_but_nothing_is_told(tmp_path):
+def test_without_sockets_everything_works_but_no_change_wakes_the_controller(tmp_path):
     async def test():
         (tmp_path / "bells").write_text("no directory")
         with pytest.raises(OSError):

@@ -257,7 +257,7 @@ ray.kill(actor)
 
 
 @pytest.mark.parametrize("which", OLD, indirect=True)
-def test_tasks_with_a_selector_that_the_old_version_does_not_tell_buy_nothing_for_ever(cluster):
+def test_tasks_with_a_selector_that_the_old_version_does_not_report_buy_nothing_for_ever(cluster):
     assert f"the head at {cluster.head.address} is Ray 2.48" in cluster.windlass("doctor")
     cluster.driver.run("stuck = work.options(label_selector={'zone': 'elsewhere'}).remote(0)")
     (why,) = cluster.eventually(

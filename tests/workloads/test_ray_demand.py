@@ -15,7 +15,7 @@ def counts(state):
     return {name: shape.count for name, shape in shapes_of(state).items()}
 
 
-def test_the_new_version_tells_selectors_apart():
+def test_the_new_version_keeps_selectors_apart():
     assert counts(recorded("2.60", "demand_state")) == {
         "CPU=1": 6,
         "CPU=1,widget=2": 2,
@@ -25,7 +25,7 @@ def test_the_new_version_tells_selectors_apart():
     }
 
 
-def test_the_old_version_tells_no_selectors():
+def test_the_old_version_reports_no_selectors():
     assert counts(recorded("2.48", "demand_state")) == {
         "CPU=1": 10,
         "CPU=1,widget=2": 2,
@@ -35,8 +35,8 @@ def test_the_old_version_tells_no_selectors():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_raylet_of_the_head_says_the_same_as_the_gcs(version):
-    told = {name: shape.count for name, shape in load_of(recorded(version, "demand_load")).items()}
-    assert told == counts(recorded(version, "demand_state"))
+    output = {name: shape.count for name, shape in load_of(recorded(version, "demand_load")).items()}
+    assert output == counts(recorded(version, "demand_state"))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

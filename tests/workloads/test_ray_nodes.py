@@ -69,7 +69,7 @@ def test_the_idle_clock_starts_when_work_ends_and_stands_still_between_two_looks
     assert [one.idle_since for one in worked.bought()] == [1019.5]
 
 
-def test_after_an_actor_that_the_raylet_knew_nothing_of_the_idle_clock_starts_anew():
+def test_after_an_actor_that_the_raylet_knew_nothing_of_the_idle_clock_starts_again():
     first = fold(node(1, idle=0), now=1000.0)
     creating = fold(node(1, idle=5), before=first, actors=[actor(1)], now=1005.0)
     gone = fold(node(1, idle=6), before=creating, now=1006.0)

@@ -185,7 +185,7 @@ def test_a_node_without_its_accelerator_is_shown_so_and_gets_no_work():
 # -- losing work ---------------------------------------------------------------------------------------------------
 
 
-def test_work_that_loses_its_node_is_told_and_waits_again():
+def test_work_that_loses_its_node_is_reported_and_waits_again():
     world = World(job("a", count=6))
     world.join("s-1")
     world.join("s-2")

@@ -46,12 +46,12 @@ def pages() -> Iterator[Page]:
 
 
 def _typed(where: str, types: Types) -> Iterator[Page]:
-    told: list[Section] = []
+    written: list[Section] = []
     for name in types.known:
         yield Page(where, name, types.reference_form(name))
         for one in types.section(name).settings:
-            if isinstance(one, SubSection) and one.section not in told:  # several types may share one
-                told.append(one.section)
+            if isinstance(one, SubSection) and one.section not in written:  # several types may share one
+                written.append(one.section)
                 yield from _parts(f"{where}.{one.name}", one.section)
 
 

@@ -21,7 +21,7 @@ from windlass.control.observe.validation import ValidView
 from windlass.control.reconcile.cycle import ORDERS, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.operator_orders import orders_after
-from windlass.control.reconcile.pool_settings import Steer, Steered, as_told
+from windlass.control.reconcile.pool_settings import Steer, Steered, unchanged_settings
 from windlass.control.reconcile.transitions import Fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.journal_tables import (
@@ -86,7 +86,7 @@ class Controller:
         steady: Callable[[], float] | None = None,
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
-        steer: Steer = as_told,
+        steer: Steer = unchanged_settings,
         planner: Callable[[Snapshot], Plan] | None = None,
         offload: Offload = inline,
     ) -> None:
@@ -280,19 +280,19 @@ class Controller:
             )
             for name, one in self.controller_state.fleet.slices.items()
         }
-        told = tuple((one.slice_id, one.why) for one in refused)
+        refusals = tuple((one.slice_id, one.why) for one in refused)
         groups = tuple(sold.group for sold in settings.groups)
-        self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, told))
+        self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals))
 
-    def _overtaken(self, told: str) -> None:
+    def _overtaken(self, error: str) -> None:
         """A provider knows a newer controller. The journal tells whether it is one of ours, which leads now
         (``NotLeading``), or one that this journal has never seen (``Overtaken``)."""
         with self.leading.writing():
             self.journal.append((), epoch=self.leading.epoch)
         raise Overtaken(
-            f"{told}. The journal knows no such controller, so another journal works on the same machines: this one is "
-            "an old copy, or two controllers share a cluster id. This controller stops. Start it with the journal that "
-            "is in use, or give this cluster a journal and a name of its own"
+            f"{error}. The journal knows no such controller, so another journal works on the same machines: this one "
+            "is an old copy, or two controllers share a cluster id. This controller stops. Start it with the journal "
+            "that is in use, or give this cluster a journal and a name of its own"
         )
 
     def _paced(self, settings: Settings) -> Settings:

@@ -170,16 +170,16 @@ def replayed(
     epoch: int | None = None
     for one in passes_of(without_gaps(journal.read(seq), seq), orders):
         # To know what was known at an instant, what comes between it and the saved state is made again as well.
-        told = found if since is None or one.at >= since else Replay()
+        counts = found if since is None or one.at >= since else Replay()
         begins = VERSION in (one.mark or {})
         if begins or (one.epoch != epoch and (epoch is not None or not seq)):
             controller_state = with_nodes(controller_state)  # a new leader knows what the journal has, and no more
             marked = begins
         epoch = one.epoch
         if marked:
-            controller_state = _again(told, controller_state, one, orders, settings, planner)
+            controller_state = _again(counts, controller_state, one, orders, settings, planner)
         else:
-            told.unmarked += 1
+            counts.unmarked += 1
             controller_state = _applied(controller_state, one, controller_state)
         orders[:] = [each for each in orders if each[0] > controller_state.heard.get(ORDERS, 0)]
     return found

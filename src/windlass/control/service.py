@@ -12,7 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
-from windlass.control.reconcile.pool_settings import Steer, as_told
+from windlass.control.reconcile.pool_settings import Steer, unchanged_settings
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 from windlass.providers.protocol import Provider
 from windlass.workloads.protocol import Workload
@@ -54,7 +54,7 @@ class Service:
         on_pass: Callable[[Pass], None] = lambda _: None,
         on_message: Callable[[str], None] = lambda _: None,
         on_lead: Callable[[str], None] | None = None,
-        steer: Steer = as_told,
+        steer: Steer = unchanged_settings,
         offload: Offload = inline,
     ) -> None:
         """``on_pass`` gets every pass, ``on_message`` every other sentence for people, ``on_lead`` the one that says

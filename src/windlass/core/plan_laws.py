@@ -89,12 +89,12 @@ def _every_slice_once(seen: _Seen) -> Iterator[str]:
         if listed_here != sorted(listed_here):
             yield f"{name} is not sorted by slice"
     listed = list(chain(*seen.lists.values()))
-    told = set(listed)
-    if len(told) != len(listed) or not told <= seen.named.keys():
+    listed_ids = set(listed)
+    if len(listed_ids) != len(listed) or not listed_ids <= seen.named.keys():
         yield f"not every slice is in exactly one list: {sorted(listed)}"
     # What a plan says nothing about stays because it is at work; most are simply that, and not looked at one by one.
     for one in seen.others:
-        if one.id not in told and (not one.busy or one.state != State.READY):
+        if one.id not in listed_ids and (not one.busy or one.state != State.READY):
             yield f"{one.id} stays without a reason"
     for name, allowed in _CHANGED_IN.items():
         for slice_id in seen.lists[name]:

@@ -65,8 +65,8 @@ class MemoryJournal:
             if entry.kind in KEPT_KINDS:
                 self._orders.append(kept)
         if self._hash is not None:
-            told = [_PLAIN.encode([entry.kind, entry.subject, entry.at, dict(entry.data)]) for entry in entries]
-            self._hash.update("".join(told).encode())
+            encoded = [_PLAIN.encode([entry.kind, entry.subject, entry.at, dict(entry.data)]) for entry in entries]
+            self._hash.update("".join(encoded).encode())
         return self._last
 
     def read(

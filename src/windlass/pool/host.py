@@ -110,7 +110,7 @@ class PoolHost:
         finally:
             self._closed = True
             _take_all(
-                self._console.closed,  # first: a live view asks the pool for its status until then
+                self._console.on_close,  # first: a live view asks the pool for its status until then
                 lambda: thread.do(runtime.close(on_record=self._given_directory is not None)),
                 runtime.journal.close,
                 thread.stop,
@@ -148,9 +148,9 @@ class PoolHost:
             now=time.time,
             steady=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
             environment=environment,
-            said=self._console.said,
-            passed=self._console.passed,
-            told=self._console.told,
+            on_output=self._console.on_output,
+            on_pass=self._console.on_pass,
+            on_message=self._console.on_message,
             holder=f"{self._name}-{os.getpid()}",
             last_words=self._last_words,
             store=self.store,
@@ -186,11 +186,11 @@ class PoolHost:
         if not isinstance(self._provider, Local):
             return ""
         home = Path(self._provider.directory or self.directory / "nodes") / slice_id
-        said = []
+        lines = []
         for log_file in sorted(home.glob("host-*/stderr.log")):
             with suppress(OSError):
-                said += log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        return "; ".join(said)
+                lines += log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        return "; ".join(lines)
 
     def _remove_directory(self) -> None:
         if self.store is not None:

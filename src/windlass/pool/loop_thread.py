@@ -46,13 +46,13 @@ class LoopThread:
             return call()
         answer: Future[T] = Future()
 
-        def answered() -> None:
+        def on_answer() -> None:
             try:
                 answer.set_result(call())
             except BaseException as error:  # noqa: BLE001  # raised where it was asked
                 answer.set_exception(error)
 
-        self.loop.call_soon_threadsafe(answered)
+        self.loop.call_soon_threadsafe(on_answer)
         return answer.result()
 
     def stop(self) -> None:

@@ -151,10 +151,10 @@ class ComputePool:
     def start(self) -> None:
         """Bring it up; nodes come by and by. ``with`` does it."""
         if self._shape.notice and not self._host.used:
-            self._console.told(self._shape.notice)
+            self._console.on_message(self._shape.notice)
         self._host.start()
         self._preparer.store = self._host.store
-        self._console.opened(self.status)
+        self._console.on_open(self.status)
 
     def close(self, *, wait: bool = True) -> None:
         """End it: with ``wait`` after everything that was started is over. ``with`` does it."""
@@ -244,7 +244,7 @@ class ComputePool:
     def start_all(
         self,
         tasks: Sequence[AnyTask],
-        *arrived: Callable[[int], None],
+        *on_result: Callable[[int], None],
         begun: Callable[[Started], None] = lambda _: None,
     ) -> Started:
         """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread.
@@ -258,9 +258,9 @@ class ComputePool:
             if isinstance(task, GangTask)
         ]
         progress = self._console.progress(len(tasks))
-        told = [] if progress is None else [progress.arrived]
+        on_progress = [] if progress is None else [progress.on_result]
         ended = (lambda: None) if progress is None else progress.ended
-        started = Started(Collection(len(tasks), *told, *arrived), ended, self._cancel_tasks)
+        started = Started(Collection(len(tasks), *on_progress, *on_result), ended, self._cancel_tasks)
         collection = started.collection
         begun(started)
 
@@ -330,7 +330,7 @@ class ComputePool:
     def submit_all(self, tasks: Sequence[AnyTask], make: Callable[[list[Any]], Any]) -> Future[Any]:
         """Start many; the future has all of their values."""
         future = AllFuture(make)
-        self.start_all(tasks, future.arrived, begun=lambda started: future.begin(started, len(tasks)))
+        self.start_all(tasks, future.on_result, begun=lambda started: future.begin(started, len(tasks)))
         return future
 
     def put(self, value: Any) -> Handle:
@@ -371,8 +371,8 @@ class ComputePool:
     def why(self, name: str | int | None = None) -> str:
         """Why a node (by name or number), a function's tasks or a group are as they are, in words; without a name, why
         the pool has the size it has."""
-        told: str = self._host.ask(lambda runtime: why(runtime, name))
-        return told
+        text: str = self._host.ask(lambda runtime: why(runtime, name))
+        return text
 
     @property
     def most_slots(self) -> int:

@@ -31,7 +31,7 @@ from windlass.pool.scaling.rule import ScalingDecision
 from windlass.pool.scaling.workload import PoolWorkload
 from windlass.pool.scheduler.gangs import TaskGang, rank_environments
 from windlass.pool.scheduler.task_book import TaskBook
-from windlass.pool.scheduler.tasks import Said, ScheduledTask, Ticket
+from windlass.pool.scheduler.tasks import OnOutput, ScheduledTask, Ticket
 from windlass.pool.transport.data_store import DataStore
 from windlass.providers.protocol import Provider, ProviderError
 
@@ -80,9 +80,9 @@ class PoolRuntime:
         now: Callable[[], float],
         steady: Callable[[], float],
         environment: Mapping[str, str] | None = None,
-        said: Said = lambda _task, _stream, _line: None,
-        passed: Callable[[Pass], None] = lambda _: None,
-        told: Callable[[str], None] = lambda _: None,
+        on_output: OnOutput = lambda _task, _stream, _line: None,
+        on_pass: Callable[[Pass], None] = lambda _: None,
+        on_message: Callable[[str], None] = lambda _: None,
         holder: str = "pool",
         last_words: Callable[[str], str] = lambda _slice: "",
         store: DataStore | None = None,
@@ -91,7 +91,7 @@ class PoolRuntime:
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now, self.store = now, store
         self.steering = PoolSteering(shape, lambda: self.task_book.engine_trouble)
-        self._passed, self._last_words = passed, last_words
+        self._on_pass, self._last_words = on_pass, last_words
         self._words = ""
         self._numbers, self._gangs = count(1), count(1)
         self.workload = PoolWorkload(
@@ -99,9 +99,9 @@ class PoolRuntime:
             [sold.group for sold in shape.settings.groups],
             environment=environment,
             now=now,
-            said=said,
+            on_output=on_output,
             limit=shape.result_limit,
-            over=self._over,
+            on_finished=self._on_finished,
             unhealthy_timeout=shape.settings.policy.unhealthy_timeout,
             store=store,
         )
@@ -115,7 +115,7 @@ class PoolRuntime:
             now=now,
             steady=steady,
             on_pass=self._watch,
-            on_message=told,
+            on_message=on_message,
             on_lead=lambda _: None,  # it always does
             steer=self.steering,
         )
@@ -233,7 +233,7 @@ class PoolRuntime:
         """Tasks that are not over."""
         return len(self._outstanding)
 
-    def _over(self, tasks: Collection[ScheduledTask]) -> None:
+    def _on_finished(self, tasks: Collection[ScheduledTask]) -> None:
         """Tasks are over: the large values that only they needed can go."""
         self._outstanding.difference_update(tasks)
         if self.store is not None:
@@ -273,7 +273,7 @@ class PoolRuntime:
         if self.store is not None and self.now() - self._swept_at > SWEEPING:
             self._swept_at = self.now()
             self.store.remove_results(lambda call: self.task_book.is_open(call.partition("_")[0]))
-        self._passed(done)
+        self._on_pass(done)
         for text in changes_of(done):
             self.last_change = text
         for move in done.fold.moves:

@@ -89,7 +89,7 @@ class _Waiting:
 class _Hook:
     webhook: Webhook
     waiting: deque[_Waiting] = field(default_factory=deque)
-    told: dict[str, tuple[float, int]] = field(default_factory=dict)
+    sent: dict[str, tuple[float, int]] = field(default_factory=dict)
     """When each alarm was last sent, and how often it happened since."""
 
 
@@ -152,12 +152,12 @@ class Notifier:
             if not found & hook.webhook.on:
                 continue
             key, now = sameness(line), self._clock()
-            last, count = hook.told.get(key, (-QUIET, 0))
+            last, count = hook.sent.get(key, (-QUIET, 0))
             if now - last < QUIET:
-                hook.told[key] = (last, count + 1)
+                hook.sent[key] = (last, count + 1)
                 self._on_outcome("repeated")
                 continue
-            hook.told[key] = (now, 0)
+            hook.sent[key] = (now, 0)
             name = f"{line.seq}-{number}"
             body = json.dumps(
                 {

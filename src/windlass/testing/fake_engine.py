@@ -43,7 +43,7 @@ class _Running:
     call: Call
     limit: int
     """Items that it may run."""
-    told: int = 0
+    delivered: int = 0
     result: bytes = b""
     """Of the item that runs."""
     timer: asyncio.Handle | None = None
@@ -119,8 +119,8 @@ class FakeEngine:
         running = found.running
         if running is None or running.call.id != call:
             self._take_back(found, lambda waiting: waiting.id == call)
-        elif running.told + 1 < running.limit:
-            running.limit = running.told + 1
+        elif running.delivered + 1 < running.limit:
+            running.limit = running.delivered + 1
             self._soon(self._say, running.call.node, self._events.on_call_shortened, call, running.limit)
 
     def kill(self, call: str) -> None:
@@ -253,14 +253,16 @@ class FakeEngine:
             return
         call = running.call
 
-        def ended(_item: int, told: object) -> bool:
-            running.result = pack_result(told)
+        def ended(_item: int, delivered: object) -> bool:
+            running.result = pack_result(delivered)
             return False
 
         try:
             limit, function, items, place, name = pickle.loads(call.blob)
-            blob = pack_batch(function, [items[running.told]], limit=limit, place=place, call=f"{name}_{running.told}")
-            slot.runner.execute(blob, _Telling(self._events, call.id, running.told), call.environment, ended)
+            blob = pack_batch(
+                function, [items[running.delivered]], limit=limit, place=place, call=f"{name}_{running.delivered}"
+            )
+            slot.runner.execute(blob, _Telling(self._events, call.id, running.delivered), call.environment, ended)
         except Exception as error:  # noqa: BLE001  # a blob that is none
             slot.running = None
             outcome = CallOutcome("broken", detail=f"the call could not be run: {error}", began=True)
@@ -268,7 +270,7 @@ class FakeEngine:
             self._soon(self._turn, call.node, call.slot)
             return
         loop = asyncio.get_running_loop()
-        running.timer = loop.call_later(self._item_seconds(call, running.told), self._finish, slot, running)
+        running.timer = loop.call_later(self._item_seconds(call, running.delivered), self._finish, slot, running)
 
     def _item_seconds(self, call: Call, item: int) -> float:
         """Override for items that take different times."""
@@ -278,9 +280,9 @@ class FakeEngine:
     def _finish(self, slot: _FakeSlot, running: _Running) -> None:
         """Its item has ended."""
         call, running.timer = running.call, None
-        took = self._item_seconds(call, running.told)
-        running.told += 1
-        if running.told < running.limit:
+        took = self._item_seconds(call, running.delivered)
+        running.delivered += 1
+        if running.delivered < running.limit:
             self._say(call.node, self._events.on_results, call.id, (running.result,), took)
             self._perform(slot, running)
             return

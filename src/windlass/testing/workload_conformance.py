@@ -175,10 +175,10 @@ class WorkloadConformance:
     def test_new_work_is_told(self) -> None:
         async def test(stage: Stage, workload: Workload) -> None:
             await workload.observe()
-            told = asyncio.create_task(workload.changed())
+            changed = asyncio.create_task(workload.changed())
             await stage.submit(1)
             async with asyncio.timeout(self.patience):
-                await told
+                await changed
             await self._told(stage, _waiting)
 
         if self.tells_changes:

@@ -264,7 +264,7 @@ def test_a_stranger_is_not_let_in():
     run(test())
 
 
-def test_a_task_does_not_see_the_keys_of_its_node_and_has_luck_of_its_own():
+def test_a_task_does_not_see_the_keys_of_its_node_and_has_its_own_random_state():
     async def test():
         async with pool() as one:
             await one.node("n", slots=2)
@@ -322,7 +322,7 @@ def test_two_engines_at_once_do_not_disturb_each_other():
     run(test())
 
 
-def test_an_address_where_nobody_may_listen_is_told_when_the_engine_starts():
+def test_an_address_that_cannot_be_bound_is_reported_when_the_engine_starts():
     async def test():
         engine = DaskEngine(host="192.0.2.1")
         with pytest.raises(EngineError, match="did not start"):
@@ -370,8 +370,8 @@ def test_a_value_that_is_on_another_machine_is_fetched_once_for_all_slots(store)
             assert store.asked == [name]
             outcome = one.run("n", sum, Shared("never", "/nowhere/else"))
             await one.ended(outcome)
-            (told,) = unpack_results(one.heard.results(outcome))
-            assert "not there any more" in str(result_of(told).error())
+            (output,) = unpack_results(one.heard.results(outcome))
+            assert "not there any more" in str(result_of(output).error())
 
     run(test())
 
@@ -406,7 +406,7 @@ def test_large_results_of_another_machine_come_as_files_and_nothing_stays_there_
             finally:
                 os.kill(scheduler, signal.SIGCONT)
             assert (await one.ended("c1")).ending == "done"
-            values = [result_of(told).value() for told in unpack_results(one.heard.results("c1"))]
+            values = [result_of(output).value() for output in unpack_results(one.heard.results("c1"))]
             assert values == [bytes(6 << 20) + bytes([number]) for number in range(3)]
             assert not await results_in(store, 1), "a file goes when its result is read"
             assert nodes_stores() > before

@@ -43,12 +43,12 @@ def ran(function, *items, environment=None, limit=1 << 20, runner=None):
     packed = function if isinstance(function, bytes) else pack_function(function)
     batch = pack_batch(packed, [pack_arguments(args) for args in items or [()]], limit=limit)
 
-    def ended(_, told):
-        results.append(pack_result(told))
+    def ended(_, output):
+        results.append(pack_result(output))
         return True
 
     runner.execute(batch, ear, environment or {}, ended)
-    return [result_of(told) for told in unpack_results(results)], ear
+    return [result_of(output) for output in unpack_results(results)], ear
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_an_argument_that_cannot_be_sent_is_named():
         pack_arguments((1,), {"guard": threading.Lock()})
 
 
-def test_a_function_that_cannot_be_sent_is_named_and_the_reason_told():
+def test_a_function_that_cannot_be_sent_is_named_with_the_reason():
     lock = threading.Lock()
 
     def careful():
@@ -130,10 +130,10 @@ def test_the_environment_is_as_before_also_after_a_failure(monkeypatch):
     monkeypatch.setenv("KEPT", "old")
     monkeypatch.delenv("GONE", raising=False)
 
-    def told(number):
+    def output(number):
         return os.environ["KEPT"], os.environ["GONE"], 1 // number
 
-    results, _ = ran(told, (1,), (0,), environment={"KEPT": "new", "GONE": "here"})
+    results, _ = ran(output, (1,), (0,), environment={"KEPT": "new", "GONE": "here"})
     assert results[0].value() == ("new", "here", 1)
     assert (os.environ["KEPT"], "GONE" in os.environ) == ("old", False)
 
@@ -230,12 +230,12 @@ def test_what_would_end_the_program_here_is_another_exception_for_the_caller(kin
     assert kind.__name__ in str(result.error())
 
 
-def test_a_line_without_end_is_told_in_pieces():
+def test_a_line_without_end_comes_in_pieces():
     _, ear = ran(lambda: print("x" * (2 * LONGEST_LINE + 5), end=""))
     assert [len(line) for _, _, line in ear.lines] == [LONGEST_LINE, LONGEST_LINE, 5]
 
 
-def test_a_generator_that_gives_what_cannot_be_sent_is_closed_and_told():
+def test_a_generator_that_gives_what_cannot_be_sent_is_closed_and_reported():
     closed = []
 
     def give():

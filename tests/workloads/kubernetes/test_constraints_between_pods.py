@@ -100,7 +100,7 @@ def test_a_pod_that_wants_to_be_near_another_gets_a_machine_in_its_zone():
     staged(test)
 
 
-def test_a_pod_near_nothing_waits_and_is_told_so():
+def test_a_pod_near_nothing_waits_and_its_event_says_so():
     async def test(stage: Stage) -> None:
         in_zones(stage, "a")
         put(stage, "cache-0", "cache", **required("podAffinity", selecting("db", ZONE)))
@@ -154,7 +154,7 @@ def test_a_gang_is_bought_for_as_a_whole_or_not_at_all():
     staged(test)
 
 
-def test_a_pod_with_resource_claims_is_told_that_it_is_not_understood():
+def test_a_pod_with_resource_claims_gets_an_event_that_they_are_not_supported():
     async def test(stage: Stage) -> None:
         stage.fake.put(PROVISIONERS, provisioner())
         put(stage, "dra", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])

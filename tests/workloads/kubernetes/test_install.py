@@ -85,7 +85,7 @@ def test_the_printed_configuration_has_no_mistakes():
     assert read_config(shadow, path="windlass.yaml").shadow
 
 
-def test_a_missing_kubeconfig_is_told_with_its_remedy(tmp_path, monkeypatch):
+def test_a_missing_kubeconfig_is_reported_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ApiError, match=r"there is no kubeconfig at .*/none: name one with workload.kubeconfig"):

@@ -68,7 +68,7 @@ def test_of_init_containers_only_the_largest_counts():
     assert needs(spec)["cpu"] == 3000
 
 
-def test_a_restartable_init_container_runs_beside_all_that_start_after_it():
+def test_a_restartable_init_container_runs_next_to_all_that_start_after_it():
     sidecar = container("s", always=True, cpu="1")
     before = {"containers": [container(cpu="1")], "initContainers": [sidecar, container(cpu="3")]}
     after = {"containers": [container(cpu="1")], "initContainers": [container(cpu="3"), sidecar]}

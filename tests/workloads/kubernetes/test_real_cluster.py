@@ -38,13 +38,13 @@ def test_scenario_c_from_the_first_pod_to_the_last_machine(cluster: Cluster):
     assert cluster.events("TriggeredScaleUp")
 
 
-def test_a_pod_that_nothing_fits_is_told_why_and_asked_about(cluster: Cluster):
+def test_a_pod_that_nothing_fits_gets_an_event_and_an_answer_of_why(cluster: Cluster):
     cluster.provision()
     cluster.run()
     cluster.pods("huge", gpus=16)
-    told = cluster.until(lambda: cluster.events("NotTriggerScaleUp"))
-    assert told[0]["message"].startswith("NO_SHAPE_FITS: ")
-    assert "16 nvidia.com/gpu" in told[0]["message"]
+    output = cluster.until(lambda: cluster.events("NotTriggerScaleUp"))
+    assert output[0]["message"].startswith("NO_SHAPE_FITS: ")
+    assert "16 nvidia.com/gpu" in output[0]["message"]
     assert "NO_SHAPE_FITS" in cluster.windlass("why", "pod/default/huge")
     assert cluster.nodes == {}
 

@@ -13,10 +13,10 @@ def test_an_indexed_job_is_bought_whole_or_not_at_all_and_operators_orders_hold(
     cluster.provision(maxNodes=3, minGPUUtilizationPercent=100, scaleDownDelay="2s")
     cluster.run()
     job(cluster, "large", 4)
-    told = cluster.until(
+    output = cluster.until(
         lambda: [one for one in cluster.events("NotTriggerScaleUp") if "AT_MAX" in one["message"]], limit=60
     )
-    assert told[0]["involvedObject"]["name"].startswith("large-")
+    assert output[0]["involvedObject"]["name"].startswith("large-")
     assert cluster.nodes == {}
     remove(cluster, "large")
     job(cluster, "small", 2)

@@ -56,16 +56,16 @@ def test_a_refused_launch_falls_to_the_next_provisioner():
     staged(test)
 
 
-def test_a_pod_that_no_provisioner_can_take_is_told_why_in_numbers():
+def test_a_pod_that_no_provisioner_can_take_gets_the_reason_in_numbers():
     async def test(stage: Stage) -> None:
         stage.fake.put(PROVISIONERS, provisioner())
         stage.pending("huge", cpu="64")
         await stage.tick(3)
-        told = stage.events("NotTriggerScaleUp")
-        assert len(told) == 1
-        assert told[0]["message"].startswith("NO_SHAPE_FITS: ")
-        assert "64 cpu" in told[0]["message"]
-        assert "32" in told[0]["message"]
+        output = stage.events("NotTriggerScaleUp")
+        assert len(output) == 1
+        assert output[0]["message"].startswith("NO_SHAPE_FITS: ")
+        assert "64 cpu" in output[0]["message"]
+        assert "32" in output[0]["message"]
         assert stage.nodes == []
 
     staged(test)

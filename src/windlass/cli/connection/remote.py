@@ -63,8 +63,8 @@ class Remote:
 
 def _problem(url: str, error: urllib.error.HTTPError) -> str:
     try:
-        told = json.loads(error.read())
-        return f"{url}: {told.get('detail') or told['title']}"
+        problem = json.loads(error.read())
+        return f"{url}: {problem.get('detail') or problem['title']}"
     except (ValueError, KeyError, OSError):
         return f"{url}: answers {error.code} {error.reason}"
 

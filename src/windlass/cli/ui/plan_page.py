@@ -70,8 +70,8 @@ def rendered(plan: Plan, snapshot: Snapshot, source: str) -> Iterable[Lines | Te
 def _headline(plan: Plan, snapshot: Snapshot) -> Text:
     counts = [("launch", sum(plan.launch.values()))]
     counts += [(verb, len(getattr(plan, verb))) for verb, _, _ in _VERBS]
-    told = ", ".join(f"{verb} {plural(count, 'machine')}" for verb, count in counts if count)
-    line = Text.assemble(("Plan: ", "bold"), f"{told}." if told else "nothing to do.")
+    counted = ", ".join(f"{verb} {plural(count, 'machine')}" for verb, count in counts if count)
+    line = Text.assemble(("Plan: ", "bold"), f"{counted}." if counted else "nothing to do.")
     if any(group.price is not None for group in snapshot.groups):
         now, planned = plan.hourly_cost.now, plan.hourly_cost.planned
         line.append("\nCost: ", style="bold")

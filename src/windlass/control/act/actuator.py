@@ -55,7 +55,7 @@ class Actuator:
     cluster: ClusterIdentity
     may_act: Callable[[], bool]
     now: Callable[[], float]
-    answered: Callable[[], None] = lambda: None
+    on_answer: Callable[[], None] = lambda: None
     """Called when a call has come to its end, well or not, and something new may show because of it."""
     refused: list[Refused] = field(default_factory=list)
     overtaken: str = ""
@@ -212,7 +212,7 @@ class Actuator:
         finally:
             del self._under_way[key]
             if key not in self._forgets or key[1] not in self._forgotten:  # of what is gone nothing new will show
-                self.answered()
+                self.on_answer()
 
     def _unlaunched(self, key: Key, error: Exception) -> None:
         """A clear no is handed on at once; anything else may have bought, and is tried again with the same token."""

@@ -37,7 +37,7 @@ class _Source(Generic[T]):
     check: Callable[[object], T]
     limit: Callable[[], float]
     steady: Callable[[], float]
-    answered: Callable[[], None]
+    on_answer: Callable[[], None]
     answer: T | None = None
     asked_at: float | None = None
     """When the look began that gave the answer."""
@@ -83,7 +83,7 @@ class _Source(Generic[T]):
             self.trouble = f"gave no answer within {seconds(limit)}"
         except Exception as error:  # noqa: BLE001  # whatever a source raises is that source's trouble, never the loop's
             self._fail(error)
-        self.answered()
+        self.on_answer()
 
     def _take(self, answer: object, asked_at: float) -> None:
         self.answer, self.asked_at, self.trouble, self.brief = self.check(answer), asked_at, "", False
@@ -175,12 +175,12 @@ class Observer:
         workload: Workload,
         limit: Callable[[], float],
         steady: Callable[[], float],
-        answered: Callable[[], None] = lambda: None,
+        on_answer: Callable[[], None] = lambda: None,
         missing: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
         """``answered`` is called when a look ends that no caller waits for any more. ``missing``: the slices of a
         provider, with their groups, that may have ended: a provider that remembers ends is asked about them."""
-        self._answered, self._waited_for = answered, False
+        self._on_answer, self._waited_for = on_answer, False
         self._views, self._lists = Views(), {name: Lists() for name in providers}
         self._workload = _Source(workload.observe, self._views, limit, steady, self._late)
         self._providers = {
@@ -197,7 +197,7 @@ class Observer:
 
     def _late(self) -> None:
         if not self._waited_for:
-            self._answered()
+            self._on_answer()
 
     async def look(self) -> Observation:
         """What shows now, without waiting for what is slow."""

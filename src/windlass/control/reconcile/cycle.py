@@ -20,10 +20,10 @@ from windlass.control.record.journal_tables import (
     ControllerState,
     entries_between,
     entries_of,
+    happened_once,
     passed_through,
     phases_between,
     stays_after,
-    told,
     waiting_after,
 )
 from windlass.control.settings import Settings
@@ -113,7 +113,7 @@ def reconcile(
     )
     once = (
         *passed_through(moves, fleet),
-        *told(bought, given.refused, given.mistakes, fleet, now),
+        *happened_once(bought, given.refused, given.mistakes, fleet, now),
         *phases_between(before.observed.instance, given.observed.instance, now),
     )
     after, changes = _kept(before, after, now, given.step, news=bool(once))

@@ -27,6 +27,6 @@ Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]
 """Given what was told, what the workload shows (None: unknown), the book before the pass, and the time."""
 
 
-def as_told(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001
+def unchanged_settings(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001
     """The settings unchanged."""
     return Steered(settings)

@@ -30,8 +30,8 @@ def _death(instance: Instance | None, text: str) -> str:
 def dead_hosts(sight: SliceObservation) -> tuple[Host, ...]:
     """The dead hosts of a slice with what they left behind, bounded: the journal keeps it."""
     hosts = [one for one in (sight.instance.hosts if sight.instance is not None else ()) if not one.running]
-    told = [one for one in hosts if one.exit_code is not None or one.last_output]
-    return tuple([replace(one, last_output=one.last_output[-LONGEST_OUTPUT:]) for one in told[:MOST_DEAD_HOSTS]])
+    dead = [one for one in hosts if one.exit_code is not None or one.last_output]
+    return tuple([replace(one, last_output=one.last_output[-LONGEST_OUTPUT:]) for one in dead[:MOST_DEAD_HOSTS]])
 
 
 def next_step(

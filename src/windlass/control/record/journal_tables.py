@@ -199,7 +199,7 @@ def passed_through(moves: Iterable[Moved], fleet: Fleet) -> Iterator[Entry]:
         last[move.slice_id] = move
 
 
-def told(
+def happened_once(
     bought: Iterable[Bought], refused: Iterable[Refused], mistakes: Iterable[str], fleet: Fleet, at: float
 ) -> Iterator[Entry]:
     """Return what happened once, as entries. ``fleet``: with the slices that were refused."""

@@ -19,7 +19,7 @@ from windlass.journal import Entry, Journal, Record
 
 from .history import refused_group
 
-TOLD: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, PHASE, "slice", "waiting")
+SHOWN_KINDS: Final = ("settings", ORDER, "frozen", "trouble", MISTAKE, REFUSED, LAUNCH, PHASE, "slice", "waiting")
 """The kinds of entries that have a line."""
 SCHEMA: Final = "windlass.event/v1"
 FEW: Final = 32
@@ -63,7 +63,7 @@ class EventLine:
 
 def lines(entries: Iterable[Entry | Record]) -> Iterator[EventLine]:
     """The lines of what was written, pass by pass."""
-    for _, together in groupby((one for one in entries if one.kind in TOLD), key=lambda one: one.at):
+    for _, together in groupby((one for one in entries if one.kind in SHOWN_KINDS), key=lambda one: one.at):
         yield from _pass(list(together))
 
 
@@ -89,8 +89,8 @@ def _same_pass(earlier: Record, later: Record) -> bool:
 
 def lines_of(together: list[Record], end: int) -> list[EventLine]:
     """The lines of the records of one pass whose last record has the number ``end``."""
-    told = [one for one in together if one.kind in TOLD]
-    return [replace(line, seq=end, epoch=told[0].epoch) for line in _pass(list(told))] if told else []
+    shown = [one for one in together if one.kind in SHOWN_KINDS]
+    return [replace(line, seq=end, epoch=shown[0].epoch) for line in _pass(list(shown))] if shown else []
 
 
 def last_record(journal: Journal, record: Record) -> int:
@@ -115,9 +115,9 @@ def earlier_events(
     wanted: Callable[[EventLine], bool] = lambda _: True,
 ) -> Iterator[tuple[int, list[EventLine]]]:
     """The events up to a record, pass by pass, the newest pass first, each with its first record."""
-    records = journal.read(upto=upto, kinds=(PASS, *TOLD), since=since, until=until, newest_first=True)
+    records = journal.read(upto=upto, kinds=(PASS, *SHOWN_KINDS), since=since, until=until, newest_first=True)
     for together in passes(records, newest_first=True):
-        mine = [one for one in together if one.kind in TOLD and is_about(one, subject)]
+        mine = [one for one in together if one.kind in SHOWN_KINDS and is_about(one, subject)]
         if mine:
             found = [line for line in lines_of(mine, last_record(journal, together[-1])) if wanted(line)]
             if found:
@@ -135,8 +135,8 @@ def later_events(
     wanted: Callable[[EventLine], bool] = lambda _: True,
 ) -> Iterator[list[EventLine]]:
     """The events after a record, pass by pass, the oldest first."""
-    for together in passes(journal.read(after, upto=upto, kinds=(PASS, *TOLD), since=since, until=until)):
-        mine = [one for one in together if one.kind in TOLD and is_about(one, subject)]
+    for together in passes(journal.read(after, upto=upto, kinds=(PASS, *SHOWN_KINDS), since=since, until=until)):
+        mine = [one for one in together if one.kind in SHOWN_KINDS and is_about(one, subject)]
         if mine:
             found = [line for line in lines_of(mine, last_record(journal, together[-1])) if wanted(line)]
             if found:

@@ -129,11 +129,11 @@ def _scope(draft: PlanDraft, purchase: Purchase) -> LimitScope:
 def _tasks_of(demands: Mapping[str, int]) -> str:
     """``3 tasks of train and 12 tasks of 4 more demands``: what the bought slices are for, the most tasks first."""
     ordered = sorted(demands.items(), key=lambda item: (-item[1], item[0]))
-    told = [f"{plural(count, 'task')} of {name}" for name, count in ordered[:SHOWN_DEMANDS]]
+    parts = [f"{plural(count, 'task')} of {name}" for name, count in ordered[:SHOWN_DEMANDS]]
     rest = sum(count for _, count in ordered[SHOWN_DEMANDS:])
     if rest:
-        told.append(f"{plural(rest, 'task')} of {plural(len(ordered) - SHOWN_DEMANDS, 'more demand')}")
-    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+        parts.append(f"{plural(rest, 'task')} of {plural(len(ordered) - SHOWN_DEMANDS, 'more demand')}")
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dict[str, Reason]:

@@ -100,8 +100,8 @@ class Explainer:
         nearest = next((code for code in NEAREST if code in codes), Code.GANG_FORMING)
         sentences = [reason.why for _, reason in sorted(reasons.items()) if reason.code == nearest]
         rest = f"; and {len(sentences) - SHOWN_GROUPS} groups more" if len(sentences) > SHOWN_GROUPS else ""
-        told = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
-        return Reason(told, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
+        code = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
+        return Reason(code, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
 
     def single(
         self, needs: Amounts, need: Need, selector: Selector, rules: Rules = NO_RULES, *, lost: bool = False
@@ -263,24 +263,24 @@ class Explainer:
         for alternatives in any_of:
             unmet = [next((c for c in one if not c.holds(labels)), None) for one in alternatives]
             if None not in unmet:
-                told = " and ".join(self._unmet(condition, labels) for condition in unmet[:2] if condition is not None)
-                return Reason(Code.NO_LABEL_MATCH, f"{group.name} meets none of any_of: {told}")
+                text = " and ".join(self._unmet(condition, labels) for condition in unmet[:2] if condition is not None)
+                return Reason(Code.NO_LABEL_MATCH, f"{group.name} meets none of any_of: {text}")
         taint = untolerated(group.taints, tolerates)[0]
         return Reason(Code.NOT_TOLERATED, f"{group.name} has the taint {taint}, which is not tolerated")
 
     def _unmet(self, condition: Condition, labels: Mapping[str, str]) -> str:
         have = labels.get(condition.key)
-        told = f"{condition} does not hold: " + (
+        text = f"{condition} does not hold: " + (
             f"it has no label {condition.key}" if have is None else f"it has {have}"
         )
         values = self._labels.get(condition.key)
         if values is None:
-            return told + "; no group has it" + _did_you_mean(nearest_names(condition.key, self._labels))
+            return text + "; no group has it" + _did_you_mean(nearest_names(condition.key, self._labels))
         if condition.op in ("==", "in") and not values.intersection(condition.values):
             meant = dict.fromkeys(name for value in condition.values for name in nearest_names(value, values))
             wanted = f"{condition.key} {' or '.join(condition.values)}"
-            return f"{told}; no group has {wanted}{_did_you_mean(list(meant))}"
-        return told
+            return f"{text}; no group has {wanted}{_did_you_mean(list(meant))}"
+        return text
 
 
 def _did_you_mean(names: Sequence[str]) -> str:
@@ -304,6 +304,6 @@ def too_small(group: Group, needs: Amounts) -> Reason:
 def _no_way(group: Group, rules: Rules = NO_RULES) -> Reason:
     for code, some in ((Code.APART, rules.apart), (Code.SPREAD, rules.spread), (Code.TOGETHER, rules.together)):
         if some:
-            told = " and ".join(map(str, some))
-            return Reason(code, f"{group.name} could hold it, but not within its constraint: {told}")
+            text = " and ".join(map(str, some))
+            return Reason(code, f"{group.name} could hold it, but not within its constraint: {text}")
     return Reason(Code.GANG_SHAPE, f"{group.name} could hold a part, but no way was found to place all of it")

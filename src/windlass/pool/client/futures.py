@@ -16,7 +16,7 @@ from typing import Any
 
 from windlass.pool.errors import BadPool, TaskCancelled, TaskError
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
-from windlass.pool.transport.serialization import TYPES, ItemResult, Told, result_of, unpack_value
+from windlass.pool.transport.serialization import TYPES, ItemResult, RawResult, result_of, unpack_value
 
 
 def in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
@@ -29,13 +29,13 @@ def in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
             due += 1
 
 
-Answer = Told | TaskError
+Answer = RawResult | TaskError
 
 
 class Collection:
     """The answers to many tasks, by position, in the order in which they come."""
 
-    def __init__(self, count: int, *arrived: Callable[[int], None]) -> None:
+    def __init__(self, count: int, *on_result: Callable[[int], None]) -> None:
         """``arrived``: given each position whose answer has come."""
         self.answers: list[Answer | list[Answer]] = [None] * count
         """None: a value that is None, or one that has not come."""
@@ -43,7 +43,7 @@ class Collection:
         """What generators have given so far."""
         self._bad: SimpleQueue[int] = SimpleQueue()
         """Positions whose answer is no value."""
-        self._arrived, self._left = arrived, count
+        self._on_result, self._left = on_result, count
         self._enough = threading.Event()
         """All are there, or one that is an error."""
 
@@ -57,8 +57,8 @@ class Collection:
         self._left -= 1
         if bad or not self._left:
             self._enough.set()
-        for tell in self._arrived:
-            tell(position)
+        for notify in self._on_result:
+            notify(position)
 
     # -- on the thread that waits -------------------------------------------------------------------------------------
 
@@ -96,9 +96,9 @@ class Started:
     """Many tasks under way, and what must be done when no one waits for them any more."""
 
     def __init__(
-        self, collection: Collection, over: Callable[[], None], cancel: Callable[[list[BookTask]], None]
+        self, collection: Collection, on_finished: Callable[[], None], cancel: Callable[[list[BookTask]], None]
     ) -> None:
-        self.collection, self._over, self._cancel = collection, over, cancel
+        self.collection, self._on_finished, self._cancel = collection, on_finished, cancel
         self.tasks: list[BookTask] = []
         """Filled on the pool's thread."""
 
@@ -120,7 +120,7 @@ class Started:
 
     def ended(self, whole: bool) -> None:
         """No one waits any more: all have come, or what is left is cancelled."""
-        self._over()
+        self._on_finished()
         if not whole:
             self._cancel(self.tasks)
 
@@ -154,8 +154,8 @@ class Member:
     def on_began(self) -> None:
         pass
 
-    def on_ended(self, told: Told) -> None:
-        self._collection.put(self._position, told)
+    def on_ended(self, result: RawResult) -> None:
+        self._collection.put(self._position, result)
 
     def on_failed(self, error: TaskError) -> None:
         self._collection.put(self._position, error)
@@ -171,8 +171,8 @@ class Ranks:
         self._answers: list[Answer] = [None] * size
         self._left, self._whole = size, whole
 
-    def ticket(self, rank: int, began: Callable[[], None] = lambda: None) -> Rank:
-        return Rank(self, rank, began)
+    def ticket(self, rank: int, on_began: Callable[[], None] = lambda: None) -> Rank:
+        return Rank(self, rank, on_began)
 
     def put(self, rank: int, answer: Answer) -> None:
         self._answers[rank] = answer
@@ -184,16 +184,16 @@ class Ranks:
 class Rank:
     """The ticket of one rank."""
 
-    __slots__ = ("_began", "_rank", "_ranks")
+    __slots__ = ("_on_began", "_rank", "_ranks")
 
-    def __init__(self, ranks: Ranks, rank: int, began: Callable[[], None]) -> None:
-        self._ranks, self._rank, self._began = ranks, rank, began
+    def __init__(self, ranks: Ranks, rank: int, on_began: Callable[[], None]) -> None:
+        self._ranks, self._rank, self._on_began = ranks, rank, on_began
 
     def on_began(self) -> None:
-        self._began()
+        self._on_began()
 
-    def on_ended(self, told: Told) -> None:
-        self._ranks.put(self._rank, told)
+    def on_ended(self, result: RawResult) -> None:
+        self._ranks.put(self._rank, result)
 
     def on_failed(self, error: TaskError) -> None:
         self._ranks.put(self._rank, error)
@@ -221,8 +221,8 @@ class TaskFuture(Future[Any]):
             self._started = True
             self.set_running_or_notify_cancel()
 
-    def on_ended(self, told: Told) -> None:
-        self.answer(told)
+    def on_ended(self, result: RawResult) -> None:
+        self.answer(result)
 
     def on_failed(self, error: TaskError) -> None:
         self.answer(error)
@@ -289,8 +289,8 @@ class StreamTicket:
     def on_value(self, blob: bytes) -> None:
         self.arrived.put(blob)
 
-    def on_ended(self, told: Told) -> None:
-        self.arrived.put(result_of(told))
+    def on_ended(self, result: RawResult) -> None:
+        self.arrived.put(result_of(result))
 
     def on_failed(self, error: TaskError) -> None:
         self.arrived.put(error)
@@ -335,7 +335,7 @@ class AllFuture(Future[Any]):
         if not count:
             self._end(whole=True)
 
-    def arrived(self, position: int) -> None:
+    def on_result(self, position: int) -> None:
         """One of them has an answer. On the pool's thread."""
         self._left -= 1
         if self.done():

@@ -183,10 +183,10 @@ class Preparer:
             return
         (item,) = waiting
         blockers = sorted(item.groups.items(), key=lambda one: (one[1].code in IMPOSSIBLE, one[0]))
-        told = "; ".join(f"{reason.why}" for _, reason in blockers)
+        sentences = "; ".join(f"{reason.why}" for _, reason in blockers)
         what = f"a gang of {size} of {kind.name}" if gang else kind.name
         raise NothingFits(
-            f"{what} can never run in this pool: it needs {_needs_text(kind.needs)}. {told}{self._nearest(kind)}"
+            f"{what} can never run in this pool: it needs {_needs_text(kind.needs)}. {sentences}{self._nearest(kind)}"
         )
 
     def _nearest(self, kind: Kind) -> str:

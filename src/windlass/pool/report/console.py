@@ -32,7 +32,7 @@ PROGRESS_EVERY = 5.0
 class Progress(Protocol):
     """How far one gather is."""
 
-    def arrived(self, position: int) -> None:
+    def on_result(self, position: int) -> None:
         """One more is there; on the pool's thread."""
         ...
 
@@ -45,7 +45,7 @@ class Progress(Protocol):
 class Console(Protocol):
     """Shows what a pool does. Called from the pool's thread and from the user's."""
 
-    def opened(self, status: Callable[[], PoolStatus]) -> None:
+    def on_open(self, status: Callable[[], PoolStatus]) -> None:
         """The pool is up; ``status`` asks it."""
         ...
 
@@ -53,19 +53,19 @@ class Console(Protocol):
         """So many tasks were sent together; None: their progress is not shown."""
         ...
 
-    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
+    def on_output(self, task: ScheduledTask, stream: str, line: str) -> None:
         """A task printed a line."""
         ...
 
-    def passed(self, done: Pass) -> None:
+    def on_pass(self, done: Pass) -> None:
         """The controller made a pass."""
         ...
 
-    def told(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """The controller has something to say."""
         ...
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         """The pool is closed, or about to be."""
         ...
 
@@ -73,22 +73,22 @@ class Console(Protocol):
 class Silent:
     """Tells nothing, not even what tasks print."""
 
-    def opened(self, status: Callable[[], PoolStatus]) -> None:
+    def on_open(self, status: Callable[[], PoolStatus]) -> None:
         pass
 
     def progress(self, count: int) -> Progress | None:  # noqa: ARG002
         return None
 
-    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
+    def on_output(self, task: ScheduledTask, stream: str, line: str) -> None:
         pass
 
-    def passed(self, done: Pass) -> None:
+    def on_pass(self, done: Pass) -> None:
         pass
 
-    def told(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         pass
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         pass
 
 
@@ -99,30 +99,30 @@ class Lines:
         self._out, self._err = out, err
         self._lock = threading.Lock()
 
-    def opened(self, status: Callable[[], PoolStatus]) -> None:
+    def on_open(self, status: Callable[[], PoolStatus]) -> None:
         pass
 
     def progress(self, count: int) -> Progress:
         return _LineProgress(self, count)
 
-    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
+    def on_output(self, task: ScheduledTask, stream: str, line: str) -> None:
         given = self._out if stream == "stdout" else self._err
         where = given or (sys.stdout if stream == "stdout" else sys.stderr)
         with self._lock:
             where.write(f"[{task.label}] {line}\n")
             where.flush()
 
-    def passed(self, done: Pass) -> None:
+    def on_pass(self, done: Pass) -> None:
         for text in changes_of(done):
-            self.told(text)
+            self.on_message(text)
 
-    def told(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         where = self._err or sys.stderr
         with self._lock:
             where.write(f"{time.strftime('%H:%M:%S')} {text}\n")
             where.flush()
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         pass
 
 
@@ -131,12 +131,12 @@ class _LineProgress:
         self._console, self._count, self._done = console, count, 0
         self._said_at = time.monotonic()
 
-    def arrived(self, position: int) -> None:  # noqa: ARG002
+    def on_result(self, position: int) -> None:  # noqa: ARG002
         self._done += 1
         now = time.monotonic()
         if now - self._said_at >= PROGRESS_EVERY:
             self._said_at = now
-            self._console.told(f"{self._done} of {plural(self._count, 'task')} done")
+            self._console.on_message(f"{self._done} of {plural(self._count, 'task')} done")
 
     def ended(self) -> None:
         pass
@@ -156,7 +156,7 @@ class Live:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def opened(self, status: Callable[[], PoolStatus]) -> None:
+    def on_open(self, status: Callable[[], PoolStatus]) -> None:
         from rich.live import Live as RichLive
 
         self._status = status
@@ -191,21 +191,21 @@ class Live:
         self._bars.append(bar)
         return bar
 
-    def said(self, task: ScheduledTask, stream: str, line: str) -> None:
+    def on_output(self, task: ScheduledTask, stream: str, line: str) -> None:
         from rich.text import Text
 
         where = self._live.console if self._live is not None else self._rich
         where.print(Text.assemble((f"[{task.label}] ", "red" if stream == "stderr" else "cyan"), line))
 
-    def passed(self, done: Pass) -> None:
+    def on_pass(self, done: Pass) -> None:
         """What changed is in the picture."""
 
-    def told(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         from rich.text import Text
 
         self._rich.print(Text(text, style="dim"))
 
-    def closed(self) -> None:
+    def on_close(self) -> None:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
@@ -218,7 +218,7 @@ class _Bar:
         self._shown, self.count, self.done = shown, count, 0
         self._since = time.monotonic()
 
-    def arrived(self, position: int) -> None:  # noqa: ARG002
+    def on_result(self, position: int) -> None:  # noqa: ARG002
         self.done += 1
 
     def left(self) -> str:

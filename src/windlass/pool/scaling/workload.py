@@ -13,7 +13,7 @@ from dataclasses import replace
 from windlass.core.model.snapshot import Group
 from windlass.pool.engines.protocol import Engine
 from windlass.pool.scheduler.task_book import PYTHON, TaskBook
-from windlass.pool.scheduler.tasks import SLOTS, Over, Said
+from windlass.pool.scheduler.tasks import SLOTS, OnFinished, OnOutput
 from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.serialization import LIMIT
 from windlass.workloads.protocol import Join, WorkloadError, WorkloadView
@@ -29,10 +29,10 @@ class PoolWorkload:
         *,
         environment: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.time,
-        said: Said = lambda _task, _stream, _line: None,
+        on_output: OnOutput = lambda _task, _stream, _line: None,
         python: str = PYTHON,
         limit: int = LIMIT,
-        over: Over = lambda _tasks: None,
+        on_finished: OnFinished = lambda _tasks: None,
         unhealthy_timeout: float = 30.0,
         store: DataStore | None = None,
     ) -> None:
@@ -48,11 +48,11 @@ class PoolWorkload:
             lambda slice_id: self._groups.get(self._group_of.get(slice_id, "")),
             now=now,
             later=asyncio.get_running_loop().call_later,
-            changed=self._news.set,
-            said=said,
+            on_change=self._news.set,
+            on_output=on_output,
             python=python,
             limit=limit,
-            over=over,
+            on_finished=on_finished,
             unhealthy_timeout=unhealthy_timeout,
             store=store,
             all_groups=lambda: self._groups.values(),

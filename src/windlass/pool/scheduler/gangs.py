@@ -19,7 +19,7 @@ from windlass.pool.transport.serialization import ItemResult
 
 from .class_limits import ClassLimits
 from .nodes import PoolNode, Slot
-from .tasks import Kind, Over, ScheduledTask, TaskPlacement
+from .tasks import Kind, OnFinished, ScheduledTask, TaskPlacement
 
 FIRST_PORT: Final = 29500
 """Where torch puts its meeting point by default; a gang on another machine takes one of the thousand from there on."""
@@ -164,7 +164,7 @@ def free_port(address: str, number: int) -> int:
     return FIRST_PORT + number % 1000
 
 
-def ended(gang: TaskGang, over: Over) -> list[ScheduledTask]:
+def ended(gang: TaskGang, on_finished: OnFinished) -> list[ScheduledTask]:
     """Every member has come to an end: tell all of them, or give them back to be started again."""
     kind, results = gang.kind, gang.results
     doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)
@@ -180,7 +180,7 @@ def ended(gang: TaskGang, over: Over) -> list[ScheduledTask]:
             doomed = NodeLost(f"gang {gang.name} lost a member {tries}: {gang.trouble}")
     for member in gang.members:
         member.state = "over"
-    over(gang.members)
+    on_finished(gang.members)
     for member in gang.members:
         result = results.get(member.rank)
         if doomed is not None:

@@ -102,8 +102,8 @@ class Placer:
             places = places_for(gang, able, limits)
             if places is not None:
                 self.waiting.remove_gang(gang)
-                told = environments(gang, places)
-                for member, (node, slot, taken), environment in zip(gang.members, places, told, strict=True):
+                variables = environments(gang, places)
+                for member, (node, slot, taken), environment in zip(gang.members, places, variables, strict=True):
                     call = self._send([member], node, slot, taken, environment)
                     gang.calls[call.id] = call
             elif fits_when_empty(gang, able, limits):

@@ -36,7 +36,7 @@ from .liveness import NodeLiveness
 from .nodes import PoolNode, Slot
 from .placement import Placer
 from .task_endings import TaskEndings
-from .tasks import Over, Said, ScheduledTask, TaskPlacement
+from .tasks import OnFinished, OnOutput, ScheduledTask, TaskPlacement
 from .timeouts import Later, TaskTimeouts
 from .waiting import WaitingTasks
 
@@ -57,11 +57,11 @@ class TaskBook:
         *,
         now: Callable[[], float],
         later: Later,
-        changed: Callable[[], None] = lambda: None,
-        said: Said = lambda _task, _stream, _line: None,
+        on_change: Callable[[], None] = lambda: None,
+        on_output: OnOutput = lambda _task, _stream, _line: None,
         python: str = PYTHON,
         limit: int = LIMIT,
-        over: Over = lambda _tasks: None,
+        on_finished: OnFinished = lambda _tasks: None,
         unhealthy_timeout: float = 30.0,
         store: DataStore | None = None,
         all_groups: Callable[[], Iterable[Group]] = tuple,
@@ -71,7 +71,7 @@ class TaskBook:
         given tasks that are over. ``unhealthy_timeout``: seconds without a sign of life after which a node is given up.
         ``store``: where large values are."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
-        self._changed, self._said, self._python, self._limit = changed, said, python, limit
+        self._on_change, self._on_output, self._python, self._limit = on_change, on_output, python, limit
         self._store = store
         self.nodes: dict[str, PoolNode] = {}
         self.waiting = WaitingTasks()
@@ -83,7 +83,7 @@ class TaskBook:
         self._forgotten: set[str] = set()
         self._calls: dict[str, TaskPlacement] = {}
         self._placer = Placer(self.waiting, self._send, self._revoke, now, self._look_again, all_groups)
-        self._endings = TaskEndings(self.waiting, self.nodes, now, self._placer.pace, self._kill, over)
+        self._endings = TaskEndings(self.waiting, self.nodes, now, self._placer.pace, self._kill, on_finished)
         self._timeouts = TaskTimeouts(later, self.cancel, self.is_open)
         self._liveness = NodeLiveness(self.nodes, engine, unhealthy_timeout, now, later)
         self._called = 0
@@ -303,7 +303,7 @@ class TaskBook:
 
     def on_engine_down(self, why: str) -> None:
         self.engine_trouble = f"{why}; it is being started again"
-        self._changed()
+        self._on_change()
 
     def on_engine_up(self) -> None:
         self.engine_trouble = ""
@@ -338,7 +338,7 @@ class TaskBook:
         if len(self.waiting) > waiting:
             self._move_on()
         else:
-            self._changed()
+            self._on_change()
 
     def on_call_shortened(self, call: str, items: int) -> None:
         placed = self._calls[call]
@@ -354,7 +354,7 @@ class TaskBook:
         self._move_on()
 
     def on_output(self, call: str, item: int, stream: Literal["stdout", "stderr"], line: str) -> None:
-        self._said(self._calls[call].tasks[item], stream, line)
+        self._on_output(self._calls[call].tasks[item], stream, line)
 
     def on_value(self, call: str, item: int, blob: bytes) -> None:
         self._calls[call].tasks[item].ticket.on_value(blob)
@@ -408,7 +408,7 @@ class TaskBook:
     def _move_on(self) -> None:
         if not self._closed:
             self._placer.place(self.open_nodes)
-        self._changed()
+        self._on_change()
 
     def _send(
         self,
@@ -426,7 +426,7 @@ class TaskBook:
         slot.calls.append(placed)
         self._calls[placed.id] = placed
         node.idle_since = None
-        told = {
+        variables = {
             "WINDLASS_NODE": node.id,
             "WINDLASS_NODE_RANK": str(node.number),
             "WINDLASS_NODES": str(len(self.nodes)),
@@ -441,5 +441,5 @@ class TaskBook:
         arguments = [task.arguments for task in tasks]
         place = None if self._store is None else self._store.place
         blob = pack_batch(kind.function, arguments, limit=self._limit, place=place, call=placed.id)
-        self.engine.run(Call(placed.id, node.id, slot.number, blob, told, len(tasks)))
+        self.engine.run(Call(placed.id, node.id, slot.number, blob, variables, len(tasks)))
         return placed

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from windlass._gc_pause import uncollected
 from windlass.pool.engines.protocol import CallOutcome
 from windlass.pool.errors import NodeLost, TaskError
-from windlass.pool.transport.serialization import ItemResult, Told, result_of, unpack_results
+from windlass.pool.transport.serialization import ItemResult, RawResult, result_of, unpack_results
 
 from .batching import Pace
 from .failures import failure_of
 from .gangs import TaskGang, ended
 from .nodes import PoolNode
-from .tasks import Kind, Over, ScheduledTask, TaskPlacement
+from .tasks import Kind, OnFinished, ScheduledTask, TaskPlacement
 from .waiting import WaitingTasks
 
 
@@ -27,12 +27,12 @@ class TaskEndings:
         now: Callable[[], float],
         pace: Callable[[Kind], Pace],
         kill: Callable[[TaskPlacement], None],
-        over: Over,
+        on_finished: OnFinished,
     ) -> None:
         """``pace`` gives what is known of the tasks of a kind. ``kill`` ends a call that runs. ``over`` is given tasks
         that are over."""
         self._waiting, self._nodes, self._now = waiting, nodes, now
-        self._pace, self._kill, self._over = pace, kill, over
+        self._pace, self._kill, self._on_finished = pace, kill, on_finished
         self.done = 0
         """Runs that came to an end."""
 
@@ -46,19 +46,19 @@ class TaskEndings:
             placed.moved_at = self._now()
             self._pace(placed.kind).learn(seconds, len(tasks), placed.finished)
             self._count_done(placed, len(tasks))
-            over: list[tuple[ScheduledTask, Told]] = []
-            for task, told in zip(tasks, unpack_results(results), strict=False):
+            finished: list[tuple[ScheduledTask, RawResult]] = []
+            for task, result in zip(tasks, unpack_results(results), strict=False):
                 if task.doomed is not None:
                     self.fail(task, task.doomed)
-                elif isinstance(told, ItemResult) and not told.good and task.used < (task.kind.retries or 0):
+                elif isinstance(result, ItemResult) and not result.good and task.used < (task.kind.retries or 0):
                     task.used += 1
                     self.wait_again(task)
                 else:
                     task.state = "over"
-                    over.append((task, told))
-            self._over([task for task, _ in over])
-            for task, told in over:
-                task.ticket.on_ended(told)
+                    finished.append((task, result))
+            self._on_finished([task for task, _ in finished])
+            for task, result in finished:
+                task.ticket.on_ended(result)
 
     def end_call(self, placed: TaskPlacement, outcome: CallOutcome) -> None:
         """A call has ended: deliver what it brought, and run its other tasks again or fail them."""
@@ -89,7 +89,7 @@ class TaskEndings:
     def fail(self, task: ScheduledTask, error: TaskError) -> None:
         """A task ends with an error that is not its own."""
         task.state = "over"
-        self._over((task,))
+        self._on_finished((task,))
         task.ticket.on_failed(error)
 
     def fail_gang(self, gang: TaskGang) -> None:
@@ -112,8 +112,8 @@ class TaskEndings:
         member = placed.tasks[0]
         del gang.calls[placed.id]
         if outcome.ending == "done":
-            (told,) = unpack_results((*placed.early, *outcome.results))
-            result = gang.results[member.rank] = result_of(told)
+            (result,) = unpack_results((*placed.early, *outcome.results))
+            result = gang.results[member.rank] = result_of(result)
             self._count_done(placed, 1)
             trouble = "" if result.good else f"rank {member.rank} on {placed.node} failed"
         else:
@@ -123,7 +123,7 @@ class TaskEndings:
             gang.trouble = trouble
             for other in gang.calls.values():
                 self._kill(other)
-        if not gang.calls and (again := ended(gang, self._over)):
+        if not gang.calls and (again := ended(gang, self._on_finished)):
             for task in again:
                 task.state = "waiting"
             self._waiting.add_gang(gang, first=True)

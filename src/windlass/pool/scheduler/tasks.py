@@ -12,7 +12,7 @@ from windlass.core.model.conditions import Condition
 from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.snapshot import Amounts
 from windlass.pool.errors import TaskError
-from windlass.pool.transport.serialization import Arguments, Shared, Told
+from windlass.pool.transport.serialization import Arguments, RawResult, Shared
 
 SLOTS: Final = "slots"
 """The resource of which every task takes one, and a node has as many as it runs at once."""
@@ -26,7 +26,7 @@ class Ticket(Protocol):
 
     def on_began(self) -> None: ...
 
-    def on_ended(self, told: Told) -> None: ...
+    def on_ended(self, result: RawResult) -> None: ...
 
     def on_failed(self, error: TaskError) -> None: ...
 
@@ -103,10 +103,10 @@ class ScheduledTask:
         return f"{self.kind.name}#{self.number}"
 
 
-Over = Callable[[Collection[ScheduledTask]], None]
+OnFinished = Callable[[Collection[ScheduledTask]], None]
 """Told of tasks that are over."""
 
-Said = Callable[[ScheduledTask, str, str], None]
+OnOutput = Callable[[ScheduledTask, str, str], None]
 """Told every line: the task, ``stdout`` or ``stderr``, the line."""
 
 

@@ -131,7 +131,7 @@ def program(python: str, module: str) -> tuple[str, ...]:
     return python, "-c", text
 
 
-def told_to_end(owner: int) -> asyncio.Event:
+def stop_event(owner: int) -> asyncio.Event:
     """Set when the process that started this one has ended, or wants this one to: nothing outlives its pool."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(os.pidfd_open(owner), ended.set)

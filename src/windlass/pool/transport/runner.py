@@ -28,10 +28,10 @@ from .serialization import (
     Arguments,
     ItemResult,
     Kind,
+    RawResult,
     RemoteError,
     Shared,
     StoredValue,
-    Told,
     is_plain,
     pack_result,
     rebuilt,
@@ -72,7 +72,7 @@ class Capture(Protocol):
         ...
 
 
-Ended = Callable[[int, Told], bool]
+Ended = Callable[[int, RawResult], bool]
 """Given the number of an item that has ended and its result; False: the items after it were taken back."""
 
 
@@ -104,9 +104,9 @@ class Runner:
             write = self._write_to(place)
             for number, arguments in enumerate(items):
                 output = _Output(limit, number, write, call)
-                told = self._run(function, arguments, output, sink)
+                result = self._run(function, arguments, output, sink)
                 turn(number + 1)  # all its lines come before its result
-                if not ended(number, told):
+                if not ended(number, result):
                     return
 
     def _write_to(self, place: StorePlace | None) -> Deliver | None:
@@ -116,7 +116,7 @@ class Runner:
         here = not self._away and os.path.isdir(place.memory)  # noqa: PTH112  # quick
         return partial(create, place) if here else self._deliver
 
-    def _run(self, function: bytes | Shared, arguments: Arguments, output: _Output, sink: Sink) -> Told:
+    def _run(self, function: bytes | Shared, arguments: Arguments, output: _Output, sink: Sink) -> RawResult:
         try:
             called = self._function_of(function) if isinstance(function, bytes) else self._shared_function(function)
             args, kwargs = self._unpickled(arguments) if isinstance(arguments, bytes) else arguments

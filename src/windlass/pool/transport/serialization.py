@@ -234,7 +234,7 @@ class ItemResult(NamedTuple):
         return None
 
 
-Told = Any
+RawResult = Any
 """The result of one item: the value itself if that is plain, or else an `ItemResult`."""
 
 
@@ -244,29 +244,29 @@ class StoredValue(NamedTuple):
     path: str
 
 
-def claimed(told: Told) -> Told:
+def claimed(result: RawResult) -> RawResult:
     """Take over the file of a large result, so that it goes when the result is not needed any more."""
-    if isinstance(told, ItemResult) and isinstance(told.content, StoredValue):
+    if isinstance(result, ItemResult) and isinstance(result.content, StoredValue):
         try:
-            return told._replace(content=mapped(told.content.path, remove=True))
+            return result._replace(content=mapped(result.content.path, remove=True))
         except OSError as error:
             return ItemResult("unsendable", text=f"the file of a large result is gone: {error}")
-    return told
+    return result
 
 
-def result_of(told: Told) -> ItemResult:
-    return told if isinstance(told, ItemResult) else ItemResult("plain", told)
+def result_of(result: RawResult) -> ItemResult:
+    return result if isinstance(result, ItemResult) else ItemResult("plain", result)
 
 
-def pack_result(told: Told) -> bytes:
+def pack_result(result: RawResult) -> bytes:
     """The result of one item; on the slot."""
-    return pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def unpack_results(results: Iterable[bytes]) -> list[Told]:
+def unpack_results(results: Iterable[bytes]) -> list[RawResult]:
     """Results of items. Nothing of the user's is unpickled yet."""
-    told = map(pickle.loads, results)
-    return [claimed(one) if type(one) is ItemResult else one for one in told]
+    result = map(pickle.loads, results)
+    return [claimed(one) if type(one) is ItemResult else one for one in result]
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:

@@ -101,9 +101,9 @@ class SlotPage:
         """No call runs. Under the lock."""
         self._put(_ACTIVE, 0)
 
-    def put(self, told: bytes, seconds: float) -> bool:
+    def put(self, result: bytes, seconds: float) -> bool:
         """Keep the result of the item that has just ended; False if there is no room, and then nothing changes."""
-        entry = len(told).to_bytes(PREFIX, "little") + told
+        entry = len(result).to_bytes(PREFIX, "little") + result
         size = len(entry)
         if size > _ROOM - (self._head - self._get(_TAIL)):
             return False

@@ -120,7 +120,7 @@ class LocalProvider:
         self._files.bind(cluster)
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
-        with _told():
+        with _typed_errors():
             home = self._files.home(order.slice_id)
             known = await asyncio.to_thread(self._known, home, epoch)
             if not known:
@@ -133,7 +133,7 @@ class LocalProvider:
                 await asyncio.to_thread(self._carry_out, home)
 
     async def terminate(self, slice_id: str, epoch: int) -> None:
-        with _told():
+        with _typed_errors():
             home = self._files.home(slice_id)
             await asyncio.to_thread(self._begin_end, home, epoch)
             began = time.monotonic()
@@ -143,11 +143,11 @@ class LocalProvider:
                 await asyncio.sleep(_PAUSE)
 
     async def list(self) -> Sequence[Instance]:
-        with _told():
+        with _typed_errors():
             return await asyncio.to_thread(self._list)
 
     async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
-        with _told():
+        with _typed_errors():
             return await asyncio.to_thread(self._ended, tuple(slice_ids))
 
     async def offerings(self) -> Sequence[Offering]:
@@ -454,7 +454,7 @@ async def _suffer(fault: LocalFault, record: LocalRecord) -> LocalRecord:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _typed_errors() -> Iterator[None]:
     """Nothing but a ``ProviderError`` leaves the provider."""
     try:
         yield

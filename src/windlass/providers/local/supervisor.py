@@ -137,11 +137,11 @@ def take_lock(path: Path, *, wait: bool) -> int | None:
 def main(slice_directory: str, number: str) -> int:
     """Take the host, leave the caller, stand over the command. Returns to the caller once the host is taken."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
-    home, told = Path(slice_directory), os.pipe()
+    home, pipe = Path(slice_directory), os.pipe()
     if os.fork():
-        os.close(told[1])
-        return 0 if os.read(told[0], 1) else 1
-    os.close(told[0])
+        os.close(pipe[1])
+        return 0 if os.read(pipe[0], 1) else 1
+    os.close(pipe[0])
     os.setsid()
     directory = home / f"host-{number}"
     try:
@@ -149,12 +149,12 @@ def main(slice_directory: str, number: str) -> int:
     except FileNotFoundError:
         lock = None  # ended before it began
     if lock is None or (directory / PROCESS).exists():
-        os.write(told[1], b"1")
+        os.write(pipe[1], b"1")
         return 0
     me = HostProcess.of(os.getpid())
     write_json(directory / PROCESS, {"supervisor": me})
-    os.write(told[1], b"1")
-    os.close(told[1])
+    os.write(pipe[1], b"1")
+    os.close(pipe[1])
     # Read after process.json is written: the caller that ends the slice marks the record first and then looks for us,
     # so that either we see the mark or it sees us.
     try:
@@ -170,23 +170,23 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
     """From the boot delay to the end of the last process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     owner = HostProcess(*record["tie_to"]) if record.get("tie_to") else None
-    told = _wait(None, owner, float(record.get("boot_delay", 0)))
+    cause = _wait(None, owner, float(record.get("boot_delay", 0)))
     known: dict[str, Any] = {"supervisor": me}
     child, ends = None, dict[int, int]()
-    if told == "time":
+    if cause == "time":
         child = _start(record["hosts"][number]["command"])
         command = HostProcess.of(child)
         if command is not None:
             known["command"] = command
-        told = _note(directory, known, child, owner, ends) or _wait(child, owner, None, ends)
+        cause = _note(directory, known, child, owner, ends) or _wait(child, owner, None, ends)
         if child in ends:
             known["exit"] = os.waitstatus_to_exitcode(ends[child])
             with suppress(OSError):  # before what it left is ended, which takes a while
                 write_json(directory / PROCESS, known)
     _end_all(child, float(record.get("grace", 5)))
     with suppress(OSError):
-        write_json(directory / PROCESS, {**known, "ended": told})
-    if told == "orphaned":
+        write_json(directory / PROCESS, {**known, "ended": cause})
+    if cause == "orphaned":
         _remove(home, directory)
 
 
@@ -198,9 +198,9 @@ def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess
             write_json(directory / PROCESS, known)
             return ""
         except OSError:
-            told = _wait(child, owner, 1.0, ends)
-            if told != "time":
-                return told
+            cause = _wait(child, owner, 1.0, ends)
+            if cause != "time":
+                return cause
 
 
 def _wait(

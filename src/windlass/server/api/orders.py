@@ -91,7 +91,7 @@ class Orders:
                 record.subject,
             ):
                 raise Problem("invalid", "Idempotency-Key: was used for another order.", mistakes=["Idempotency-Key"])
-            return self._told(record)
+            return self._document(record)
         if isinstance(body, Mapping) and body.get("what") == "drain" and isinstance(body.get("subject"), str):
             self._check_gone(body["subject"], known)
         what, subject, comment = checked_order(body, known)
@@ -104,7 +104,7 @@ class Orders:
         self._feed.wake()
         record = order_record(self._feed.journal, seq)
         assert record is not None
-        return self._told(record)
+        return self._document(record)
 
     def _check_gone(self, subject: str, known: Current) -> None:
         """A slice that has ended is no unknown name."""
@@ -126,13 +126,13 @@ class Orders:
         record = order_record(self._feed.journal, seq)
         if record is None:
             raise Problem("unknown-order", f"There is no order with the number {seq}. GET /api/v1/orders lists them.")
-        return self._told(record)
+        return self._document(record)
 
     def newest(self, limit: int) -> list[dict[str, Any]]:
         found = self._feed.journal.read(kinds=(ORDER,), newest_first=True, limit=limit)
-        return [self._told(record) for record in found if order_in(record) is not None]
+        return [self._document(record) for record in found if order_in(record) is not None]
 
-    def _told(self, record: Record) -> dict[str, Any]:
+    def _document(self, record: Record) -> dict[str, Any]:
         known = self._known()
         heard, state = heard_upto(self._feed.journal), known.picture.controller_state
         if heard > state.heard.get(HEARD, 0):

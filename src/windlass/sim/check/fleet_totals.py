@@ -122,5 +122,5 @@ class FleetTotals:
 def _idle(record: SliceRecord) -> Idle | None:
     if record.state is not State.READY or not record.nodes or record.busy_nodes:
         return None
-    told = [float(node.idle_since) for node in record.nodes if node.idle_since is not None]
-    return Idle(max(told), tuple([node.id for node in record.nodes])) if len(told) == len(record.nodes) else None
+    known = [float(node.idle_since) for node in record.nodes if node.idle_since is not None]
+    return Idle(max(known), tuple([node.id for node in record.nodes])) if len(known) == len(record.nodes) else None

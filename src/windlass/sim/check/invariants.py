@@ -363,13 +363,13 @@ class Checker:
     def _idle_clocks(self, pairs: list[tuple[SliceRecord | None, SliceRecord]]) -> Iterator[tuple[str, str]]:
         """S9: how long a slice has been idle is what its work says, and only work sets it back."""
         idle, unproven = self.followed.idle, self.followed.unproven
-        for name, told in list(unproven.items()):
-            known = [self.workload.idle_since(node) for node in told.nodes]
+        for name, one in list(unproven.items()):
+            known = [self.workload.idle_since(node) for node in one.nodes]
             if None in known:
                 continue
             latest = max(at for at in known if at is not None)
-            if told.since > latest + 1e-6:
-                yield "S9", f"{name} is idle since {latest:.1f}, and counts from {told.since:.1f}"
+            if one.since > latest + 1e-6:
+                yield "S9", f"{name} is idle since {latest:.1f}, and counts from {one.since:.1f}"
             else:
                 del unproven[name]  # nodes become idle again, but never since an earlier time
         for was, record in pairs:

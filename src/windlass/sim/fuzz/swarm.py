@@ -41,7 +41,7 @@ class SeedOutcome:
     """What the simulation itself raised; empty when it came to its end."""
 
     @property
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """What is wrong, in sentences."""
         return [self.error] if self.run is None else [str(breach) for breach in self.run.breaches]
 
@@ -79,7 +79,7 @@ class Tally:
 
     def add(self, outcome: SeedOutcome) -> None:
         self.seeds += 1
-        if outcome.told:
+        if outcome.sentences:
             self.broken.append(outcome)
         if outcome.run is not None:
             self.hours += outcome.run.seconds / 3600
@@ -99,7 +99,9 @@ class Tally:
             "jobs_finished": self.finished,
             "work_interrupted_by_the_cloud": self.interrupted,
             "faults": dict(sorted(self.faults.items())),
-            "breaches": [{"seed": one.seed, "told": one.told} for one in sorted(self.broken, key=lambda o: o.seed)],
+            "breaches": [
+                {"seed": one.seed, "told": one.sentences} for one in sorted(self.broken, key=lambda o: o.seed)
+            ],
         }
 
 
@@ -115,5 +117,5 @@ def reproduction(task: SwarmTask, run: Callable[[Script], SimulationResult] = si
             return False
 
     small = shrunken(script, breaks)
-    told = next(breach for breach in run(small).breaches if breach.invariant == first.invariant)
-    return as_test(small, f"Seed {task.seed} breaks {told}")
+    sentences = next(breach for breach in run(small).breaches if breach.invariant == first.invariant)
+    return as_test(small, f"Seed {task.seed} breaks {sentences}")

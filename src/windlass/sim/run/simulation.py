@@ -238,11 +238,11 @@ class Simulation:
         self.checker.recovered(leader.controller.controller_state, self.log.whole)
         return leader
 
-    def _check_lease(self, holder: str, now: float, told: str) -> None:
+    def _check_lease(self, holder: str, now: float, error: str) -> None:
         """S12: a controller gets the lease when that of the last one has run out, by its own clock."""
         lease = self.store.lease()
         if not self.store.own_clock and lease is not None and now >= lease.expires_at:
-            text = f"{holder} does not get the lease of {lease.holder}, which has run out: {told}"
+            text = f"{holder} does not get the lease of {lease.holder}, which has run out: {error}"
             self.checker.breaches.append(Breach("S12", self.now(), text))
 
     def _is_led(self, holder: str, now: float) -> bool:

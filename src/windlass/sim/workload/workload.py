@@ -124,7 +124,7 @@ class SimulatedWorkload:
             raise WorkloadError("the workload cannot be asked just now")
         if self._fault_set.strikes("observe-hangs", now, looks):
             await asyncio.Event().wait()
-        view = WorkloadView(self._queue(), self.requests, self._view(), self._told(self._seen_words, now))
+        view = WorkloadView(self._queue(), self.requests, self._view(), self._acknowledged(self._seen_words, now))
         return distorted(view, self._fault_set, now, looks)
 
     def _look(self) -> None:
@@ -140,7 +140,7 @@ class SimulatedWorkload:
             self._demands = tuple([demand for _, demand in sorted(self._waiting.items())])
         return self._demands
 
-    def _told(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
+    def _acknowledged(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
         """What is said about cordons as it arrives in a storm: some of it twice."""
         if not words or "ack-doubled" not in self._fault_set.by_kind:
             return words

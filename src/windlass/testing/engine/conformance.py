@@ -283,7 +283,7 @@ class EngineConformance(EngineAnswers):
             play.give(Call(call, node.node, 0, batch, {}, 5))
             outcome = await play.outcome(call)
             assert (outcome.ending, outcome.began) == ("crashed", True)
-            assert [result_of(told).value() for told in unpack_results(play.heard.results(call))] == [0, 1]
+            assert [result_of(raw).value() for raw in unpack_results(play.heard.results(call))] == [0, 1]
             assert [play.starts(f"{call}.{number}") for number in range(5)] == [1, 1, 1, 0, 0]
 
         if self.processes:

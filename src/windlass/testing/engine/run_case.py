@@ -111,7 +111,7 @@ class Play:
     async def results(self, call: str) -> list[ItemResult]:
         outcome = await self.outcome(call)
         assert outcome.ending == "done", outcome.detail
-        return [result_of(told) for told in unpack_results(self.heard.results(call))]
+        return [result_of(raw) for raw in unpack_results(self.heard.results(call))]
 
     async def value(self, node: NodeFacts, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return (await self.results(self.run(node, function, *args, **kwargs)))[0].value()

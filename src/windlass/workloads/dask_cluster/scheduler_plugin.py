@@ -226,10 +226,10 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
                 yield self._kinds.get(key), True
             return
         threads, free = worker.nthreads, dict(worker.resources)
-        told = [task for task in worker.executing if task in worker.processing]
-        known = set(told)
+        executing = [task for task in worker.executing if task in worker.processing]
+        known = set(executing)
         rest = (task for task in worker.processing if task not in known)
-        for task in islice(chain(told, rest), threads + SCAN):
+        for task in islice(chain(executing, rest), threads + SCAN):
             if task in worker.long_running:
                 yield self._kinds.get(task.key), False
                 continue

@@ -241,17 +241,17 @@ class DaskWorkload:
             acknowledged=tuple(Acknowledgement(*one) for one in answer["fences"]),
         )
 
-    def _node(self, told: Mapping[str, Any], behind: float) -> WorkNode:
-        name = told["name"]
+    def _node(self, worker: Mapping[str, Any], behind: float) -> WorkNode:
+        name = worker["name"]
         return WorkNode(
             id=name.removeprefix(OURS),
             slice_id=slice_of(name) or "",
-            used=_with_threads(told["used"], told["occupied"]),
-            tasks=told["tasks"],
-            idle_since=None if told["tasks"] else told["idle_since"] + behind,
-            labels={ADDRESS: told["address"]},
-            healthy=told["silent"] <= self._silent,
-            present=_with_threads(told["resources"], told["threads"]),
+            used=_with_threads(worker["used"], worker["occupied"]),
+            tasks=worker["tasks"],
+            idle_since=None if worker["tasks"] else worker["idle_since"] + behind,
+            labels={ADDRESS: worker["address"]},
+            healthy=worker["silent"] <= self._silent,
+            present=_with_threads(worker["resources"], worker["threads"]),
         )
 
 

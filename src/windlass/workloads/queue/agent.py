@@ -141,7 +141,7 @@ class Agent:
         """Since when the queue cannot be used."""
         self._trouble = ""
         """Why this host cannot start tasks."""
-        self._trouble_told = ""
+        self._trouble_written = ""
         self._probe_at = 0.0
         self._recalled: dict[int, float] = {}
         """Processes of tasks that were called back, and when they are killed."""
@@ -277,9 +277,9 @@ class Agent:
             self._trouble = self._probe()
             if not self._trouble:
                 _say("this host can start tasks again")
-        if self._trouble != self._trouble_told:
+        if self._trouble != self._trouble_written:
             self._queue.set_trouble(self._place, self._trouble)
-            self._trouble_told = self._trouble
+            self._trouble_written = self._trouble
         return not self._trouble
 
     def _probe(self) -> str:
@@ -406,13 +406,13 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-def _joined(directory: str, told: dict[str, Any]) -> tuple[Queue, Joined]:
+def _joined(directory: str, node: dict[str, Any]) -> tuple[Queue, Joined]:
     """The queue and the node's place in it. A queue that cannot be used just now is tried again for a while."""
     until = time.monotonic() + JOIN_FOR
     while True:
         try:
             queue = Queue(directory, create=False)
-            return queue, queue.join(told["node"], told["slice"], told["resources"], told["labels"])
+            return queue, queue.join(node["node"], node["slice"], node["resources"], node["labels"])
         except Dismissed:
             raise
         except QueueError as error:
@@ -426,9 +426,9 @@ def main(directory: str) -> int:
     """Join, run, leave."""
     guard = Guard()
     try:
-        told = json.loads(os.environ[NODE])
-        grace = float(told["grace"])
-        queue, place = _joined(directory, told)
+        node = json.loads(os.environ[NODE])
+        grace = float(node["grace"])
+        queue, place = _joined(directory, node)
     except (KeyError, ValueError, TypeError) as error:
         _say(f"{NODE} does not tell which node this is ({error!r}); run what the workload says a host must run to join")
         return 2

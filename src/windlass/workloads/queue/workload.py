@@ -102,7 +102,7 @@ class QueueWorkload:
                 f"host {host} of slice {slice_id} cannot join: there is no group {group}; "
                 f"there are {', '.join(sorted(self._groups)) or 'none'}"
             )
-        told = {
+        parameters = {
             "node": f"{slice_id}/{host}",
             "slice": slice_id,
             "resources": dict(known.resources),
@@ -111,7 +111,7 @@ class QueueWorkload:
         }
         # -P: what lies in the directory of the host is not imported.
         command = (sys.executable, "-P", "-m", f"{__package__}.agent", str(self._directory))
-        return Join(command, {NODE: json.dumps(told, sort_keys=True)})
+        return Join(command, {NODE: json.dumps(parameters, sort_keys=True)})
 
     async def cordon(self, slice_id: str, epoch: int) -> None:
         await self._change(lambda queue: queue.cordon(slice_id, epoch))

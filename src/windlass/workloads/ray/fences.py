@@ -114,11 +114,11 @@ class RayFences:
         found: dict[str, Acknowledgement] = {}
         self._gone &= {dead.slice_id for dead in nodes.dead.values()}
         for dead in nodes.dead.values():
-            told = released_by(dead.message)
-            if told is not None and told[0] not in self._gone and not nodes.of(told[0]):
-                before = found.get(told[0])
-                epoch = max(told[1], before.epoch if before is not None else 0)
-                found[told[0]] = Acknowledgement(told[0], epoch, 0, final=True)
+            released = released_by(dead.message)
+            if released is not None and released[0] not in self._gone and not nodes.of(released[0]):
+                before = found.get(released[0])
+                epoch = max(released[1], before.epoch if before is not None else 0)
+                found[released[0]] = Acknowledgement(released[0], epoch, 0, final=True)
         for slice_id, fence in self._fences.items():
             if not fence.stands:
                 continue

@@ -22,8 +22,10 @@ from .nodes import RayNodes
 from .shapes import needs_of, selectors_of
 
 IMPOSSIBLE: Final = frozenset({Code.NO_SHAPE_FITS, Code.NO_LABEL_MATCH, Code.GANG_SHAPE})
-UNTOLD: Final = frozenset({Code.RATE_LIMITED, Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.INVALID_DEMAND})
-"""What passes by itself in moments, or is reported elsewhere."""
+NOT_REPORTED: Final = frozenset(
+    {Code.RATE_LIMITED, Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.INVALID_DEMAND}
+)
+"""Reasons that end within moments, or that are reported elsewhere."""
 KEPT: Final = 600.0
 """Seconds for which a failure is shown."""
 MOST_FAILURES: Final = 20
@@ -71,7 +73,7 @@ class ReportState:
 
 def autoscaling_state(
     plan: Plan,
-    told: ReportState,
+    reported: ReportState,
     messages: Mapping[str, Message],
     constraints: Sequence[wire.ClusterResourceConstraint],
     nodes: RayNodes,
@@ -85,12 +87,12 @@ def autoscaling_state(
         pending_instance_requests=[
             # One entry per slice: `ray status` counts entries.
             wire.PendingInstanceRequest(ray_node_type_name=one.group, count=1, request_ts=int(one.since))
-            for one in told.coming.values()
+            for one in reported.coming.values()
             if one.state in _ASKED
         ],
         pending_instances=[
             wire.PendingInstance(ray_node_type_name=one.group, instance_id=one.id, details=one.reason.why)
-            for one in told.coming.values()
+            for one in reported.coming.values()
             if one.state not in _ASKED
         ],
         failed_instance_requests=[
@@ -101,7 +103,7 @@ def autoscaling_state(
                 start_ts=int(one.started),
                 failed_ts=int(one.failed),
             )
-            for one in told.failures
+            for one in reported.failures
         ],
     )
     for item in plan.waiting:
@@ -120,7 +122,7 @@ def autoscaling_state(
 def loosened(plan: Plan, preferring: Collection[str]) -> frozenset[str]:
     """Return the placement groups that the plan cannot serve in the way that they prefer."""
     return frozenset(
-        item.demand for item in plan.waiting if item.demand in preferring and item.reason.code not in UNTOLD
+        item.demand for item in plan.waiting if item.demand in preferring and item.reason.code not in NOT_REPORTED
     )
 
 
@@ -134,18 +136,18 @@ def _fits_a_node(request: wire.ResourceRequest, nodes: RayNodes) -> bool:
     )
 
 
-def driver_lines(plan: Plan, told: ReportState) -> tuple[ReportState, tuple[str, ...]]:
+def driver_lines(plan: Plan, reported: ReportState) -> tuple[ReportState, tuple[str, ...]]:
     """Return lines for every driver's terminal: what waits and why, once when it changes."""
     lines: list[str] = []
     known: dict[str, str] = {}
     for item in plan.waiting:
-        if item.reason.code in UNTOLD:
+        if item.reason.code in NOT_REPORTED:
             continue
         why = _SINCE.sub("", item.reason.why)
         known[item.demand] = f"{item.reason.code} {sorted((name, one.code) for name, one in item.groups.items())}"
-        if told.lines.get(item.demand) != known[item.demand]:
+        if reported.lines.get(item.demand) != known[item.demand]:
             lines.append(f"windlass: {_who(item)}: {why}{_would_help(plan, item)}")
-    return replace(told, lines=known), tuple(lines)
+    return replace(reported, lines=known), tuple(lines)
 
 
 def _who(item: Waiting) -> str:

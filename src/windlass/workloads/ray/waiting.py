@@ -66,9 +66,9 @@ def fold_waiting(
     """Return what waits now. ``head``: what the head's raylet shows; None: it could not be asked."""
     seen, counts, stale = dict[str, _Seen](), dict[str, int](), dict[str, float]()
     for name in sorted({*gcs, *(head or {}), *before._seen}):
-        told = gcs[name].count if name in gcs else 0
+        at_gcs = gcs[name].count if name in gcs else 0
         at_head = None if head is None else head[name].count if name in head else 0
-        one = _compared(before._seen.get(name), told, at_head, now)
+        one = _compared(before._seen.get(name), at_gcs, at_head, now)
         counts[name] = one.gcs + (one.head or 0) - min(one.basis, one.head or 0)
         if one.gcs or one.head:
             seen[name] = one

@@ -94,7 +94,7 @@ class RayWorkload:
         self._failing_since: float | None = None
         self._seen: object = None
         self._news, self._looked = asyncio.Event(), asyncio.Event()
-        self._decided, self._told = asyncio.Event(), ReportState()
+        self._decided, self._reported = asyncio.Event(), ReportState()
         self._plan: Plan | None = None
         self._constraints: Sequence[wire.ClusterResourceConstraint] = ()
         self._state_version = 0
@@ -229,12 +229,12 @@ class RayWorkload:
         """Report to the GCS and to drivers, in the background."""
         if self._look_only:
             return
-        before = (self._told.coming, self._told.failures, _waits(self._plan))
-        self._told = self._told.after(decision)
+        before = (self._reported.coming, self._reported.failures, _waits(self._plan))
+        self._reported = self._reported.after(decision)
         self._plan = self._loosened(decision.plan) or self._plan
         if "report" not in self._tasks:
             self._tasks["report"] = asyncio.create_task(self._report())
-        if before != (self._told.coming, self._told.failures, _waits(self._plan)):
+        if before != (self._reported.coming, self._reported.failures, _waits(self._plan)):
             self._decided.set()
 
     def _loosened(self, plan: Plan | None) -> Plan | None:
@@ -376,11 +376,11 @@ class RayWorkload:
             if plan is None:
                 continue
             # Milliseconds since the epoch grow over restarts; the GCS drops a report with a lower version.
-            version = max(int(1000 * time.time()), self._told.version + 1)
-            self._told = replace(self._told, version=version)
+            version = max(int(1000 * time.time()), self._reported.version + 1)
+            self._reported = replace(self._reported, version=version)
             state = autoscaling_state(
                 plan,
-                self._told,
+                self._reported,
                 self._shown.messages,
                 self._constraints,
                 self._nodes,
@@ -389,10 +389,10 @@ class RayWorkload:
             )
             with suppress(GcsError):
                 await self._gcs.report(state)
-                told, lines = driver_lines(plan, self._told)
+                reported, lines = driver_lines(plan, self._reported)
                 for line in lines:
                     await self._gcs.tell_drivers(line)
-                self._told = replace(self._told, lines=told.lines)
+                self._reported = replace(self._reported, lines=reported.lines)
 
     # -- nodes of one slice -------------------------------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ def command(config: Config, as_json: bool) -> None:
         click.echo(f"{error}. Put something in: windlass submit -- COMMAND", err=True)
         sys.exit(1)
     if as_json:
-        told = [job_data(job, queue.directory) for job in jobs]
-        write(json.dumps({"schema": SCHEMA, "jobs": told}, indent=2) + "\n")
+        documents = [job_data(job, queue.directory) for job in jobs]
+        write(json.dumps({"schema": SCHEMA, "jobs": documents}, indent=2) + "\n")
     else:
         write(printed(_page(jobs, str(queue.directory / "logs"))))
 
@@ -52,8 +52,8 @@ def _page(jobs: list[QueueJob], logs: str) -> list[RenderableType]:
         counts = [job.tasks, job.waiting, job.running, job.done, job.failed] + [job.cancelled] * some_cancelled
         table.add_row(job.name, *map(str, counts))
     failed = sum(job.failed for job in jobs)
-    told = f"{plural(len(jobs), 'job')}, {plural(failed, 'task')} failed; what they wrote is in {logs}"
+    summary = f"{plural(len(jobs), 'job')}, {plural(failed, 'task')} failed; what they wrote is in {logs}"
     bad = next((job.name for job in reversed(jobs) if job.failed), None)
     waiting = next((job.name for job in jobs if job.waiting), None)
     steps = [f"windlass why {name}" for name in dict.fromkeys((bad, waiting)) if name]
-    return [told, indented(table), next_steps(*steps, "windlass status")]
+    return [summary, indented(table), next_steps(*steps, "windlass status")]

@@ -256,7 +256,7 @@ def _waited(config: Config, job: QueueJob, as_json: bool) -> int:
 
 
 def _followed(queries: JobQueries, name: str, *, quiet: bool) -> JobState:
-    told = ""
+    printed = ""
     while True:
         state = queries.job(name)
         if state is None:
@@ -264,9 +264,9 @@ def _followed(queries: JobQueries, name: str, *, quiet: bool) -> JobState:
         if state.finished:
             return state
         text = f"{state.done} of {state.tasks} done, {state.running} running, {state.waiting} waiting"
-        if text != told and not quiet and sys.stderr.isatty():
+        if text != printed and not quiet and sys.stderr.isatty():
             click.echo(f"\r\x1b[K{text}", err=True, nl=False)
-        told = text
+        printed = text
         time.sleep(WAIT_EVERY)
 
 

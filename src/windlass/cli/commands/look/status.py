@@ -180,14 +180,14 @@ def _groups(status: Document) -> RenderableType:
 def _rows_of_groups(status: Document) -> Iterator[Document]:
     """Each family as one row, with the groups of it that have machines, cannot be had, or are frozen; then the rest."""
     families = {one["name"]: one for one in status.get("families") or ()}
-    told: set[str] = set()
+    printed: set[str] = set()
     for one in status["groups"]:
         family = families.get(one.get("family") or "")
         if family is None:
             yield one
             continue
-        if family["name"] not in told:
-            told.add(family["name"])
+        if family["name"] not in printed:
+            printed.add(family["name"])
             yield family
         at_work = one["ready"] or one["coming"] or one["leaving"]
         if at_work or one["frozen_by"] or one["availability"]["state"] in ("backoff", "quota_exceeded"):

@@ -131,7 +131,7 @@ def _summary(config: Config, file: str) -> Iterator[str]:
             *_families(config),
             ("ceilings", _ceilings(config)),
             ("chosen by", answer.strategy),
-            ("workload", f"{config.workload.type}{_told(config.workload.settings)}"),
+            ("workload", f"{config.workload.type}{_settings_text(config.workload.settings)}"),
             ("providers", ", ".join(f"{name} ({one.type})" for name, one in config.providers.items())),
             ("journal", _without_password(config.journal.location)),
             ("leader", f"{config.leader.holder}, lease {config.leader.lease:g} s"),
@@ -220,7 +220,7 @@ def _ceilings(config: Config) -> str:
     return ", ".join(found) or "none over all groups"
 
 
-def _told(settings: Mapping[str, object]) -> str:
+def _settings_text(settings: Mapping[str, object]) -> str:
     text = ", ".join(f"{key} {value}" for key, value in settings.items())
     return f" ({text})" if text else ""
 

@@ -94,7 +94,7 @@ class _Down:
         self._config, self._journal, self._quiet = config, journal, quiet
         self._by = operator()
         self._ordered: set[str] = set()
-        self._told = ""
+        self._printed = ""
         self._was_frozen = EVERY_GROUP in read_state(journal).fleet.frozen
         self.finished = False
 
@@ -164,9 +164,9 @@ class _Down:
         give(self._journal, Order(what, subject, self._by), time.time())
 
     def _tell(self, text: str) -> None:
-        if text != self._told and not self._quiet:
+        if text != self._printed and not self._quiet:
             click.echo(text, err=True)
-        self._told = text
+        self._printed = text
 
     def outcome(self) -> _Outcome:
         """What the providers list now."""

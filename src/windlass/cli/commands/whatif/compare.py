@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.commands.whatif.simulate.trace import SPOT, mistakes_told, progress
+from windlass.cli.commands.whatif.simulate.trace import SPOT, mistakes_printed, progress
 from windlass.cli.ui.output import content, write
 from windlass.config import ConfigError
 from windlass.config.set_option import overridden
@@ -77,7 +77,7 @@ def command(
         if settings.policy.evaluation_interval != interval:
             click.echo(f"{name}: its evaluation_interval is not used: every policy looks as often as {file}", err=True)
             settings = replace(settings, policy=replace(settings.policy, evaluation_interval=interval))
-        with progress(enabled=not as_json) as came_to, mistakes_told():
+        with progress(enabled=not as_json) as came_to, mistakes_printed():
             found[name] = run_trace(settings, trace, seed=seed, recordings=recordings, came_to=came_to)[1]
     bound = offline_bound([sold.group for sold in configs["as configured"].settings.groups], trace.jobs)
     if picture:

@@ -94,10 +94,10 @@ def command(
     sys.exit(code)
 
 
-def _why_not(address: str, told: str) -> str:
+def _why_not(address: str, error: str) -> str:
     if Path(address).suffix in (".yaml", ".yml"):
         return f"{address}: is a configuration; give its journal, such as .windlass/journal.db"
-    return told
+    return error
 
 
 # -- the same decisions --------------------------------------------------------------------------------------------
@@ -147,20 +147,20 @@ def _page(address: str, found: Replay, *, is_cut: bool) -> Iterator[str]:
     if found.unmarked:
         yield f"Those from {_when(found.since)} on can."
     span = seconds(round(found.until - found.since))
-    told = f"{address}: {_passes(found.passes)} over {span}, {plural(found.decisions, 'decision')}"
+    summary = f"{address}: {_passes(found.passes)} over {span}, {plural(found.decisions, 'decision')}"
     if found.first is None:
-        yield f"{told}, all the same"
+        yield f"{summary}, all the same"
         yield ""
         yield f"next: windlass replay {address} --set GROUP.max=N"
         return
-    yield f"{told}; {_passes(found.differing)} came out differently"
+    yield f"{summary}; {_passes(found.differing)} came out differently"
     yield ""
-    yield from _told(found.first)
+    yield from _mismatch(found.first)
     if found.versions and set(found.versions) != {__version__}:
         yield f"They were recorded by windlass {', '.join(found.versions)}; this is {__version__}."
 
 
-def _told(one: ReplayMismatch) -> Iterator[str]:
+def _mismatch(one: ReplayMismatch) -> Iterator[str]:
     yield f"the first is pass {one.number}, at {_when(one.at)}, record {one.seq}"
     yield f"  recorded  {_short(one.recorded)}"
     yield f"  now       {_short(one.again)}"
@@ -258,7 +258,7 @@ def _otherwise(decided: Replay, *, same: bool) -> Iterator[str]:
     else:
         share = f"{decided.differing:,} of {_passes(decided.passes)}"
         yield f"From what was known then, it would have done something else in {share};"
-        yield from _told(decided.first)
+        yield from _mismatch(decided.first)
 
 
 Row = tuple[str, ...]

@@ -151,7 +151,7 @@ class DaskEngine:
 
     async def _launch(self) -> None:
         """Start a scheduler and connect to it."""
-        told = {
+        parameters = {
             "pool": os.getpid(),
             "host": self._host,
             "port": self._port,
@@ -163,7 +163,7 @@ class DaskEngine:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, SCHEDULER: json.dumps(told)},
+            env={**os.environ, SCHEDULER: json.dumps(parameters)},
             start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
         )
         try:

@@ -247,8 +247,8 @@ class NodeLink:
                 self._keep(self._put(slot, call, words[0]))
             case "results":
                 self._collect(slot)
-                seconds, told = words
-                self._passed(slot.running, seconds, len(told).to_bytes(PREFIX, "little") + told)
+                seconds, result = words
+                self._passed(slot.running, seconds, len(result).to_bytes(PREFIX, "little") + result)
             case "over":
                 seconds, broken = words
                 self._tell("over", call, seconds, slot.page.take()[1], broken)

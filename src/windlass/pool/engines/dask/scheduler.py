@@ -20,7 +20,7 @@ from distributed.comm import Comm
 from distributed.core import Server, Status
 
 from windlass.pool.transport.data_store import sweep
-from windlass.pool.transport.process_session import told_to_end
+from windlass.pool.transport.process_session import stop_event
 from windlass.pool.transport.tls import Credentials
 
 from . import messages as dask_messages
@@ -88,20 +88,22 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
                 await asyncio.gather(*(writer.close() for writer in self._nodes.values()))
 
 
-async def serve(told: dict[str, Any]) -> None:
+async def serve(parameters: dict[str, Any]) -> None:
     """Until the pool's process has ended, or wants it."""
-    ended = told_to_end(told["pool"])
+    ended = stop_event(parameters["pool"])
     if ended.is_set():
         return
-    credentials = Credentials(**told["credentials"]) if told["credentials"] else None
+    credentials = Credentials(**parameters["credentials"]) if parameters["credentials"] else None
     security = dask_messages.security_of(credentials)
     server = MessageServer(
-        told["secret"],
+        parameters["secret"],
         connection_args=security.get_connection_args("scheduler"),
         connection_limit=4,
     )
     protocol = "tcp" if credentials is None else "tls"
-    await server.listen(f"{protocol}://{told['host']}:{told['port']}", **security.get_listen_args("scheduler"))
+    await server.listen(
+        f"{protocol}://{parameters['host']}:{parameters['port']}", **security.get_listen_args("scheduler")
+    )
     sys.stdout.write(f"{server.address}\n")
     sys.stdout.flush()
     await ended.wait()

@@ -50,8 +50,8 @@ class SlotRunner:
         self.tell("began", call)
         broken = ""
 
-        def ended(_item: int, told: Any) -> bool:
-            packed = pickle.dumps(told, protocol=pickle.HIGHEST_PROTOCOL)
+        def ended(_item: int, result: Any) -> bool:
+            packed = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
             seconds = time.perf_counter() - began
             if len(packed) > MOST:
                 raise OverflowError(f"the result of the call is {len(packed):,} bytes long; {MOST:,} can be carried")

@@ -22,7 +22,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from windlass.pool.transport.data_store import sweep
-from windlass.pool.transport.process_session import ProcessSession, told_to_end
+from windlass.pool.transport.process_session import ProcessSession, stop_event
 from windlass.pool.transport.tls import Credentials, tls_context
 
 from .messages import HUB, frame, resource_of, watch_over, words_from
@@ -262,17 +262,24 @@ class RayDriver:
         self._pool.write(frame(*words))
 
 
-async def serve(told: dict[str, Any]) -> None:
+async def serve(parameters: dict[str, Any]) -> None:
     """Until the pool's process has ended, or wants it."""
-    over = told_to_end(told["pool"])
+    over = stop_event(parameters["pool"])
     if over.is_set():
         return
-    directory, port = short_directory(), _free_port(told["host"])
-    store = [] if told["object_store"] is None else [f"--object-store-memory={told['object_store']}"]
+    directory, port = short_directory(), _free_port(parameters["host"])
+    store = [] if parameters["object_store"] is None else [f"--object-store-memory={parameters['object_store']}"]
     session = ProcessSession(
         ray_command(
-            told["host"],
-            *("start", "--head", "--block", f"--port={port}", f"--node-ip-address={told['host']}", "--num-cpus=0"),
+            parameters["host"],
+            *(
+                "start",
+                "--head",
+                "--block",
+                f"--port={port}",
+                f"--node-ip-address={parameters['host']}",
+                "--num-cpus=0",
+            ),
             *("--num-gpus=0", "--include-dashboard=false", "--no-monitor", f"--temp-dir={directory}"),
             *("--disable-usage-stats", *store),
         ),
@@ -280,13 +287,13 @@ async def serve(told: dict[str, Any]) -> None:
         directory,
     )
     try:
-        await _until_it_listens(session, told["host"], port)
-        head = f"{told['host']}:{port}"
-        ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=told["host"])
-        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=told["pipe"]))
-        hub = RayDriver(writer, tuple(told["path"]))
-        security = tls_context(Credentials(**told["credentials"]), server=True)
-        server = await asyncio.start_server(hub.hold_line, told["host"], 0, ssl=security)
+        await _until_it_listens(session, parameters["host"], port)
+        head = f"{parameters['host']}:{port}"
+        ray.init(address=head, log_to_driver=False, logging_level="ERROR", _node_ip_address=parameters["host"])
+        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=parameters["pipe"]))
+        hub = RayDriver(writer, tuple(parameters["path"]))
+        security = tls_context(Credentials(**parameters["credentials"]), server=True)
+        server = await asyncio.start_server(hub.hold_line, parameters["host"], 0, ssl=security)
         writer.write(frame("ready", head, server.sockets[0].getsockname()[:2]))
         waits = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(hub.obey(reader))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -74,7 +74,7 @@ class RayEngine:
         self._listener = listener
         mine, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
         ours, theirs = socket.socketpair()
-        told = {
+        parameters = {
             "pool": os.getpid(),
             "host": self._host,
             "pipe": theirs.fileno(),
@@ -88,7 +88,7 @@ class RayEngine:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=self._errors,
             stderr=self._errors,
-            env={**ray_environment(self._token, tuple(sys.path), self._host), HUB: json.dumps(told)},
+            env={**ray_environment(self._token, tuple(sys.path), self._host), HUB: json.dumps(parameters)},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
         )

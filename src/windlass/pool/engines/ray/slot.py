@@ -38,18 +38,18 @@ class RaySlot:
 
     def carry(self, call: str, items: int, blob: bytes, environment: Mapping[str, str]) -> Iterator[Words]:
         """Run a call to its end."""
-        told: queue.SimpleQueue[Words] = queue.SimpleQueue()
+        messages: queue.SimpleQueue[Words] = queue.SimpleQueue()
         with self._lock:
             self._call, self._begun, self._limit = call, 1, items
         yield ("began",)
         # In a thread, so that what it says while it runs can be handed on.
-        threading.Thread(target=self._execute, args=(blob, environment, told), name="windlass-call").start()
+        threading.Thread(target=self._execute, args=(blob, environment, messages), name="windlass-call").start()
         while True:
-            words = told.get()
+            words = messages.get()
             if words[0] == "result":
                 results, seconds = [words[2]], words[1]
-                while not told.empty():
-                    words = told.get()
+                while not messages.empty():
+                    words = messages.get()
                     if words[0] != "result":
                         break
                     results.append(words[2])
@@ -68,11 +68,11 @@ class RaySlot:
             self._limit = min(self._limit, self._begun)
             return self._limit
 
-    def _execute(self, blob: bytes, environment: Mapping[str, str], told: queue.SimpleQueue[Words]) -> None:
+    def _execute(self, blob: bytes, environment: Mapping[str, str], messages: queue.SimpleQueue[Words]) -> None:
         started = time.perf_counter()
 
         def ended(_item: int, result: Any) -> bool:
-            told.put(("result", time.perf_counter() - started, pack_result(result)))
+            messages.put(("result", time.perf_counter() - started, pack_result(result)))
             with self._lock:
                 if self._begun >= self._limit:
                     self._call = ""
@@ -81,21 +81,21 @@ class RaySlot:
                 return True
 
         try:
-            self._runner.execute(blob, _Telling(told), environment, ended)
+            self._runner.execute(blob, _Telling(messages), environment, ended)
         except Exception as error:  # noqa: BLE001  # an error of the user's is a result; this one is ours
-            told.put(("broken", f"the call could not be run: {type(error).__name__}: {error}"))
+            messages.put(("broken", f"the call could not be run: {type(error).__name__}: {error}"))
         else:
-            told.put(("done",))
+            messages.put(("done",))
 
 
 class _Telling:
     """What happens in a call, for the pool."""
 
-    def __init__(self, told: queue.SimpleQueue[Words]) -> None:
-        self._told = told
+    def __init__(self, messages: queue.SimpleQueue[Words]) -> None:
+        self._messages = messages
 
     def on_output(self, item: int, stream: Stream, line: str) -> None:
-        self._told.put(("said", item, stream, line))
+        self._messages.put(("said", item, stream, line))
 
     def on_value(self, item: int, blob: bytes) -> None:
-        self._told.put(("yielded", item, blob))
+        self._messages.put(("yielded", item, blob))

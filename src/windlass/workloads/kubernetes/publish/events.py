@@ -40,7 +40,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class _Told:
+class _SentEvent:
     name: str
     count: int
     at: float
@@ -51,7 +51,7 @@ class EventRecorder:
 
     def __init__(self, api: Api, queue: WorkQueue, now: Callable[[], float], instance: str = COMPONENT) -> None:
         self._api, self._queue, self._now, self._instance = api, queue, now, instance
-        self._told: OrderedDict[tuple[Subject, str, str], _Told] = OrderedDict()
+        self._sent: OrderedDict[tuple[Subject, str, str], _SentEvent] = OrderedDict()
         self._last: OrderedDict[tuple[Subject, str], str] = OrderedDict()
 
     def tell(self, subject: Subject, reason: str, why: Reason | str, *, only_if_new: bool = False) -> None:
@@ -61,16 +61,16 @@ class EventRecorder:
             return
         self._remember(self._last, (subject, reason), message)
         key, now = (subject, reason, message), self._now()
-        told = self._told.get(key)
-        if told is None:
-            told = _Told(f"{subject.name[:200]}.{uuid.uuid4().hex[:16]}", 1, now)
-            self._remember(self._told, key, told)
-            self._queue.put(f"event {told.name}", lambda: self._create(subject, reason, message, told.name, now))
+        sent = self._sent.get(key)
+        if sent is None:
+            sent = _SentEvent(f"{subject.name[:200]}.{uuid.uuid4().hex[:16]}", 1, now)
+            self._remember(self._sent, key, sent)
+            self._queue.put(f"event {sent.name}", lambda: self._create(subject, reason, message, sent.name, now))
             return
-        told.count += 1
-        if now - told.at >= FOLD:
-            told.at = now
-            self._queue.put(f"event {told.name}", lambda: self._count(subject, reason, message, told))
+        sent.count += 1
+        if now - sent.at >= FOLD:
+            sent.at = now
+            self._queue.put(f"event {sent.name}", lambda: self._count(subject, reason, message, sent))
 
     def forget(self, subject: Subject, reason: str) -> None:
         """Let the next event of this kind be told although it is the same as before."""
@@ -111,11 +111,11 @@ class EventRecorder:
             if error.status not in (403, 404, 409, 422):  # its namespace is ending, or it was written after all
                 raise
 
-    async def _count(self, subject: Subject, reason: str, message: str, told: _Told) -> None:
-        path = f"/api/v1/namespaces/{subject.namespace or 'default'}/events/{told.name}"
+    async def _count(self, subject: Subject, reason: str, message: str, sent: _SentEvent) -> None:
+        path = f"/api/v1/namespaces/{subject.namespace or 'default'}/events/{sent.name}"
         try:
-            await self._api.patch(path, {"count": told.count, "lastTimestamp": rfc3339(told.at)})
+            await self._api.patch(path, {"count": sent.count, "lastTimestamp": rfc3339(sent.at)})
         except ApiError as error:
             if not error.is_missing:
                 raise
-            await self._create(subject, reason, message, told.name, told.at)
+            await self._create(subject, reason, message, sent.name, sent.at)

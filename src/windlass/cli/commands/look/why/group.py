@@ -38,16 +38,16 @@ def page(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _limits(one: Mapping[str, Any]) -> RenderableType:
     table, counts = grid("-", "fold"), one["slices"]
-    told = f"{counts['counted']} counted: {counts['ready']} ready, {counts['coming']} starting, {counts['busy']} busy"
+    text = f"{counts['counted']} counted: {counts['ready']} ready, {counts['coming']} starting, {counts['busy']} busy"
     if one["max"] is None:
-        table.add_row("machines", told)
+        table.add_row("machines", text)
         return table
-    told += f"; at most {one['max']}"
-    told += f", at least {one['min']}" if one["min"] else ""
-    told += f", {one['spare']} spare" if one["spare"] else ""
+    text += f"; at most {one['max']}"
+    text += f", at least {one['min']}" if one["min"] else ""
+    text += f", {one['spare']} spare" if one["spare"] else ""
     idle = one["idle_timeout"]
     release = f"after {format_duration(idle)} idle" if idle is not None else "by its other rules"
-    table.add_row("machines", told)
+    table.add_row("machines", text)
     if one["next"]["code"] is not None:
         table.add_row("one more", Text.assemble(code(one["next"]["code"]), f" {one['next']['why']}"))
     table.add_row("release", release if one["scales_down"] else "never: it has no scale_down rule")

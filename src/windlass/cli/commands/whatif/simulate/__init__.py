@@ -46,7 +46,7 @@ def command() -> None:
     """
 
 
-TOLD_EVERY = 30.0
+PROGRESS_EVERY = 30.0
 """Seconds between two lines that say how far a swarm is, where there is no terminal."""
 
 
@@ -90,22 +90,22 @@ def swarm(
     """
     tasks = [SwarmTask(seed, hours, fault_set) for seed in range(first, first + seeds)]
     tally = Tally()
-    interrupted, told_at = False, time.monotonic()
+    interrupted, printed_at = False, time.monotonic()
     try:
         for outcome in outcomes(tasks, jobs or os.cpu_count() or 1):
             tally.add(outcome)
-            if outcome.told and not as_json:
-                write(f"seed {outcome.seed}: {outcome.told[0]}\n")
+            if outcome.sentences and not as_json:
+                write(f"seed {outcome.seed}: {outcome.sentences[0]}\n")
             if sys.stderr.isatty():
                 click.echo(f"\r{tally.seeds} of {seeds}", nl=False, err=True)
-            elif time.monotonic() - told_at >= TOLD_EVERY:
-                told_at = time.monotonic()
+            elif time.monotonic() - printed_at >= PROGRESS_EVERY:
+                printed_at = time.monotonic()
                 click.echo(f"{tally.seeds} of {seeds} worlds, {tally.hours:,.0f} simulated hours", err=True)
     except KeyboardInterrupt:
         interrupted = True
     if sys.stderr.isatty():
         click.echo("\r", nl=False, err=True)
-    write(json.dumps(tally.to_dict(), indent=2) + "\n" if as_json else _told(tally))
+    write(json.dumps(tally.to_dict(), indent=2) + "\n" if as_json else _page(tally))
     if interrupted:
         click.echo(f"interrupted after {tally.seeds} of {plural(seeds, 'world')}", err=True)
         sys.exit(130)
@@ -117,7 +117,7 @@ def swarm(
         sys.exit(1)
 
 
-def _told(tally: Tally) -> str:
+def _page(tally: Tally) -> str:
     struck = sum(tally.faults.values())
     lines = [
         f"{plural(tally.seeds, 'world')}, {tally.hours:,.0f} simulated hours, {tally.passes:,} passes of the loop",

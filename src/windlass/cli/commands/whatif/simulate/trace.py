@@ -91,7 +91,7 @@ def command(
     """
     config, trace = _read(file, trace_file, changes, limit)
     began = time.perf_counter()
-    with progress(enabled=not as_json) as came_to, mistakes_told():
+    with progress(enabled=not as_json) as came_to, mistakes_printed():
         gauge, found = run_trace(
             config.settings, trace, seed=seed, faults=fault_set or (), recordings=recordings, came_to=came_to
         )
@@ -124,7 +124,7 @@ def _read(file: str, trace_file: str, changes: tuple[str, ...], limit: int | Non
 
 
 @contextmanager
-def mistakes_told() -> Iterator[None]:
+def mistakes_printed() -> Iterator[None]:
     """A group whose zone is not recorded ends the command with a message."""
     try:
         yield
