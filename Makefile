@@ -52,7 +52,7 @@ $(STAMPS)/place:
 	@if [ "$(VENV_STATE)" = good ]; then :; else \
 		echo "Making $(VENV) with $$("$(PYTHON)" --version)$(if $(filter broken,$(VENV_STATE)), again: it was incomplete)"; \
 		rm -rf $(VENV); \
-		$(if $(UV),$(UV) venv --quiet --python "$(PYTHON)" $(VENV),"$(PYTHON)" -m venv $(VENV)) || { \
+		$(if $(UV),$(UV) venv --quiet --seed --python "$(PYTHON)" $(VENV),"$(PYTHON)" -m venv $(VENV)) || { \
 			echo "The environment could not be made. On Debian and Ubuntu, install python3-venv first." >&2; exit 1; }; fi
 	@mkdir -p $(STAMPS) && echo "$(CURDIR)" > $@
 

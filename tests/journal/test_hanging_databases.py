@@ -93,6 +93,7 @@ def test_a_call_to_a_paused_server_ends_and_the_next_one_connects_again(postgres
         assert journal.append([entry], epoch=lease.epoch) >= 2
 
 
+@pytest.mark.alone
 def test_a_controller_with_a_paused_server_hears_sigterm(postgres_server, postgres_address, tmp_path):
     with controller(tmp_path, postgres_address()) as running, paused(postgres_server):
         time.sleep(1.0)  # a pass may or may not be in a call by now: it must not matter
@@ -100,6 +101,7 @@ def test_a_controller_with_a_paused_server_hears_sigterm(postgres_server, postgr
         assert running.returncode == 0
 
 
+@pytest.mark.alone
 def test_a_controller_whose_file_is_locked_hears_sigterm(tmp_path):
     with controller(tmp_path, "journal.db") as running, closing(sqlite3.connect(tmp_path / "journal.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
