@@ -6,7 +6,7 @@ import asyncio
 import time
 import urllib.error
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,22 @@ from .cluster import Cluster
 REAL = pytest.param("real", marks=pytest.mark.kubernetes)
 
 
-@pytest.fixture(scope="package")
-def control_plane() -> Iterator[ControlPlane]:
-    """A real control plane with Windlass installed, scheduler and controllers included."""
+@contextmanager
+def installed(**options: str) -> Iterator[ControlPlane]:
+    """Start a real control plane with Windlass installed, scheduler and controllers included."""
     if why := missing():
         pytest.skip(why)
-    with ControlPlane() as plane:
+    with ControlPlane(**options) as plane:  # type: ignore[arg-type]
         plane.kubectl("apply", "--server-side", "-f", "-", given=text(manifests()))
         plane.kubectl("delete", "deployment", "windlass", "-n", "windlass-system")
         plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        yield plane
+
+
+@pytest.fixture(scope="package")
+def control_plane() -> Iterator[ControlPlane]:
+    """The control plane that all tests of this package share."""
+    with installed() as plane:
         yield plane
 
 
@@ -68,16 +75,23 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     clean(plane)
 
 
-@pytest.fixture
-def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
-    """The control plane with a kubelet for all nodes; ``cluster.run()`` starts Windlass on it."""
-    found = Cluster(control_plane, tmp_path)
+@contextmanager
+def operated(plane: ControlPlane, home: Path) -> Iterator[Cluster]:
+    """Run a kubelet for all nodes of a control plane; ``run()`` of what is given starts Windlass on it."""
+    found = Cluster(plane, home)
     try:
-        with FakeKubelet(control_plane):
+        with FakeKubelet(plane):
             yield found
     finally:
         found.stop()
-        clean(control_plane)
+        clean(plane)
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
+    """The shared control plane with a kubelet."""
+    with operated(control_plane, tmp_path) as found:
+        yield found
 
 
 LEFTOVERS = (

@@ -13,6 +13,7 @@ from windlass.journal import Journal, open_journal
 from windlass.kubernetes_api.api import Api
 from windlass.providers.kwok.provider import KwokProvider
 from windlass.providers.node_claims import NodeClaimProvider
+from windlass.sim.run.virtual_loop import virtually
 from windlass.testing.kubernetes.fake_server import FakeApiServer
 from windlass.workloads.kubernetes.publish.publisher import DecisionPublisher
 from windlass.workloads.kubernetes.workload import KubernetesWorkload
@@ -185,12 +186,11 @@ def staged(test: Callable[[Stage], Awaitable[Any]], **kwok: Any) -> None:
     async def main() -> None:
         stage = Stage(FakeApiServer(lambda: clock[0]), open_journal(":memory:"), clock, **kwok)
         try:
-            async with asyncio.timeout(120):
-                await test(stage)
+            await test(stage)
         finally:
             await stage.close()
 
-    asyncio.run(main())
+    virtually(main())
 
 
 async def with_nodes(stage: Stage, count: int, used: int, **spec: Any) -> list[str]:

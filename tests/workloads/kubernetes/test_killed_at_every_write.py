@@ -1,6 +1,8 @@
-"""The controller is killed before each of its writes in turn: nothing is bought twice, nothing is left behind."""
+"""The controller is killed at each of its writes in turn: nothing is bought twice, nothing is left behind."""
 
 from __future__ import annotations
+
+from itertools import count
 
 import pytest
 
@@ -9,36 +11,44 @@ from windlass.kubernetes_api.api import ApiError
 from .stage import PROVISIONERS, Stage, provisioner, staged
 
 
-class Executioner:
-    """Lets some writes pass; from then on none gets through, as from a process that is dead."""
+class Killer:
+    """Lets some writes pass; from then on none gets through, as from a process that is dead.
 
-    def __init__(self, stage: Stage, after: int) -> None:
-        self._stage, self._left = stage, after
+    ``stored``: the write at which it dies is carried out, and its answer is lost.
+    """
+
+    def __init__(self, stage: Stage, after: int, *, stored: bool) -> None:
+        self._stage, self._left, self._stored = stage, after, stored
         self.struck = False
-        stage.fake.on_write = self
+        stage.fake.on_write, stage.fake.on_written = self._before, self._after
 
-    def __call__(self, method: str, path: str) -> None:
-        if self._left == 0:
+    def _before(self, method: str, path: str) -> None:
+        if self.struck or (self._left == 0 and not self._stored):
             self.struck = True
             raise ApiError(0, f"killed before {method} {path}")
+
+    def _after(self, method: str, path: str) -> None:
+        if self._left == 0:
+            self.struck = True
+            raise ApiError(0, f"killed after {method} {path}")
         self._left -= 1
 
     def rest(self) -> None:
-        self._stage.fake.on_write = lambda _method, _path: None
+        self.struck = False
+        self._stage.fake.on_write = self._stage.fake.on_written = lambda _method, _path: None
 
 
-async def life(stage: Stage, writes: int, *, lose_journal: bool) -> bool:
+async def life(stage: Stage, writes: int, *, stored: bool, lose_journal: bool) -> bool:
     """Two pods get machines and end; the controller dies after so many writes. Whether it died at all."""
     stage.fake.put(PROVISIONERS, provisioner(minGPUUtilizationPercent=100, scaleDownDelay="10s"))
     stage.pending("a")
     stage.pending("b")
-    killer = Executioner(stage, writes)
+    killer = Killer(stage, writes, stored=stored)
 
     async def tick() -> None:
         await stage.tick()
         if killer.struck:
             killer.rest()
-            killer.struck = False
             await stage.restart(lose_journal=lose_journal)
             deaths.append(1)
 
@@ -68,13 +78,18 @@ async def life(stage: Stage, writes: int, *, lose_journal: bool) -> bool:
 
 
 @pytest.mark.parametrize("lose_journal", [False, True], ids=["with its journal", "without its journal"])
-def test_a_controller_that_is_killed_before_any_write_goes_on_where_it_was(lose_journal: bool):
+@pytest.mark.parametrize("stored", [False, True], ids=["before the write", "before its answer"])
+def test_a_controller_that_is_killed_at_any_write_goes_on_where_it_was(stored: bool, lose_journal: bool):
+    """Every number of writes, from none until the last one of a whole life."""
     killed = 0
-    for writes in range(0, 36, 3):
+    for writes in count():
+        died: list[bool] = []
 
-        async def test(stage: Stage, writes: int = writes) -> None:
-            nonlocal killed
-            killed += await life(stage, writes, lose_journal=lose_journal)
+        async def test(stage: Stage, writes: int = writes, died: list[bool] = died) -> None:
+            died.append(await life(stage, writes, stored=stored, lose_journal=lose_journal))
 
         staged(test)
-    assert killed > 6
+        if not died[0]:
+            break
+        killed += 1
+    assert killed > 30

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -18,11 +21,15 @@ RULES = {"maxNodes": 40, "minGPUUtilizationPercent": 80, "scaleDownDelay": "10m"
 DAY = 86400.0
 
 
-def play(seed: int, pods: int, faults: int = 0, **kwok: Any) -> ClusterReport:
+def play(seed: int, pods: int, faults: int = 0, day: float = DAY, **kwok: Any) -> ClusterReport:
     chance = random.Random(seed)
-    struck = [(chance.random() * DAY, chance.choice(FAULTS)) for _ in range(faults)]
+    struck = [(chance.random() * day, chance.choice(FAULTS)) for _ in range(faults)]
     cluster = SimulatedCluster(seed, RULES, struck, boot_delay=90.0, device_delay=30.0, **kwok)
-    return cluster.run(a_day(seed, pods), DAY * 1.15)
+    return cluster.run(a_day(seed, pods, day), day * 1.15)
+
+
+def play_short() -> ClusterReport:
+    return play(6, 40, faults=30, day=DAY / 4, failure=0.1)
 
 
 def test_a_quiet_day_serves_every_pod_and_gives_every_machine_back():
@@ -46,6 +53,22 @@ def test_a_day_of_faults_breaks_no_promise_and_loses_no_pod(seed: int):
     assert report.left == []
     assert report.deaths > 3
     assert len(report.faults) > 6
+
+
+def test_a_day_of_faults_is_the_same_write_by_write_when_it_is_played_again():
+    """In another process, whose sets have another order: every change of every object comes again at its time."""
+    code = f"from {__name__} import play_short; print(play_short().digest)"
+    again = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "12345"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = play_short()
+    assert report.changes > 200
+    assert report.deaths >= 2
+    assert report.digest == again.stdout.strip()
 
 
 # -- the taint race ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import copy
 import json
 import re
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -86,6 +85,8 @@ class FakeApiServer:
         self.now = now
         self.objects: dict[str, dict[tuple[str, str], Object]] = {}
         self._version = 100
+        self._created = 0
+        """Objects that were ever created. Uids count them: two equal runs give equal objects."""
         self._oldest = 0
         self._history: list[tuple[int, str, str, Object]] = []
         """(resourceVersion, kind, type of event, object) for watches that begin in the past."""
@@ -102,6 +103,8 @@ class FakeApiServer:
         self.put("/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
         self.on_write: Callable[[str, str], None] = lambda _method, _path: None
         """Called before a write is carried out; it may raise, as a crash would."""
+        self.on_written: Callable[[str, str], None] = lambda _method, _path: None
+        """Called after a write was carried out; it may raise, as a crash before the answer would."""
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -181,9 +184,17 @@ class FakeApiServer:
                 if answer is None:
                     raise ApiError(0, "the API server cannot be reached: connection reset")
                 return answer
-        if method != "GET":
-            self.on_write(method, path)
-            self.calls.append((method, path))
+        if method == "GET":
+            return self._answer(method, path, params, body, content_type)
+        self.on_write(method, path)
+        self.calls.append((method, path))
+        answer = self._answer(method, path, params, body, content_type)
+        self.on_written(method, path)
+        return answer
+
+    def _answer(
+        self, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str
+    ) -> Response:
         target = _target(path)
         if target.plural in self.absent_kinds:
             return _status(404, "NotFound", "the server could not find the requested resource")
@@ -266,14 +277,15 @@ class FakeApiServer:
 
     def _create(self, target: Target, body: Object) -> Response:
         metadata = body.setdefault("metadata", {})
-        name = metadata.get("name") or f"{metadata.get('generateName', '')}{uuid.uuid4().hex[:5]}"
+        self._created += 1
+        name = metadata.get("name") or f"{metadata.get('generateName', '')}{self._created:05x}"
         metadata["name"] = name
         namespace = target.namespace or (metadata.get("namespace", "default") if target.plural in NAMESPACED else "")
         if (namespace, name) in self._kind(target):
             return _status(409, "AlreadyExists", f'{target.plural} "{name}" already exists')
         if wrong := _invalid(target, body):
             return _status(422, "Invalid", wrong)
-        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": rfc3339(self.now()), "generation": 1}
+        metadata |= {"uid": f"{self._created:032x}", "creationTimestamp": rfc3339(self.now()), "generation": 1}
         if namespace:
             metadata["namespace"] = namespace
         metadata.pop("resourceVersion", None)

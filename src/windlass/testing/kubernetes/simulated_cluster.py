@@ -13,11 +13,15 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2s
 from typing import Any, Final
+
+import msgspec
 
 from windlass.control.controller import Controller
 from windlass.control.settings import Leadership, Policy, Settings
-from windlass.journal import Journal, open_journal
+from windlass.journal import Journal
+from windlass.journal.memory import MemoryJournal
 from windlass.kubernetes_api.api import Api, ApiError, Response
 from windlass.providers.kwok.provider import KwokProvider
 from windlass.providers.node_claims import NodeClaimProvider
@@ -83,6 +87,10 @@ class ClusterReport:
     most_nodes: int = 0
     left: list[str] = field(default_factory=list)
     """Nodes and claims that are left at the end."""
+    changes: int = 0
+    digest: str = ""
+    """A hash of every change of every object, with its time. Two runs with the same digest were the same, write by
+    write."""
 
 
 class SimulatedCluster:
@@ -104,6 +112,8 @@ class SimulatedCluster:
         self._bound: set[str] = set()
         self._created: dict[str, float] = {}
         self._dead = False
+        self._digest = blake2s()
+        self._journals = 0
 
     def run(self, pods: Iterable[SimulatedPod], until: float) -> ClusterReport:
         """Play some pods, until ``until`` seconds have passed."""
@@ -116,7 +126,7 @@ class SimulatedCluster:
         self.fake = FakeApiServer(loop.time)
         self.fake.on_change = self._judge
         self.fake.put(PROVISIONERS, {"metadata": {"name": "gpu"}, "spec": self._spec})
-        self._journal = open_journal(":memory:")
+        self._journal = self._new_journal()
         players = [self._submit(pods), self._schedule(), self._strike(), self._control(), self._bookmark()]
         tasks = [asyncio.create_task(one) for one in players]
         await asyncio.sleep(until)
@@ -126,6 +136,7 @@ class SimulatedCluster:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._count_left(loop.time())
+        self.report.digest = self._digest.hexdigest()
         return self.report
 
     # -- the controller ------------------------------------------------------------------------------------------------
@@ -152,6 +163,13 @@ class SimulatedCluster:
             leadership=Leadership(holder="simulated", lease=1e12),
         )
         return controller, workload, kwok
+
+    def _new_journal(self) -> Journal:
+        """An empty journal, whose cluster id differs from that of the last one as in production."""
+        found = MemoryJournal(hashed=False)
+        self._journals += 1
+        found.cluster_id = f"{self._journals:010x}"
+        return found
 
     async def _control(self) -> None:
         while True:
@@ -299,7 +317,7 @@ class SimulatedCluster:
 
                 self.fake.on_write = die
                 if kind != "kill":
-                    self._journal = open_journal(":memory:")
+                    self._journal = self._new_journal()
             case _:
                 raise ValueError(f"the fault {kind!r} is not known; known are {', '.join(FAULTS)}")
 
@@ -309,6 +327,8 @@ class SimulatedCluster:
         """Keep the books of rooms, and note what must never happen."""
         now = asyncio.get_running_loop().time() - self.start
         name = item["metadata"]["name"]
+        self.report.changes += 1
+        self._digest.update(msgspec.json.encode((now, event, kind, item), order="sorted"))
         if kind == "core/nodes":
             if event == "DELETED":
                 on_it = [one["metadata"]["name"] for one in self._stored("pods") if one["spec"].get("nodeName") == name]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
+from windlass._extras import install_command
 from windlass._gc_pause import uncollected
 from windlass.cli.ui.mistakes import refuse, warn
 from windlass.cli.ui.output import content, write
@@ -19,6 +23,8 @@ from windlass.scenario.scenario import read_plain
 from windlass.scenario.warnings import snapshot_warnings
 
 CONFIG = "windlass.yaml"
+KUBERNETES = re.compile(rb"""\s*(---)?\s*(\{\s*["'])?(apiVersion|items|kind|metadata)["']?\s*:""")
+"""How a file of Kubernetes objects begins, in JSON or YAML; no scenario and no configuration begins so."""
 ONLY_CONFIGURED = ("providers", "workload", "journal", "policy", "leader")
 """Keys that only a configuration has, and a scenario has not."""
 
@@ -57,7 +63,8 @@ def command(
     """Show what would be done about the cluster in FILE, or about a live cluster, and why.
 
     FILE is a scenario or a configuration, in YAML or JSON; - is standard input. No cluster, no account and no network
-    are needed, and nothing is changed.
+    are needed, and nothing is changed. FILE may also hold the objects of a Kubernetes cluster, as kubectl writes them:
+    it is planned as of the time at which the file was written.
 
     With --live, the providers and the workload of a configuration are asked, and the journal is read. Nothing is
     changed or written: it can run while a controller runs, and before the first one. With --url as well, it shows the
@@ -68,6 +75,7 @@ def command(
       windlass plan cluster.yaml
       windlass plan cluster.yaml --json | jq .launch
       generate-scenario | windlass plan -
+      kubectl get pods,nodes,nodeprovisioners,nodeclaims -A -o json > now.json; windlass plan now.json
       windlass plan cluster.yaml --detailed-exitcode > /dev/null || echo changes
       windlass plan --live
       windlass plan --live --url http://127.0.0.1:7878 --token wlv_...
@@ -129,6 +137,8 @@ def _source(file: str | None, config_file: str) -> str:
 
 def _read(file: str) -> Snapshot:
     text = content(file)
+    if KUBERNETES.match(text[:500]):
+        return _saved(file, text)
     try:
         data = plain_data(text)
         if isinstance(data, Mapping) and any(key in data for key in ONLY_CONFIGURED):
@@ -140,6 +150,26 @@ def _read(file: str) -> Snapshot:
     except FileError as error:
         refuse(error, file, text)
     warn(snapshot_warnings(snapshot))
+    return snapshot
+
+
+def _saved(file: str, data: bytes) -> Snapshot:
+    """The snapshot of a cluster that kubectl has saved, as of the time at which the file was written."""
+    try:
+        from windlass.cli.connection.saved_cluster import saved_snapshot
+        from windlass.kubernetes_api.saved_objects import NotSavedObjects
+    except ModuleNotFoundError:
+        click.echo(
+            f"{file}: to read objects of Kubernetes, install them first: {install_command('kubernetes')}", err=True
+        )
+        sys.exit(1)
+    try:
+        snapshot, mistakes = saved_snapshot(data, time.time() if file == "-" else Path(file).stat().st_mtime)
+    except NotSavedObjects as error:
+        click.echo(f"{file}: {error}", err=True)
+        sys.exit(1)
+    for mistake in mistakes:
+        click.echo(f"left out: {mistake}", err=True)
     return snapshot
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2s
 from typing import Any, Final
 
 from windlass.core.model.reasons import Reason
@@ -63,7 +63,7 @@ class EventRecorder:
         key, now = (subject, reason, message), self._now()
         sent = self._sent.get(key)
         if sent is None:
-            sent = _SentEvent(f"{subject.name[:200]}.{uuid.uuid4().hex[:16]}", 1, now)
+            sent = _SentEvent(f"{subject.name[:200]}.{self._mark(key, now)}", 1, now)
             self._remember(self._sent, key, sent)
             self._queue.put(f"event {sent.name}", lambda: self._create(subject, reason, message, sent.name, now))
             return
@@ -71,6 +71,10 @@ class EventRecorder:
         if now - sent.at >= FOLD:
             sent.at = now
             self._queue.put(f"event {sent.name}", lambda: self._count(subject, reason, message, sent))
+
+    def _mark(self, key: tuple[Subject, str, str], now: float) -> str:
+        """A suffix that differs for every event, and is the same when a simulation is run again."""
+        return blake2s(repr((self._instance, key, now)).encode(), digest_size=8).hexdigest()
 
     def forget(self, subject: Subject, reason: str) -> None:
         """Let the next event of this kind be told although it is the same as before."""
