@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.workloads.ray_stage import Driver, RayHead
+from tests.workloads.ray_stage import SharedHeads
 
 
 @pytest.fixture(scope="package")
-def shared_head() -> Iterator[Callable[[str], tuple[RayHead, Driver]]]:
+def shared_heads() -> Iterator[SharedHeads]:
     """Give the head and the driver of a version; they start when they are first asked for."""
-    started: dict[str, tuple[RayHead, Driver]] = {}
-
-    def of(which: str) -> tuple[RayHead, Driver]:
-        if which not in started:
-            head = RayHead(which)
-            try:
-                started[which] = head.start(), head.driver()
-            except BaseException:
-                head.stop()
-                raise
-        return started[which]
-
-    yield of
-    for head, driver in started.values():
-        driver.close()
-        head.stop()
+    heads = SharedHeads()
+    try:
+        yield heads
+    finally:
+        heads.stop()

@@ -29,10 +29,13 @@ from windlass.core.model.snapshot import Group, amounts
 from windlass.testing.eventually import eventually
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.gcs import Gcs
+from windlass.workloads.ray.nodes import DEAD_ACTOR
 from windlass.workloads.ray.workload import RayWorkload
 
 HOST = "127.0.0.2"
 VERSIONS = ("RAY_NEW", "RAY_OLD")
+HEAD = "head-0"
+"""The instance id of every head."""
 MARK = "WINDLASS_TEST_RAY"
 """Set in the environment of every process of a stage: raylets and workers inherit it."""
 STARTING = 150.0
@@ -96,7 +99,7 @@ class RayHead:
             "--object-store-memory=100000000",
             f"--temp-dir={self.directory}",
         ]
-        named = {"RAY_NODE_TYPE_NAME": "head", "RAY_CLOUD_INSTANCE_ID": "head-0"}
+        named = {"RAY_NODE_TYPE_NAME": "head", "RAY_CLOUD_INSTANCE_ID": HEAD}
         with (self.directory / "head.log").open("wb") as log:
             self.process = subprocess.Popen(
                 words, env={**self.environment, **named}, stdout=log, stderr=log, start_new_session=True
@@ -117,7 +120,7 @@ class RayHead:
 
     def crash(self) -> None:
         """End every process of the head itself; workers and controllers live on."""
-        while left := [pid for pid in self.processes() if b"RAY_CLOUD_INSTANCE_ID=head-0\0" in _environ(pid)]:
+        while left := [pid for pid in self.processes() if f"RAY_CLOUD_INSTANCE_ID={HEAD}\0".encode() in _environ(pid)]:
             for pid in left:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -134,6 +137,30 @@ class RayHead:
                     os.kill(pid, signal.SIGKILL)
         for host in self.hosts:
             host.poll()
+
+    async def end_all_nodes(self) -> None:
+        """End every node but the head, also one of which only the GCS knows."""
+        gcs = Gcs(self.address, token=self.token, tls=self.tls)
+        try:
+            alive = [one for one in await gcs.nodes() if one.state == 0 and one.instance_id != HEAD]
+            self.end_nodes([one.instance_id for one in alive])
+            for one in alive:
+                await gcs.unregister(one.node_id, "ended by a test")
+        finally:
+            await gcs.close()
+
+    async def is_free(self, within: float) -> bool:
+        """Whether nothing waits, runs or lives on the cluster any more, within so many seconds."""
+        gcs = Gcs(self.address, token=self.token, tls=self.tls)
+        try:
+            deadline = time.monotonic() + within
+            while _has_work(await gcs.resource_state()) or any(one.state != DEAD_ACTOR for one in await gcs.actors()):
+                if time.monotonic() > deadline:
+                    return False
+                await asyncio.sleep(0.1)
+        finally:
+            await gcs.close()
+        return True
 
     def processes(self) -> list[int]:
         """Every process that was started here, the head's, the workers' and the drivers'."""
@@ -240,6 +267,61 @@ class Driver:
                 self.process.stdin.close()
 
 
+class SharedHeads:
+    """One head per version that many tests use, with a driver each. What a test leaves on it is removed."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, tuple[RayHead, Driver]] = {}
+
+    def of(self, which: str) -> tuple[RayHead, Driver]:
+        """Return the head and the driver of a version, and start them where there are none."""
+        if which not in self._started:
+            head = RayHead(which)
+            try:
+                self._started[which] = head.start(), head.driver()
+            except BaseException:
+                head.stop()
+                raise
+        return self._started[which]
+
+    def clear(self, which: str, *, nodes: bool) -> None:
+        """Remove what a test has left: tasks, actors, placement groups, requests; with ``nodes`` also all nodes but
+        the head. Their driver is replaced, which ends its job; a head that does not get rid of it is replaced too."""
+        if which not in self._started:
+            return
+        head, driver = self._started[which]
+        try:
+            if nodes:
+                RayStage.left_nodes.pop(head.address, None)
+                asyncio.run(head.end_all_nodes())
+            if not asyncio.run(head.is_free(within=3)):
+                driver.close()
+                self._started[which] = head, head.driver()
+                self._started[which][1].run(_LET_GO)
+                assert asyncio.run(head.is_free(within=60))
+        except Exception as error:  # noqa: BLE001  # whatever went wrong, the next test gets a fresh head
+            print(f"the head at {head.address} is replaced: {error!r}")
+            self._started.pop(which)[1].close()
+            head.stop()
+
+    def stop(self) -> None:
+        for head, driver in self._started.values():
+            driver.close()
+            head.stop()
+        self._started.clear()
+
+
+_LET_GO = "from ray.autoscaler.sdk import request_resources; request_resources(num_cpus=0)"
+
+
+def _has_work(state: wire.ClusterResourceState) -> bool:
+    asked = any(one.resource_requests for one in state.cluster_resource_constraints)
+    waits = state.pending_resource_requests or state.pending_gang_resource_requests
+    return (
+        asked or bool(waits) or any(one.status == wire.NODE_RUNNING and one.node_activity for one in state.node_states)
+    )
+
+
 def marked(mark: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -270,7 +352,7 @@ class RayStage:
     """
 
     _number = 0
-    _left: ClassVar[dict[str, list[str]]] = {}
+    left_nodes: ClassVar[dict[str, list[str]]] = {}
     """Instance ids of idle nodes that are left, by the address of their head."""
 
     def __init__(self, head: RayHead, driver: Driver, **options: Any) -> None:
@@ -285,7 +367,7 @@ class RayStage:
         self.workload = RayWorkload(
             head.address, (group, replace(group, name=self.name)), ray=head.ray, names=lambda: self.names, **options
         )
-        self.left = self._left.setdefault(head.address, [])
+        self.left = self.left_nodes.setdefault(head.address, [])
         self.gates = 0
 
     async def join_slice(self, slice_id: str, group: str = "") -> None:

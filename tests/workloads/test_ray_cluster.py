@@ -60,10 +60,19 @@ def which(request):
 
 
 @pytest.fixture
-def cluster(which, shared_head):
-    """A controller of its own on the head that all tests share."""
-    head, driver = shared_head(which)
+def shared(which, shared_heads):
+    """The head that all tests share and its driver, with no node and no work of other tests."""
+    shared_heads.clear(which, nodes=True)
+    head, driver = shared_heads.of(which)
     driver.run(CODE)
+    yield head, driver
+    shared_heads.clear(which, nodes=True)
+
+
+@pytest.fixture
+def cluster(shared):
+    """A controller of its own on the head that all tests share."""
+    head, driver = shared
     found = Scaled(head, driver, {"worker": group()})
     try:
         yield found.start()
@@ -135,6 +144,7 @@ def _codes(demand):
     return {part["code"] for part in demand.get("parts", [demand])}
 
 
+@pytest.mark.parametrize("which", NEW, indirect=True)
 def test_controllers_a_head_and_a_raylet_that_fail_lose_nothing_and_buy_nothing_twice(cluster):
     second = cluster.run()
     cluster.logged("standing by")
@@ -166,7 +176,8 @@ def test_controllers_a_head_and_a_raylet_that_fail_lose_nothing_and_buy_nothing_
     message = f"the machine of {machines[0]} is gone"
     cluster.eventually(lambda: _death(cluster, machines[0]), lambda found: found == message, 13, every=0.05)
     print(f"raylet killed -> DEAD in the GCS: {time.monotonic() - killed:.2f} s")
-    assert len(cluster.driver.run("result = ray.get(running, timeout=300)")) == 4
+    found = cluster.driver.run("result = ray.get(running, timeout=300)")
+    assert len(found) == 4, cluster.log()[-5000:]
     cluster.assert_bought(3)
     # Killed at the moment at which it drains a machine, and started again: the machine still goes in order.
     cluster.logged(f"{machines[1]} cordoned")
@@ -274,10 +285,9 @@ def test_tasks_with_a_selector_that_the_old_version_does_not_report_buy_nothing_
     cluster.driver.run("ray.cancel(stuck)")
 
 
-@pytest.mark.parametrize("which", NEW)
-def test_machines_of_a_node_provider_of_ray_join_under_their_own_id_and_go_when_they_are_idle(which, shared_head):
-    head, driver = shared_head(which)
-    driver.run(CODE)
+@pytest.mark.parametrize("which", NEW, indirect=True)
+def test_machines_of_a_node_provider_of_ray_join_under_their_own_id_and_go_when_they_are_idle(shared):
+    head, driver = shared
     cluster = Scaled(head, driver, {"worker": group(1, idle="1s")})
     cluster.providers = {
         "mine": {
@@ -288,12 +298,11 @@ def test_machines_of_a_node_provider_of_ray_join_under_their_own_id_and_go_when_
         }
     }
     cluster.environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    made: set[str] = set()
     cluster.workload["start"] = ["--object-store-memory=80000000", f"--node-ip-address={HOST}"]
     try:
         cluster.start()
         driver.run("result = ray.get([work.remote(1) for _ in range(2)], timeout=300)")
-        made |= {path.stem for path in (cluster.home / "cloud").glob("*.json")}
+        made = {path.stem for path in (cluster.home / "cloud").glob("*.json")}
         shown = {one.instance_id for one in cluster.ask(lambda gcs: gcs.nodes())}
         assert 1 <= len(made) <= 2
         assert made <= shown
@@ -303,7 +312,6 @@ def test_machines_of_a_node_provider_of_ray_join_under_their_own_id_and_go_when_
         cluster.eventually(lambda: cluster.slices("terminating"), lambda found: not found)
     finally:
         cluster.stop()
-        head.end_nodes(made)
 
 
 def test_work_that_comes_at_the_moment_of_the_idle_timeout_is_neither_lost_nor_run_twice(cluster):

@@ -16,8 +16,9 @@ class TestNewestRay(WorkloadConformance):
     which = "RAY_NEW"
 
     @pytest.fixture(autouse=True)
-    def _head(self, shared_head):
-        self.head, self.driver = shared_head(self.which)
+    def _head(self, shared_heads):
+        shared_heads.clear(self.which, nodes=False)
+        self.head, self.driver = shared_heads.of(self.which)
 
     def stage(self):
         return RayStage(self.head, self.driver)

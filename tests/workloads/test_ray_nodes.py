@@ -4,7 +4,8 @@ import pytest
 
 from tests.workloads.ray_messages import VERSIONS, actor, cluster, load, node, recorded
 from windlass.workloads.ray import wire_pb2 as wire
-from windlass.workloads.ray.demand import load_of, shapes_of
+from windlass.workloads.ray.bundles import fold_groups, with_placed_bundles
+from windlass.workloads.ray.demand import groups_of, load_of, shapes_of
 from windlass.workloads.ray.nodes import RayNodes, fold_nodes
 from windlass.workloads.ray.waiting import PendingWork, fold_waiting
 
@@ -17,8 +18,8 @@ def seen(version, name, before=None, now=1000.0):
     return fold_nodes(before or RayNodes(), state, infos.node_info_list, actors.actor_table_data, GROUPS, now)
 
 
-def fold(*nodes, before=None, actors=(), now=1000.0, infos=()):
-    return fold_nodes(before or RayNodes(), cluster(*nodes), infos, actors, GROUPS, now)
+def fold(*nodes, before=None, actors=(), now=1000.0, infos=(), ready=None):
+    return fold_nodes(before or RayNodes(), cluster(*nodes), infos, actors, GROUPS, now, ready=ready or {})
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -57,6 +58,23 @@ def test_a_node_is_not_idle_from_before_it_was_first_seen():
     assert [one.idle_since for one in found.bought()] == [1000.0]
     later = fold(node(1, idle=30.5), before=found, now=1020.0)
     assert [one.idle_since for one in later.bought()] == [1000.0]
+
+
+def test_after_a_restart_a_node_is_idle_as_long_as_its_raylet_says_but_not_from_before_its_slice_was_ready():
+    ready = {"worker-1": 700.0, "worker-2": 990.0, "worker-3": 700.0}
+    first = fold(node(1, idle=200), node(2, idle=200), node(3, status=wire.NODE_RUNNING, free=1))
+    assert [one.idle_since for one in first.bought()] == [1000.0, 1000.0, None]
+    later = fold(node(1, idle=201), node(2, idle=201), node(3, idle=0.5), before=first, now=1001.0, ready=ready)
+    assert [one.idle_since for one in later.bought()] == [800.0, 990.0, 1000.5]
+    last = fold(node(1, idle=202), node(2, idle=202), node(3, idle=1.5), before=later, now=1002.0, ready=ready)
+    assert [one.idle_since for one in last.bought()] == [800.0, 990.0, 1000.5]
+
+
+def test_a_node_that_joins_after_the_first_look_is_not_idle_from_before():
+    first = fold(node(1))
+    joined = fold(node(1, idle=1), node(2, idle=11), before=first, now=1001.0)
+    later = fold(node(1, idle=2), node(2, idle=12), before=joined, now=1002.0, ready={"worker-2": 500.0})
+    assert [one.idle_since for one in later.bought()] == [1000.0, 1001.0]
 
 
 def test_the_idle_clock_starts_when_work_ends_and_stands_still_between_two_looks():
@@ -166,3 +184,39 @@ def test_a_full_node_makes_nothing_stuck():
     full = fold(node(1, status=wire.NODE_RUNNING, free=0), now=1000.0)
     one = waits(PendingWork(), 4, None, full, 1000.0)
     assert not waits(one, 4, None, full, 1060.0).stuck
+
+
+PG = "ab" * 18
+
+
+def placing(strategy, bundles):
+    """A placement group that waits."""
+    requests = [wire.ResourceRequest(resources_bundle={"CPU": cpu}) for cpu in bundles]
+    gang = wire.GangResourceRequest(requests=requests, details=f"{PG}:{strategy}|PENDING")
+    return groups_of(wire.ClusterResourceState(pending_gang_resource_requests=[gang]))
+
+
+def test_the_room_of_a_group_that_has_just_been_placed_is_taken_before_its_nodes_show_it():
+    waiting = fold_groups({}, placing("STRICT_SPREAD", [2, 2]), 1000.0)
+    placed = fold_groups(waiting, {}, 1000.2)
+    nodes = fold(node(1, dynamic={f"_PG_{PG}": ""}), node(2, dynamic={f"_PG_{PG}": ""}), node(3), now=1000.2)
+    shown = with_placed_bundles(nodes, placed, 1000.2)
+    assert [one.work_node().tasks for one in shown.bought()] == [1, 1, 0]
+    assert [dict(one.work_node().used).get("cpu") for one in shown.bought()] == [2000, 2000, None]
+    assert with_placed_bundles(nodes, fold_groups(placed, {}, 1005.0), 1005.0) == nodes, "only for a moment"
+
+
+def test_bundles_that_their_node_shows_are_counted_once():
+    placed = fold_groups(fold_groups({}, placing("STRICT_PACK", [1, 1]), 1000.0), {}, 1000.2)
+    one = node(1, status=wire.NODE_RUNNING, free=0, dynamic={f"_PG_{PG}": ""})
+    for index in range(2):
+        one.total_resources[f"CPU_group_{index}_{PG}"] = 1
+    nodes = fold(one, node(2), now=1000.2)
+    assert with_placed_bundles(nodes, placed, 1000.2) == nodes
+
+
+def test_a_group_that_was_removed_or_still_waits_takes_no_room():
+    waiting = fold_groups({}, placing("PACK", [1, 1]), 1000.0)
+    nodes = fold(node(1), node(2))
+    assert with_placed_bundles(nodes, waiting, 1000.0) == nodes
+    assert with_placed_bundles(nodes, fold_groups(waiting, {}, 1000.2), 1000.2) == nodes

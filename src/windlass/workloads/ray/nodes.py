@@ -54,6 +54,8 @@ class RayNode:
     """All resources that it has, in Ray's names."""
     instance: str = ""
     joined_at: float = 0.0
+    found: bool = False
+    """Whether it was there at the first look: it had joined before ``joined_at``, when it was first seen."""
     idle_since: float | None = None
     idle_mark: float | None = None
     """The same according to the raylet alone; None: it does not call itself idle."""
@@ -155,9 +157,11 @@ def fold_nodes(
     groups: Iterable[str],
     now: float,
     refused: Mapping[str, float] = MappingProxyType({}),
+    ready: Mapping[str, float] = MappingProxyType({}),
 ) -> RayNodes:
     """Return the nodes as these messages show them. ``groups``: the names of node types that are Windlass's.
-    ``refused``: when the drain of a slice was last refused; it has not been idle from before."""
+    ``refused``: when the drain of a slice was last refused; it has not been idle from before. ``ready``: since when
+    slices are READY according to the journal: a controller that has just started learns so when they joined."""
     known, bound = {info.node_id: info for info in infos}, bound_actors(actors)
     names = frozenset(groups)
     alive: dict[bytes, RayNode] = {}
@@ -165,7 +169,12 @@ def fold_nodes(
         if shown.status == wire.NODE_DEAD:
             continue
         info = known.get(shown.node_id, wire.GcsNodeInfo())
-        node = _timed(_shown(shown, info, bound, names), before.alive.get(shown.node_id), shown, now)
+        node = _shown(shown, info, bound, names)
+        node = _timed(node, before.alive.get(shown.node_id), shown, now)
+        if node.found and node.slice_id in ready:
+            node = _since_ready(node, ready[node.slice_id])
+        elif not before.alive:
+            node = replace(node, found=True)
         floor = refused.get(node.slice_id, 0.0)
         if node.idle_since is not None and node.idle_since < floor:
             node = replace(node, idle_since=floor)
@@ -224,11 +233,14 @@ def _shown(
 
 def _timed(node: RayNode, before: RayNode | None, shown: wire.NodeState, now: float) -> RayNode:
     """Return the node with its clocks."""
-    joined_at = now if before is None else before.joined_at
+    if before is None:
+        node = replace(node, joined_at=now)
+    else:
+        node = replace(node, joined_at=before.joined_at, found=before.found)
     history = () if before is None else (*before.history, (now, before.used))
     kept = tuple((at, used) for at, used in history if now - at <= PULL)
     mark = now - shown.idle_duration_ms / 1000 if node.status == wire.NODE_IDLE else None
-    node = replace(node, joined_at=joined_at, history=kept, idle_mark=mark)
+    node = replace(node, history=kept, idle_mark=mark)
     return replace(node, idle_since=_idle_since(node, before, now))
 
 
@@ -244,3 +256,12 @@ def _idle_since(node: RayNode, before: RayNode | None, now: float) -> float | No
     if before.idle_mark is None or node.idle_mark is None or node.idle_mark <= before.idle_mark + STEADY:
         return before.idle_since
     return since
+
+
+def _since_ready(node: RayNode, ready: float) -> RayNode:
+    """Return a node that had joined before the first look, now that it is known since when its slice is READY: if it
+    has been idle ever since that look, the raylet's clock tells since when."""
+    joined, idle = min(ready, node.joined_at), node.idle_since
+    if idle is not None and node.idle_mark is not None and idle <= node.joined_at:
+        idle = min(idle, max(joined, node.idle_mark))
+    return replace(node, joined_at=joined, found=False, idle_since=idle)

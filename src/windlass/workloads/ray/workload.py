@@ -19,13 +19,15 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from windlass.core.model.lifecycle import State
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Group
 from windlass.workloads.protocol import DecisionReport, Diagnosis, Join, WorkloadError, WorkloadView, WorkNode
 
 from . import wire_pb2 as wire
+from .bundles import LastWaited, fold_groups, with_placed_bundles
 from .credentials import RayCredentials
-from .demand import load_of, shapes_of
+from .demand import groups_of, load_of, shapes_of
 from .fences import RayFences, message
 from .gcs import IDLE_TERMINATION, PREEMPTION, V2_KEY, V2_NAMESPACE, Gcs, GcsError, OtherCluster
 from .join import RayJoining
@@ -84,12 +86,15 @@ class RayWorkload:
         self._nodes, self._waiting, self._fences = RayNodes(), PendingWork(), RayFences()
         self._shown = RayView()
         self._since: dict[str, float] = {}
+        self._waited: Mapping[str, LastWaited] = {}
         self._loose: set[str] = set()
         """Placement groups that cannot lie as they prefer."""
         self._lost: dict[str, WorkNode] = {}
         """Slices that had joined a cluster that is gone, with one of their nodes each."""
         self._refused: dict[str, float] = {}
         """When a slice was last refused to be drained: its idle clock starts again then."""
+        self._ready: dict[str, float] = {}
+        """Since when slices are READY, by the first decision: hosts that joined before we started are among them."""
         self._version, self._own_directories = "", False
         self._failing_since: float | None = None
         self._seen: object = None
@@ -229,6 +234,9 @@ class RayWorkload:
         """Report to the GCS and to drivers, in the background."""
         if self._look_only:
             return
+        if not self._ready:
+            ready = [one for one in decision.slices.values() if one.state == State.READY]
+            self._ready = {one.id: one.since for one in ready}
         before = (self._reported.coming, self._reported.failures, _waits(self._plan))
         self._reported = self._reported.after(decision)
         self._plan = self._loosened(decision.plan) or self._plan
@@ -267,19 +275,21 @@ class RayWorkload:
         )
         now = self._now()
         self._rename(state, infos)
-        self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now, self._refused)
+        self._nodes = fold_nodes(self._nodes, state, infos, actors, self._groups, now, self._refused, self._ready)
         if head is None and self._nodes.head is not None:
             # The first look: what the GCS has not pulled yet waits all the same, and launches for it are under way.
             load = await self._load(self._nodes.head.raylet)
         self._own_directories = any(info.temp_dir for info in infos)
         at_head = None if load is None else load_of(load)
         self._waiting = fold_waiting(self._waiting, shapes_of(state), at_head, self._nodes, now)
+        self._waited = fold_groups(self._waited, groups_of(state), now)
         gangs = {one.details for one in state.pending_gang_resource_requests}
         self._since = {name: self._since.get(name, now) for name in gangs}
         since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
         self._loose &= since.keys()
         loose = since.keys() if self._look_only else self._loose  # one look alone cannot try the preferred way first
-        self._shown = shown(state, self._nodes, self._waiting, since, self._version, now, loose)
+        nodes = with_placed_bundles(self._nodes, self._waited, now)
+        self._shown = shown(state, nodes, self._waiting, since, self._version, now, loose)
         self._seen = _fingerprint(state, load)
         self._constraints = list(state.cluster_resource_constraints)
         self._state_version = state.cluster_resource_state_version
