@@ -1,4 +1,4 @@
-"""``gang``: one word for two uses of the same thing, work that starts all at once or not at all.
+"""``gang`` declares work that starts all at once or not at all, for builders and for pools.
 
 ``gang(train, size=4)`` is a gang of calls for a pool; ``gang("pg-7", [({"gpu": 1}, 8)])`` is one in a snapshot.
 """

@@ -1,4 +1,4 @@
-"""Which version this is; apart from the package's own file, so that every layer may ask."""
+"""This module holds the version. It imports nothing, so every layer may read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builders write a snapshot in Python: for tests, notebooks and what-ifs.
+"""Builders create a snapshot in Python, for tests, notebooks and what-ifs.
 
     import windlass as wl
 

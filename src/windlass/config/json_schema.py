@@ -1,4 +1,4 @@
-"""The configuration as a JSON Schema, made from the tables that the reader uses.
+"""This module writes the configuration as a JSON Schema, from the tables that the reader uses.
 
 Editors use it to complete keys, to show what they mean and to mark mistakes. Rules between keys (``max`` at least
 ``min``) are checked by ``windlass config check`` only.

@@ -1,4 +1,4 @@
-"""The configuration: text in, ``Config`` out, or every mistake with its path.
+"""The reader turns the text of a configuration into a ``Config``, or lists every mistake with its path.
 
 ``cluster`` and ``groups`` are read by the reader of the scenario file; all else by the table in ``schema``. Reading
 looks at the text, the place of the file, the name of this process, the files that images include, and the catalogues

@@ -1,4 +1,4 @@
-"""Every setting of a configuration, in the order of the file: what ``windlass config reference`` and the docs show."""
+"""This module lists every setting in the order of the file, for ``windlass config reference`` and the docs."""
 
 from __future__ import annotations
 

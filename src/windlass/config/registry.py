@@ -1,4 +1,4 @@
-"""The types of providers and workloads as sections of a configuration, from the two registries."""
+"""This module turns the types of providers and workloads in the two registries into sections of a configuration."""
 
 from __future__ import annotations
 

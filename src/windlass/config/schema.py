@@ -1,4 +1,4 @@
-"""The settings of a configuration: one table, from which files are read and the reference is written.
+"""This table declares the settings of a configuration; the reader and the reference both use it.
 
 A ``Setting`` says how its value is read (its kind), what it is when it is left out, in which unit, and what it means.
 A default is written as it would be in the file, and goes the same way as a given value. Settings that a scenario file

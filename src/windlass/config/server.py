@@ -1,4 +1,4 @@
-"""The settings of the HTTP server and of notifications: ``server:`` and ``notify:`` of a configuration."""
+"""This module declares the settings ``server:`` and ``notify:``: the HTTP server and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about a configuration: what is allowed and is probably a mistake."""
+"""This module warns about settings that are allowed and are probably a mistake."""
 
 from __future__ import annotations
 

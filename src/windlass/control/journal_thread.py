@@ -1,4 +1,5 @@
-"""Journal calls beside the event loop: a thread of their own, which the end of the program does not wait for.
+"""JournalThread makes journal calls off the event loop, on a daemon thread that does not delay the end of the
+program.
 
 A database that hangs, or a disk that is slow, must not keep the loop from hearing signals, answers and timers. Calls of
 one thread follow each other in order. In a simulation, where no time passes in a call, they are made in place.

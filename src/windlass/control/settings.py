@@ -1,4 +1,4 @@
-"""Settings of a controller: the groups and who sells them, limits, time limits, pace."""
+"""Settings of a controller: groups and their providers, limits, time limits and launch rates."""
 
 from __future__ import annotations
 

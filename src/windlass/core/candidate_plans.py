@@ -1,4 +1,4 @@
-"""Ways: a plan tries more than one way of serving demand where that can help, and takes the best.
+"""The planner makes several candidate plans where that can help, and keeps the best one.
 
 The rule is: gang after gang, then shape after shape, task by task on what is there, then buy. Two things it cannot see:
 

@@ -1,4 +1,4 @@
-"""The laws of constraints between tasks, checked from the answer alone: what is where, counted by class and domain.
+"""This module checks the constraints between tasks in a finished plan, by counting tasks per class and domain.
 
 A plan names slices, not nodes. So a constraint on nodes is checked where a slice is one node; ``placement.constrained``
 keeps it on the hosts of the others too.

@@ -1,4 +1,4 @@
-"""Demand in the order in which it is served: the hardest first, and equal tasks as one shape with a count.
+"""This module sorts demand into serving order, hardest first, and groups equal tasks into one shape with a count.
 
 Higher priority comes first of all, then gangs before singles, then more conditions, more resource kinds, a larger
 share of the largest node, and the id. Single demands that need the same and may go to the same places are one

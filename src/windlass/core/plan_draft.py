@@ -1,4 +1,4 @@
-"""The planner's scratch pad: a snapshot laid out in order, and the plan as far as it has been made.
+"""PlanDraft is a plan under construction, over a snapshot laid out in a fixed order.
 
 Everything is sorted by name or id on the way in, so the order of the input never matters. The steps of the planner
 (limits, floors, serving, releasing) read and change this one object; nothing of it outlives the plan.

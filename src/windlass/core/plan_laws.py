@@ -1,4 +1,4 @@
-"""The laws that every plan obeys, checked from the outside.
+"""``broken_laws`` checks a finished plan against the laws that every plan obeys.
 
 ``broken_laws`` looks only at the snapshot and the plan, not at how the plan was made, and tells every law that is
 broken. Tests and simulations call it after every plan; an empty answer is the promise kept.

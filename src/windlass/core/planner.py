@@ -1,4 +1,4 @@
-"""``plan``: from a snapshot to a plan, step by step.
+"""``plan`` turns a snapshot into a plan, step by step.
 
     limits that were lowered -> floors (min, requests) -> demand, priority by priority -> spares -> slices ahead of a
     gang -> why what waits waits -> what is given back -> why the rest stays

@@ -1,4 +1,5 @@
-"""Probes for gangs: one slice ahead of the others, where a group lets only one launch out at a time.
+"""A probe launch buys one slice ahead of a gang whose group is in back-off, because such a group allows one launch
+at a time.
 
 When the back-off of a group is over, one slice in flight at a time shows whether its provider sells again. A single
 task can be that launch; a gang that needs several slices of the group cannot, for it starts whole or not at all, and

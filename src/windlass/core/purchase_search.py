@@ -1,4 +1,4 @@
-"""Purchase search: small inputs with gangs are also served on given sets of new slices, the cheapest set first.
+"""Purchase search places small inputs with gangs on given sets of new slices, the cheapest set first.
 
 Gangs are bought for one after the other, and single tasks after them, so what one of them needs is not seen when the
 other is bought for. Where there are few tasks and groups, every set of new slices that costs less than the draft is

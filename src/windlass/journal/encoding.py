@@ -1,4 +1,4 @@
-"""Canonical JSON: equal data has equal bytes in every database.
+"""This module encodes canonical JSON: equal data has equal bytes in every database.
 
 Keys are sorted, there is no white space, and all text is ASCII, so that text which a database would refuse (such as
 NUL) can be stored. Data that JSON cannot hold is refused with its path. Only tuples become lists, and enumerations of

@@ -1,4 +1,4 @@
-"""Opens the journal that an address names."""
+"""``open_journal`` opens the journal that an address names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL, for controllers on several machines of which one leads.
+"""This journal is in PostgreSQL, for controllers on several machines, one of which leads.
 
 The tables are in the first schema of the search path; ``?options=-csearch_path%3Dname`` in the address chooses another,
 so one database can hold several journals. A broken connection is replaced by the next call. All waiting is bounded: for

@@ -1,4 +1,4 @@
-"""The contract of a journal: what is written, what is read, who may write, and its errors.
+"""The contract of a journal says what is written, what is read, who may write, and which errors there are.
 
 One test suite runs over all implementations. Only ``JournalError`` leaves a journal, and ``ValueError`` for a bad
 argument. Unless its class says otherwise, an error means that nothing was written.

@@ -1,4 +1,4 @@
-"""The journal in an SQLite file: nothing to install, no server to run.
+"""This journal is an SQLite file: nothing to install, no server to run.
 
 It uses a write-ahead log with ``synchronous=FULL``: a commit is on disk when it returns, and readers do not block the
 writer. After a kill or a power cut the checksums of the log show where the last complete commit ended.

@@ -1,4 +1,4 @@
-"""Reflectors: a list of the API server, mirrored in memory by a watch.
+"""A Reflector mirrors a list of the API server in memory by a watch.
 
 A reflector lists page by page, then watches from that resourceVersion. Bookmarks move its place forward while nothing
 changes. When its place is too old (410), or the connection breaks, it lists again and reports only the differences. A

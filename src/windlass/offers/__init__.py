@@ -1,4 +1,4 @@
-"""Offers: kinds of machine that clouds sell, with shapes and prices, and the choice among them.
+"""Offers are kinds of machine that clouds sell, with shapes and prices; this package chooses among them.
 
 The catalogue is our own (one CSV file a provider, each row dated). A refreshed copy in the user's cache directory takes
 the place of the packaged one. Prices are facts of a day: the provider's bill is the truth, and each price can be

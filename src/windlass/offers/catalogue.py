@@ -1,4 +1,4 @@
-"""The catalogue: rows of CSV files as offers, one for each market of each machine type."""
+"""The catalogue reads CSV files as offers, one for each market of each machine type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refreshing the catalogue: today's spot prices of AWS, where the account may ask for them.
+"""This module updates the catalogue with current AWS spot prices, if the account may read them.
 
 On-demand prices stay as they are in the packaged catalogue: they change rarely. The answer is kept in the user's cache
 directory and takes the place of the packaged file until it is removed.

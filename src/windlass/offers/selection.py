@@ -1,4 +1,4 @@
-"""The choice among offers: which fit what is wanted, cheapest first."""
+"""This module selects the offers that fit the requirements, cheapest first."""
 
 from __future__ import annotations
 

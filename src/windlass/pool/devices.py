@@ -1,4 +1,4 @@
-"""Looks for the accelerators of this computer, so that a pool on it does not promise what is not there."""
+"""This module detects the accelerators of this computer, so that a local pool offers only what exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes have besides Python: packages, files, environment.
+"""An Image describes what nodes have besides Python: packages, files and environment variables.
 
 On this computer ``env`` and ``includes`` are given to every node; ``pip`` is installed once into a directory of its own
 that comes first on the nodes' path, and kept for the next pool with the same list. ``apt`` is refused: a pool does not

@@ -1,4 +1,4 @@
-"""What can go wrong with a pool; a class for each kind that a caller would handle differently."""
+"""This module defines the errors of a pool, one class for each kind that a caller would handle differently."""
 
 from __future__ import annotations
 

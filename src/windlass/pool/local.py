@@ -1,4 +1,4 @@
-"""``Local()``: nodes are processes on this computer."""
+"""``Local()`` makes nodes that are processes on this computer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread with an event loop: where a pool works while the program goes its own way."""
+"""LoopThread runs an event loop on a thread of its own, for a pool inside a synchronous program."""
 
 from __future__ import annotations
 

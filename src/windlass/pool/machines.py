@@ -1,4 +1,4 @@
-"""``SSH(...)`` and its like: nodes of a pool on machines elsewhere.
+"""``SSH(...)`` and similar classes place the nodes of a pool on other machines.
 
 Each says which machines, and makes the provider that sells them. Every pool is a cluster of its own, so that two pools
 that have the same machine in their lists never touch each other's nodes.

@@ -1,4 +1,4 @@
-"""How many nodes a pool may have: ``4``, ``(2, 16)`` or ``Nodes(2, 4, 16)``."""
+"""This module reads how many nodes a pool may have: ``4``, ``(2, 16)`` or ``Nodes(2, 4, 16)``."""
 
 from __future__ import annotations
 

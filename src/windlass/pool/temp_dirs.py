@@ -1,4 +1,4 @@
-"""The temporary directory of a pool, and those that programs which were killed have left behind.
+"""This module makes the temporary directory of a pool, and removes those that killed programs left behind.
 
 A pool that is closed removes its own. One whose program was killed cannot: the next pool of the same user does it.
 """

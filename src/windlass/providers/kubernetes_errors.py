@@ -1,4 +1,4 @@
-"""Refusals of a Kubernetes API server as the errors of a provider."""
+"""This module turns refusals of a Kubernetes API server into the errors of a provider."""
 
 from __future__ import annotations
 

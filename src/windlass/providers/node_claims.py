@@ -1,4 +1,4 @@
-"""NodeClaims around a provider: one object in the cluster for every machine, made before the machine is asked for.
+"""This wrapper makes one NodeClaim object for every machine, before the provider is asked for the machine.
 
 A claim with its finalizer exists before the provider is called, so a machine without a record can always be found:
 after a crash between the two, and by people who look with kubectl. A machine is ended only after one more look at the

@@ -1,4 +1,4 @@
-"""The contract of a provider: launch, terminate, list, offerings, and the errors that may leave it.
+"""The contract of a provider has launch, terminate, list, offerings, and the errors that it may raise.
 
 A provider never decides. It is asked to launch a slice under an id, and to end one; what it has is read from its list,
 and only the list is believed: a launch that timed out may have succeeded, and a terminate that succeeded is done when

@@ -1,4 +1,4 @@
-"""The scenario file: one snapshot as YAML or JSON, read with care.
+"""A scenario file is one snapshot as YAML or JSON.
 
 Text enters in ``text`` and leaves it as plain data (mappings, lists, text, numbers). ``reading`` walks plain data and
 collects every mistake with its path; ``groups`` reads the part that a configuration has too; ``scenario`` says what a

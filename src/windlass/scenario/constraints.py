@@ -1,4 +1,4 @@
-"""Reads where tasks may go: conditions, alternatives, classes and the constraints between tasks."""
+"""This module reads where tasks may go: conditions, alternatives, classes and constraints between tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations: each key of a scenario or configuration is declared once, with its type, its default and its meaning.
+"""Each key of a scenario or configuration is declared once, with its type, its default and its meaning.
 
 A ``Form`` lists the keys of one mapping. The reader reads values by the type of their key, the writer writes them,
 the reference page and the JSON Schema describe them, and the builders in ``windlass.builders`` offer them as keywords.

@@ -1,4 +1,4 @@
-"""Spans of time as people write them: ``90``, ``45s``, ``10m``, ``6h``, ``30d``."""
+"""This module reads spans of time as people write them: ``90``, ``45s``, ``10m``, ``6h``, ``30d``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster and its groups: what a scenario and a configuration write in the same way.
+"""This module reads the cluster and its groups, which a scenario and a configuration write in the same way.
 
 A ``GroupReader`` gives the core's ``Cluster`` and ``Group`` out of plain data. Each file adds what is its own: a
 scenario slices and demands, a configuration providers and policies.

@@ -1,4 +1,4 @@
-"""Plain data out of text: JSON when it is JSON, else YAML.
+"""The parser reads plain data from text: JSON if it is JSON, else YAML.
 
 YAML is built from the parser's events, not with a ready-made loader, because a loader crashes the process on deep
 nesting, lets ten lines of aliases grow into billions of entries, and forgets that a key stood twice. Here nesting has a

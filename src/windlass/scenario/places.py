@@ -1,4 +1,4 @@
-"""Finds the line of a mistake in a file.
+"""This module finds the line of a mistake in a file.
 
 Readers know a mistake by its path in the data. The line is looked up only when there is a mistake, by reading the text
 once more with its marks.

@@ -1,4 +1,4 @@
-"""Reads plain data with a path, and collects every mistake instead of stopping at the first.
+"""The reader reads plain data with a path, and collects every mistake instead of stopping at the first.
 
 A ``Reader`` gives back a usable value even for a wrong one, so that reading goes on and the next mistake is found too;
 ``finish`` raises if there was any. Each message is one line: the path, what is wrong, what would be right. A key whose

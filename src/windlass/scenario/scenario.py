@@ -1,4 +1,4 @@
-"""What a scenario is made of: plain data in, ``Snapshot`` out.
+"""This module turns plain data into a ``Snapshot``.
 
 Each part has a ``Form`` (its keys) and a function that reads it. Rules that tie parts together (a floor above its
 limit, more in use than a node has, the same id twice) are checked where the second part is read. What is repeated a

@@ -1,4 +1,4 @@
-"""The keys of a scenario: each is declared here once, with its type, its unit and its meaning.
+"""This table declares the keys of a scenario, each once, with its type, its unit and its meaning.
 
 The default of a key is that of its field in ``windlass.core.model``. Everything else follows from these tables: the
 reader, the writer, the reference pages, the JSON Schema and the keywords of the builders.

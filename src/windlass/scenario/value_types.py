@@ -1,4 +1,4 @@
-"""The types of values in a scenario: amounts, prices, times, conditions, and the forms inside other forms.
+"""This module defines the types of values in a scenario: amounts, prices, times, conditions, and nested forms.
 
 The reading itself is done by methods of the reader, which a configuration extends (``10m`` as a span of time).
 """

@@ -1,4 +1,4 @@
-"""Warnings about a scenario: what is allowed and is probably a mistake."""
+"""This module warns about parts of a scenario that are allowed and are probably a mistake."""
 
 from __future__ import annotations
 

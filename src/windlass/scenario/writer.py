@@ -1,4 +1,4 @@
-"""Writes a snapshot as plain data in the form of a scenario file; ``read_plain`` reads the same snapshot from it.
+"""The writer writes a snapshot as plain data in the form of a scenario file; ``read_plain`` reads it back.
 
 Only what differs from its default is written. Amounts and prices are written so that reading gives the same
 whole numbers.

@@ -1,4 +1,4 @@
-"""For those who write a provider or a workload of their own: the same suites that ours must pass.
+"""This package has the conformance suites and fakes for authors of providers, workloads and engines.
 
 A suite is a plain class of tests for pytest. Inherit it under a name that begins with ``Test``, say how to get at what
 is tested, and run pytest:

@@ -1,4 +1,4 @@
-"""Waiting for what can be seen: look, let some time pass, look again, until a deadline."""
+"""``eventually`` polls for a condition until a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FakeEngine is an engine without processes: calls run in the pool's own loop. For quick tests, and virtual time.
+"""FakeEngine runs calls in the pool's own event loop, without processes, for quick tests and virtual time.
 
 It keeps the whole contract of an engine, and adds hands for a test:
 

@@ -1,4 +1,4 @@
-"""What every provider must do, as a suite of tests: inherit, say how to get a provider, run pytest.
+"""This suite tests what every provider must do: inherit, say how to get a provider, run pytest.
 
 Only ``provider`` must be given. Everything else has a default that suits many, and can be overridden. Whatever a test
 launches it ends again, also when it fails.

@@ -1,4 +1,4 @@
-"""What every workload must do, as a suite of tests: inherit, give a stage on which it runs, run pytest.
+"""This suite tests what every workload must do: inherit, give a stage on which it runs, run pytest.
 
 A workload alone can show little: hosts must join it and tasks must be sent to it. So the suite asks for a ``Stage``:
 the workload under test, and the few things that a test must be able to do to it.

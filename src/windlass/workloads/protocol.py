@@ -1,4 +1,4 @@
-"""The contract of a workload: what it shows, and the fence that keeps running work alive.
+"""The contract of a workload says what it reports, and defines the fence that keeps running work alive.
 
 A workload knows what waits, which nodes have joined and what runs where. It never buys. To release a slice the
 controller raises a fence in three steps: ``cordon`` with an epoch number (no new work from now on), the workload's

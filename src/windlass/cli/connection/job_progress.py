@@ -1,4 +1,4 @@
-"""The jobs of a cluster's queue as rows: how far each is, and how its failed tasks ended."""
+"""This module lists the jobs of a queue as rows: how far each one is, and how its failed tasks ended."""
 
 from __future__ import annotations
 

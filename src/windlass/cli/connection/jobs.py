@@ -1,4 +1,4 @@
-"""Jobs of the queue, opened for a command; a name that is not there is one line and exit status 1."""
+"""This module opens the queue for a command. An unknown job name is reported in one line, with exit status 1."""
 
 from __future__ import annotations
 

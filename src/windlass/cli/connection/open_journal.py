@@ -1,4 +1,4 @@
-"""The journal of a cluster, opened for reading, with messages for one that is missing and for unknown names."""
+"""This module opens the journal of a cluster for reading, and reports a missing journal or an unknown name."""
 
 from __future__ import annotations
 

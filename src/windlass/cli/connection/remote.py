@@ -1,4 +1,4 @@
-"""A remote controller: the same documents over HTTP, for the same pages."""
+"""This module reads the documents of a remote controller over HTTP, for the same pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a remote controller, read back from its document so that the same page is printed."""
+"""This module rebuilds the plan of a remote controller from its document, so that the same page is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line of a checklist."""
+"""This module prints one line of a checklist."""
 
 from __future__ import annotations
 

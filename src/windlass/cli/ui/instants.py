@@ -1,4 +1,4 @@
-"""Instants as people write them: ``10m ago``, ``14:02``, ``2026-03-01T14:02``."""
+"""This module reads instants as people write them: ``10m ago``, ``14:02``, ``2026-03-01T14:02``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages for people: sections, tables and what to do next; in colour on a terminal, plain text elsewhere."""
+"""This module renders pages: sections, tables and next steps, in colour on a terminal and as plain text elsewhere."""
 
 from __future__ import annotations
 

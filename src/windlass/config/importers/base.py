@@ -1,4 +1,5 @@
-"""A file of Ray, KubeRay or Iris as a configuration of ours: YAML with comments on what could not be carried over.
+"""This module writes a file of Ray, KubeRay or Iris as a Windlass configuration, with comments on what could not be
+converted.
 
 An importer fills a ``Draft``: groups, cluster, policy, and a note for everything that is lost or changes its meaning.
 Notes are written as comments at their place, and are printed for the user as well. The result is read again before it

@@ -1,4 +1,5 @@
-"""From an Iris configuration with ``scale_groups`` (and ``tpu_pools``, each of which defines many of them).
+"""This module imports an Iris configuration with ``scale_groups`` and ``tpu_pools``, each of which defines many
+groups.
 
 A scale group over several zones becomes one group per zone, named as Iris names them. Its priority is our rank: the
 lower, the earlier. Sizes such as ``16GB`` are powers of 1024 there, and are written so.

@@ -1,4 +1,4 @@
-"""From a Ray cluster file (``ray up``).
+"""This module imports a Ray cluster file (``ray up``).
 
 Each node type becomes a group of single-host slices. The head is not bought: it is where the cluster lives, and is
 started as before; its node type becomes a group only if Ray may start workers of it (``max_workers`` above 0).

@@ -1,4 +1,4 @@
-"""An already completed awaitable.
+"""``Completed`` is an awaitable that already has its result.
 
 A source in the same process returns it instead of a coroutine, which saves the cost of an asyncio task: that costs more
 than most in-process observations.

@@ -1,4 +1,4 @@
-"""Limits on what one pass carries out of a plan. Pure.
+"""Action limits bound what one pass carries out of a plan. Pure.
 
 A plan is complete. A group may say that a pass carries out only its first kinds of action, in the order unmark, launch,
 drain, mark, and that only so many of its slices may be leaving at once to save money. What is left out is planned again

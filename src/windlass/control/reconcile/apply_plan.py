@@ -1,4 +1,4 @@
-"""Planner input from the state, and plan results back into the state. Pure.
+"""This module makes the planner's input from the state, and applies a plan to the state. Pure.
 
 ``snapshot_of`` builds what the planner sees: every slice, the availability of each group, what waits. ``decide``
 applies a plan to the state as transitions; acting on them is done elsewhere. While a source is unknown nothing

@@ -1,4 +1,5 @@
-"""One pass as a pure function: apply observations, plan, apply the plan, start launches.
+"""``reconcile`` is one pass as a pure function: it applies observations, plans, applies the plan and starts
+launches.
 
 The loop calls it with live inputs and `replay` with recorded ones, so the same journal and settings give the same
 entries, byte for byte. Everything that a decision depends on is in ``Inputs``, and all of it can be read back from the

@@ -1,4 +1,4 @@
-"""The next wake-up time: the next instant at which the loop would act without new input. Pure."""
+"""This module computes the next instant at which the loop would act without new input. Pure."""
 
 from __future__ import annotations
 

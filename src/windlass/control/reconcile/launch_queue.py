@@ -1,4 +1,5 @@
-"""Picks the QUEUED slices to launch in this pass, within the launch rate of each group and the concurrency limit. Pure.
+"""The launch queue picks the QUEUED slices to launch in this pass, within the launch rate of each group and the
+concurrency limit. Pure.
 
 Each group has its own queue and they take turns: a group whose calls hang or whose rate is used up delays no other.
 """

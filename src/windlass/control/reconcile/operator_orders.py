@@ -1,4 +1,4 @@
-"""Operator orders: freeze, resume, drain and undrain, sent through the journal.
+"""Operators send orders through the journal: freeze, resume, drain and undrain.
 
 An order is a journal entry that any user with access may append. No controller needs to run for that, and the journal
 keeps who asked for what and when. The leader applies it in its next pass.

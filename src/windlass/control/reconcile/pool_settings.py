@@ -1,4 +1,5 @@
-"""Settings overrides from a workload that has a size rule of its own, such as an elastic pool.
+"""A workload with its own size rule, such as an elastic pool, overrides settings of the controller through this
+module.
 
 The rule becomes minimums and scale-down rules of the groups, in the same pass and from the same observation as the
 plan, and the settings in force go into the journal. Without a valid observation nothing is overridden.

@@ -1,4 +1,4 @@
-"""Provider health: failures per group, the back-off and the launch rate that follow from them.
+"""Provider health counts failures per group, and derives the back-off and the launch rate from them.
 
 Each failed launch, failed boot or preemption lowers a group's health, and time restores it. Lower health means a
 longer back-off and a lower launch rate; even at the lowest, one launch at a time is tried. A quota error blocks the

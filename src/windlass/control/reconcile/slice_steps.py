@@ -1,4 +1,5 @@
-"""The next state of one slice and why, from what is observed of it. Pure; the time is an argument.
+"""This module decides the next state of one slice, and why, from what is observed of it. Pure; the time is an
+argument.
 
 A slice that is missing from its provider's list is gone when the provider confirms its end, or after
 ``vanish_timeout``; while the workload still sees its hosts, after ``unhealthy_timeout``.

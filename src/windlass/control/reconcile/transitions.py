@@ -1,4 +1,4 @@
-"""Transitions of slices from observations. Pure; the time is an argument.
+"""``fold`` applies observations to the states of slices. Pure; the time is an argument.
 
 A source that failed is unknown, and unknown is never zero: a slice whose provider did not answer stays as it is, and
 time limits that end a slice do not run while the workload is silent. Every change of state comes from here or from a

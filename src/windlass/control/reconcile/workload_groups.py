@@ -1,4 +1,4 @@
-"""Groups that a workload defines itself, beside those of the configuration. Pure."""
+"""This module adds the groups that a workload defines to those of the configuration. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost accounts: every second of every slice is charged to exactly one account, so they add up to the bill.
+"""Every second of every slice is charged to exactly one account, so the accounts add up to the bill.
 
 Sums are whole numbers (nanodollars per hour times microseconds), so no rounding error accumulates.
 """

@@ -1,4 +1,4 @@
-"""ControllerState as tables, and their mapping to journal entries.
+"""This module maps the tables of ControllerState to journal entries and back.
 
 A table has one value per subject: the record of each slice, what waits and why, what was last observed. A pass writes
 one entry for each changed value; the newest entry of a subject is its value, and an entry without data removes it. The

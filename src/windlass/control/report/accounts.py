@@ -1,4 +1,4 @@
-"""The accounts of a span of time: what was spent, by group, by job or by account. The rows add up to the bill."""
+"""The accounts of a period show what was spent by group, by job or by account. The rows add up to the bill."""
 
 from __future__ import annotations
 

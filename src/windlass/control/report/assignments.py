@@ -1,4 +1,4 @@
-"""Log lines for demand that is put on capacity in flight: which tasks wait for which machines that are coming up."""
+"""This module logs which tasks wait for which machines that are starting."""
 
 from __future__ import annotations
 

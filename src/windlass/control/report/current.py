@@ -1,4 +1,4 @@
-"""The current picture: the recorded state at an instant, planned again so that every countdown is fresh.
+"""The current picture is the recorded state at an instant, planned again so that every countdown is fresh.
 
 The journal records a reason when it changes, not when only its numbers do; the current numbers come from planning the
 same snapshot again. Pure, and not part of the loop: nothing here is acted on or written.

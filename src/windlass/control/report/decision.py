@@ -1,4 +1,4 @@
-"""The last routing decision as data: what is launched, which demand goes to which group, what waits and why."""
+"""This document shows the last decision: what is launched, which demand goes to which group, what waits and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Events as sentences: the log of a controller and ``windlass events`` print the same.
+"""Events are sentences made from journal entries; the log of a controller and ``windlass events`` print the same
+ones.
 
 Equal events of several slices of a group in one pass are one line. Entries that only serve to restore the state
 (observations, accounts) have no line.

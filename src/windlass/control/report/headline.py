@@ -1,4 +1,4 @@
-"""The headline: the state of a cluster in one or two sentences, and the counts beside it."""
+"""The headline states the condition of a cluster in one or two sentences, with counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of one slice or one demand, from its first record, in the order of time.
+"""The history lists all records of one slice or one demand in the order of time.
 
 It is made of the records about that subject, so it also covers slices and demands that no longer exist.
 """

@@ -1,4 +1,4 @@
-"""The leader: which controller holds the lease, or held it last."""
+"""This document names the controller that holds the lease, or that held it last."""
 
 from __future__ import annotations
 

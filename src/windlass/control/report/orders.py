@@ -1,4 +1,4 @@
-"""Orders as documents: what an operator asked for, and what became of it."""
+"""Order documents show what an operator asked for and what became of it."""
 
 from __future__ import annotations
 

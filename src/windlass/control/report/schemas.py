@@ -1,4 +1,4 @@
-"""JSON Schemas of the documents that commands print and the server sends: one place, checked by tests of both."""
+"""This module holds the JSON Schemas of the documents that commands print and the server sends."""
 
 from __future__ import annotations
 

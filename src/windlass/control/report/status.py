@@ -1,4 +1,4 @@
-"""The status document: what a cluster is doing now, as data, for the command line and the server."""
+"""The status document describes what a cluster is doing now, for the command line and the server."""
 
 from __future__ import annotations
 

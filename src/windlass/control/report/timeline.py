@@ -1,4 +1,4 @@
-"""The timeline: what every machine did and what waited, over time, from the records of a journal.
+"""The timeline shows what every machine did and what waited, over time, from the records of a journal.
 
 Records are added in order and read as plain data, so that a long journal is read once and fast. What is asked for is
 cut out of memory: lanes (a line of states for each slice) and series (counts over time, as steps).

@@ -1,4 +1,4 @@
-"""The why document: why a slice, a demand or a group is as it is, now or at an earlier time, as data."""
+"""The why document explains a slice, a demand or a group, now or at an earlier time."""
 
 from __future__ import annotations
 

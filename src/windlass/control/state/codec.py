@@ -1,4 +1,4 @@
-"""Codec of frozen dataclasses: to plain JSON data and back, for the journal.
+"""The codec converts frozen dataclasses to plain JSON data and back, for the journal.
 
 It is derived from the fields of the types. A field with its default value is left out, so records stay small and a new
 field with a default reads old records. Decoding returns an equal value.

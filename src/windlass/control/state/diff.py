@@ -1,4 +1,4 @@
-"""Diff of two tables that share most of their entries.
+"""``diff`` compares two tables that share most of their entries.
 
 Entries are compared by identity: a writer passes unchanged objects on and never mutates a table. A writer may also
 register the keys it changed; ``diff`` then skips the full comparison. Registering too few keys loses updates.

@@ -1,4 +1,5 @@
-"""How few slices could do: a bound from below, to tell when a plan that buys cannot be beaten.
+"""This module computes a lower bound on the number of slices to buy, so that the search stops at a plan that reaches
+it.
 
 Of each kind of resource there is so much free on what is there, and so much is needed. A task goes to one node, so what
 a node has free is of use to the tasks that need an amount or more only if it has that much; and where all of these need

@@ -1,4 +1,4 @@
-"""What can be bought for the demand that is left, in numbers: the input and the output of every way of choosing.
+"""A Market is the numeric input of every purchase strategy, and a list of Batch its output.
 
 Rows are shapes (equal demands with a count, hardest first), columns are groups in name order. A choice is a list of
 ``Batch``: so many equal slices of one group, each with the same tasks on it. Ten thousand equal tasks make a handful

@@ -1,4 +1,4 @@
-"""Which group a new slice comes from: ``best-fit``, ``rank`` or ``cheapest``.
+"""The strategies ``best-fit``, ``rank`` and ``cheapest`` choose the group of each new slice.
 
 ``best-fit`` and ``rank`` buy slice after slice: the hardest shape that is left decides who is a candidate, one new
 slice of each candidate is filled with what is left, and the best one is bought. As long as no filling changes,

@@ -1,4 +1,5 @@
-"""Class counts: how many tasks of each class every node, slice and label value holds, and what that allows.
+"""ClassCounts counts the tasks of each class on every node, slice and label value, and derives how many more may be
+placed.
 
 One row for each row of the offers table. Constraints of a task become bounds: how many more of such tasks one domain
 may take. A bound on a label value and the skew between label values bind several rows and groups at once; the caller

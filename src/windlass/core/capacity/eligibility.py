@@ -1,4 +1,5 @@
-"""Which nodes and groups a demand may go to: conditions and taints, checked once per different node.
+"""Eligibility decides by conditions and taints which nodes and groups a demand may use, once per distinct node
+profile.
 
 Nodes that look the same to every condition in the snapshot share one profile. A rack label that no demand asks about
 makes no difference, so ten thousand nodes have a handful of profiles.

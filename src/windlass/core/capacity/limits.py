@@ -1,4 +1,4 @@
-"""Ceilings: how many slices of each group may still be bought, and which limit says no.
+"""LimitCounter counts how many slices of each group may still be bought, and names the limit that forbids more.
 
 Limits count every slice from QUEUED until it is confirmed gone, also those that this plan drains; one that is
 cancelled while QUEUED frees its place at once. Money is counted in whole nanodollars.

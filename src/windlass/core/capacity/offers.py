@@ -1,4 +1,4 @@
-"""What is offered without buying: the free room on every node that runs, can be called back, or is in flight.
+"""Offers is the table of free room on every node that runs, can be uncordoned, or is in flight.
 
 Rows are nodes in the order of slice id and node id. A row's tier says how near its room is: free on a ready slice,
 then by uncordon or unmark, then in flight (the furthest along first), then slices that this plan has already decided

@@ -1,4 +1,4 @@
-"""Room: the free space on a set of nodes, and the one rule of what fits there.
+"""Room is the free space on a set of nodes; it holds the one fit rule of the planner.
 
 Every part of the planner that asks "does it fit?" (placing on running nodes, filling a machine that could be bought,
 explaining, consolidating) asks this module, so that no two parts can disagree.

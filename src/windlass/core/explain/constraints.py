@@ -1,4 +1,4 @@
-"""Which constraint between tasks keeps a task out of the new machines of a group."""
+"""This module finds the constraint between tasks that keeps a task off the new machines of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Edits: single changes of a snapshot that may let waiting demand start, in words, as a setting, and as a function."""
+"""An Edit is one change of a snapshot that may let waiting demand start: as a sentence, as a setting and as a
+function.
+"""
 
 from __future__ import annotations
 

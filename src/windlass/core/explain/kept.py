@@ -1,4 +1,4 @@
-"""Why each slice stays: exactly one reason, the weightiest that holds."""
+"""This module gives exactly one reason for each slice that is kept: the most important one that holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a slice is bought, and why from this group and not from another.
+"""This module explains why a slice is bought, and why from this group and not from another.
 
 The strategies keep, for each choice, the key by which the candidates were compared; here it is put into words. A group
 that was no candidate at all gets its first blocker, as for demand that waits.

@@ -1,4 +1,4 @@
-"""What would unblock waiting demand: it plans again with one thing changed at a time.
+"""This module finds what would unblock waiting demand: it plans again with one change at a time.
 
 Each suggestion is true: it is kept only if a plan of the changed snapshot leaves nothing of the demand waiting. A limit
 is first lifted altogether, which shows how far it must be raised, and then raised just so far. Where several limits

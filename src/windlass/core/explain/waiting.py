@@ -1,4 +1,5 @@
-"""Why demand waits: for each group its first failing check, and for the demand the nearest of them.
+"""This module explains why demand waits: the first failing check of each group, and the nearest of them for the
+demand.
 
 The checks of a group are made in this order: can a node of it hold the demand at all (resources,
 conditions, taints, the form of a gang), is there headroom (its max, launches in flight, nodes, dollars), can it be had.

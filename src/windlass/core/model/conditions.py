@@ -1,4 +1,4 @@
-"""Where demand may go: conditions on labels, preferences, taints and tolerations.
+"""This module defines where demand may go: conditions on labels, preferences, taints and tolerations.
 
 A condition is one line of text (``zone in (us-1a, us-1b)``), read once, checked often. A missing label passes ``!=``,
 ``not in`` and ``absent`` only. Taints work as in Kubernetes.

@@ -1,4 +1,4 @@
-"""Constraints between tasks: what a task counts as, and what it asks of the tasks around it.
+"""This module defines constraints between tasks: the classes of a task, and what it asks of the tasks around it.
 
 A task carries classes. A domain is one node, one slice, or all nodes with the same value of a label; a node without
 that label is in no domain of it. The three constraints look at how many tasks of a class a domain holds:

@@ -1,4 +1,4 @@
-"""The life of a slice: one table, from which everything else is derived.
+"""The lifecycle of a slice is one table; every other set of states is derived from it.
 
 Each state says whether it takes demand, is in flight, costs money, how long it may last and what happens then. Each
 legal transition names its cause. There is no edge from READY to TERMINATING: a slice that may hold work is cordoned

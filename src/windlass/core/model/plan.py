@@ -1,4 +1,4 @@
-"""A plan: what to do about a snapshot, and why, item by item.
+"""A Plan lists what to do about a snapshot, and why, item by item.
 
 Plain data. Equal launches are one ``Launch`` with a count, equal tasks one shape with a count; the lists that name
 every single slice and demand (``placements``, ``keep``) and the ways out of waiting (``unblocks``) are worked out when

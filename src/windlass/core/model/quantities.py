@@ -1,4 +1,4 @@
-"""Amounts of resources as whole numbers, and money as whole nanodollars.
+"""This module represents amounts of resources as whole numbers, and money as whole nanodollars.
 
 No float ever decides whether something fits or whether a ceiling is reached: an amount is held in thousandths
 (bytes for ``memory`` and ``disk``), a price in billionths of a dollar per hour. Text is turned into these numbers once,

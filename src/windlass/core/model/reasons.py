@@ -1,4 +1,5 @@
-"""Reason codes: one vocabulary for the command line, the API, logs and events, and the shape of a reason.
+"""This module defines the reason codes, one vocabulary for the command line, the API, logs and events, and the type
+Reason.
 
 A code never changes its meaning. A ``Reason`` is a code and a sentence with the numbers in it. Which codes may answer
 which question is data here, so that a test can check that a plan never answers with a word from another question.

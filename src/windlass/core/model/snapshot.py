@@ -1,4 +1,4 @@
-"""The words of the project as frozen types: all that is known at one instant.
+"""A Snapshot holds everything that is known at one instant, as frozen types.
 
 A ``Snapshot`` is everything a plan depends on, the time included. Amounts are whole numbers (``quantities``), held as
 sorted pairs, so that equal needs are equal values. Nothing here computes a decision.

@@ -1,4 +1,4 @@
-"""Tasks with constraints between them: placed on what is there, and bought for.
+"""This module places tasks that have constraints between them, and buys for the rest.
 
 The steps for the items of one priority, or for the members of one gang:
 

@@ -1,4 +1,4 @@
-"""Domain shares: how many tasks each label value gets, so that every skew and cap holds.
+"""Domain shares decide how many tasks each label value gets, so that every skew and every cap holds.
 
 Tasks start one by one, and each may only go where the constraint holds at that moment. For one label and one spread
 the result of the best order has a closed form: some level is reached by every domain that can grow so far, and no

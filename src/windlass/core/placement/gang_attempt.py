@@ -1,4 +1,4 @@
-"""One attempt to serve a gang: its tasks, the table it goes on, and which group a new slice for it comes from."""
+"""This module makes one attempt to serve a gang: its tasks, the offers table, and the group of each new slice."""
 
 from __future__ import annotations
 

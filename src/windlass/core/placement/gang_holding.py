@@ -1,4 +1,4 @@
-"""Gangs that form: which slices are held for the members of a gang that cannot start whole yet."""
+"""This module decides which slices are held for a gang that cannot start as a whole yet."""
 
 from __future__ import annotations
 

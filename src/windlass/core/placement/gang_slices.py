@@ -1,4 +1,4 @@
-"""Gangs on whole slices: one member per host, on one slice or on several of one group."""
+"""This module places gangs on whole slices, one member per host, on one slice or on several of one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs: all of it or none of it.
+"""This module serves a gang completely or not at all.
 
 A gang is tried on what is free, then what can be called back, then what is in flight, then on new slices. If it does
 not fit whole, everything that was tried for it is taken back. The four kinds are four functions; each returns where the

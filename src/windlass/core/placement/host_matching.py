@@ -1,4 +1,4 @@
-"""Matching: a host of its own for each member of a gang, where not every host can take every member."""
+"""Host matching assigns a separate host to each member of a gang where not every host can take every member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joint purchases: which constrained tasks can be bought for in one market, and the caps on every new machine.
+"""Joint purchases decide which constrained tasks are bought for in one market, and the caps on every new machine.
 
 A constraint on nodes or slices becomes a resource of its own in the market: an empty machine has as much of it as the
 constraint allows, and every task that counts takes one. Tasks whose constraints cannot be written that way side by side

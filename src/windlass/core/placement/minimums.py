@@ -1,4 +1,4 @@
-"""Floors: the ``min`` of every group and family, standing requests for room, and ``spare`` slices that are free.
+"""This module serves the ``min`` of every group and family, standing requests for room, and ``spare`` slices.
 
 Before anything is bought for a floor, slices on their way out are called back. Launches for floors obey every ceiling
 and come before those for demand. ``min`` counts slices, busy or not; ``spare`` counts free ones; a slice may count for

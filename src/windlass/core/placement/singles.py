@@ -1,4 +1,4 @@
-"""Serving demand: place first, buy last.
+"""This module serves single tasks: it places them on existing room first and buys for the rest.
 
 Priority by priority, the highest first. Within one, gangs are served one after the other, then all single tasks: each
 shape, the hardest first, takes what is offered; what is left of all of them is bought for together, so that one new

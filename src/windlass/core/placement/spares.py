@@ -1,4 +1,6 @@
-"""Spares with accelerators: kept for work that needs them, as long as another group can serve the other work."""
+"""This module keeps spare machines with accelerators for work that needs them, while another group can serve the
+other work.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving back: surplus launches, idle slices, slices above a utilization target.
+"""This module releases surplus launches, idle slices, and slices above a utilization target.
 
 In this order, never below ``min`` slices and ``spare`` free ones, never a slice that got a placement in this plan or
 holds requested room, never a protected one, never one of a group that is frozen or that this plan launches: surplus in

@@ -1,4 +1,4 @@
-"""Consolidation: work that would fit elsewhere for less money.
+"""Consolidation releases a slice whose work fits elsewhere for less money.
 
 A ready slice with work goes when all of its work fits on other running slices (that always pays), or on one cheaper
 new slice (that pays if an hour's saving is more than the new slice costs while it boots). The least used first, one

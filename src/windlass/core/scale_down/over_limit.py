@@ -1,4 +1,4 @@
-"""Slices above a limit that was lowered: which ones go.
+"""This module chooses which slices to release when a limit was lowered.
 
 Queued first, then requesting, booting, initializing, then ready ones by least used share, longest idle, highest id.
 First the ``max`` of each group, then of each family, then ``max_nodes`` over all groups, then the cost ceiling. Under

@@ -1,4 +1,5 @@
-"""The groups of a snapshot as tables: what a new slice of each has, costs and which labels it carries.
+"""GroupTable holds the groups of a snapshot as arrays: what a new slice has, what it costs and which labels it
+carries.
 
 They are the same in one plan after the other, so a ``PlannerMemo`` keeps the last few.
 """

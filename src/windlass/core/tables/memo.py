@@ -1,4 +1,4 @@
-"""Memo: tables of the last plans, kept by a caller that plans again and again.
+"""A Memo keeps the tables of the last plans for a caller that plans repeatedly.
 
 One plan is much like the one before: the same groups, nearly all slices identical objects. What follows from them
 alone can be used again. That saves time and changes no answer, because nothing in a snapshot can be changed in place

@@ -1,4 +1,5 @@
-"""The nodes that offer room, a row each: whose they are, how near their room is, and how much of it is free.
+"""NodeTable has one row per schedulable node: its slice, its tier (ready, recallable, in flight) and its free
+resources.
 
 All of it follows from the slices and the groups alone. A caller that plans again and again keeps it in its
 ``PlannerMemo``, and the next plan makes only the rows of slices that are other objects now.

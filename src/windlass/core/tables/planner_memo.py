@@ -1,4 +1,4 @@
-"""The memory of a caller that plans again and again, such as a controller: pass it to ``plan`` each time."""
+"""PlannerMemo is what a caller that plans repeatedly, such as a controller, passes to ``plan`` each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slices of a snapshot by id, and which of them are simply at work.
+"""SliceTable holds the slices of a snapshot by id, and which of them are plainly busy.
 
 With a ``PlannerMemo``, only slices that are other objects than in the last plan are looked at: the cost of a plan
 follows from what has changed.

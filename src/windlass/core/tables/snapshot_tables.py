@@ -1,4 +1,4 @@
-"""A snapshot laid out as tables, once for all drafts that are made of it.
+"""SnapshotTables lays a snapshot out as arrays, once for all drafts that are made from it.
 
 A plan tries several ways and makes a draft for each. What they share follows from the snapshot alone and is never
 changed by a draft: its parts in their order, who belongs to which group and is in which state, one row for every node

@@ -1,4 +1,4 @@
-"""Checkpoints, and the compaction that they allow.
+"""This module writes checkpoints, and compacts the journal as far as they allow.
 
 A restart reads the newest readable checkpoint and the records after it; a question about the past reads the newest one
 before that instant. Old records can be deleted once a checkpoint covers them that is itself older than the retention,

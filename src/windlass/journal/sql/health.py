@@ -1,4 +1,4 @@
-"""Health reads and checks everything in the journal once, and asks the database about itself."""
+"""This module reads and checks every row of the journal, and the state of the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader lease: one row that says who may write, until when, and with which epoch.
+"""The leader lease is one row: who may write, until when, and with which epoch.
 
 Each epoch is given once. Acquiring the lease returns a higher epoch than ever before, in the same transaction that
 reads the holder, so two controllers that ask at once never both get it.

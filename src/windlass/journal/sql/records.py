@@ -1,4 +1,4 @@
-"""Records: numbered without gaps as they are appended, found by number, kind, subject and time."""
+"""Records are numbered without gaps and found by number, kind, subject and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tables of a journal, the check of the epoch, and what a database must provide, in plain SQL.
+"""This module defines the tables of a journal, the check of the epoch, and what a database must provide, in plain
+SQL.
 
 There are three tables. ``windlass_journal`` has one row: the schema version, the last number given, up to which number
 records may have been deleted, and the lease. Every writing transaction starts by locking that row, so writers are

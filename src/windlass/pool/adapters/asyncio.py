@@ -1,4 +1,4 @@
-"""A pool for programs with an event loop of their own: ``await`` where the pool itself would wait."""
+"""This adapter offers a pool to programs with an event loop: they ``await`` where the pool itself would block."""
 
 from __future__ import annotations
 

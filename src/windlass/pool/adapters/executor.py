@@ -1,4 +1,4 @@
-"""A pool as a ``concurrent.futures.Executor``: for libraries that take one."""
+"""This adapter offers a pool as a ``concurrent.futures.Executor``, for libraries that take one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool as a backend of joblib: ``with joblib.parallel_config(backend=pool.as_joblib()): ...``."""
+"""This adapter offers a pool as a joblib backend: ``with joblib.parallel_config(backend=pool.as_joblib()): ...``."""
 
 from __future__ import annotations
 

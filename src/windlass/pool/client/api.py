@@ -1,4 +1,4 @@
-"""What a user writes: functions that make lazy tasks, and the operators that send tasks to a pool.
+"""This module has what users write: functions that make lazy tasks, and the operators that send tasks to a pool.
 
     @wl.compute
     def trial(lr): ...

@@ -1,4 +1,5 @@
-"""Who waits for tasks: futures for single ones, one collection for many. Told on the pool's thread, read on others.
+"""This module holds futures of single tasks and collections of many. The pool's thread completes them, other threads
+read them.
 
 Values are unpickled on the thread that asks for them: a large result does not hold up the pool.
 """

@@ -1,4 +1,4 @@
-"""``here()``: where a task runs, asked from inside of it."""
+"""``here()`` says inside a task where it runs."""
 
 from __future__ import annotations
 

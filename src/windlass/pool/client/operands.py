@@ -1,4 +1,4 @@
-"""Says what to write to a user who sends something to a pool that is no task."""
+"""This module explains to a user who sends something other than a task to a pool what to write."""
 
 from __future__ import annotations
 

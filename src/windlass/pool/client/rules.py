@@ -1,4 +1,4 @@
-"""Reads the options ``apart`` and ``spread`` of a task into rules of the planner.
+"""This module reads the options ``apart`` and ``spread`` of a task into rules of the planner.
 
 The class of a task is the name of its function. So ``apart="node"`` keeps tasks of one function on different nodes, and
 ``apart={"by": "node", "from": "train", "at_most": 0}`` keeps them off nodes on which ``train`` runs.

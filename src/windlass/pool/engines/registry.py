@@ -1,4 +1,4 @@
-"""Engines by name."""
+"""This module finds engines by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pool tells while it works: a live view on a terminal, plain lines elsewhere, nothing on request.
+"""The console shows a working pool: a live view on a terminal, plain lines elsewhere, nothing on request.
 
 The live view has the nodes by state, the tasks, a bar for every gather, why the last change was made, and the money.
 What tasks print goes by above it, each line with the name of its task; with plain lines it does too.

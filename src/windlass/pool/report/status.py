@@ -1,4 +1,4 @@
-"""What a pool tells about itself: its status, and why a node, a task or a group is as it is.
+"""This module reports the status of a pool, and why a node, a task or a group is as it is.
 
 Made of the controller's own chronicle and journal, like ``windlass status`` and ``windlass why``, so the words are the
 same. On the pool's thread.

@@ -1,4 +1,4 @@
-"""The pool's rule as steering of the controller: when it says that nodes should go, the groups' own rules let them go.
+"""PoolSteering applies the size rule of a pool to the settings of its controller.
 
 Growing needs no steering: what waits is demand, and the planner buys for it in the same pass, calls back what is on its
 way out first, and counts what boots. Shrinking does: the planner would release by its rules at any time, the pool's

@@ -1,4 +1,4 @@
-"""The declaration of the workload type ``pool``, with which the command line looks at a running pool."""
+"""This module declares the workload type ``pool``, with which the command line reads a running pool."""
 
 from __future__ import annotations
 

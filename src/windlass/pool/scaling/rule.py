@@ -1,4 +1,4 @@
-"""The rule of an elastic pool: from its pressure to the number of nodes that it should have, and why.
+"""The scaling rule computes from the pressure on a pool how many nodes it should have, and why.
 
     queued work with no free slot          -> nodes for ceil((queued + running) / slots), at once
     nothing running for the idle timeout   -> min

@@ -1,4 +1,4 @@
-"""Pace decides how many short tasks travel together, by what the last ones took.
+"""Pace decides how many short tasks are sent together, from how long the last ones took.
 
 A batch costs a few milliseconds on the way, whatever is in it; so tasks that take less are sent together, as many as
 run for about half a second. What is not known is tried one by one, and a batch is never more than eight times the one

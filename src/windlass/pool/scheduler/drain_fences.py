@@ -1,4 +1,4 @@
-"""The fences of slices: an epoch that cordons, and one up to which every cordon is void."""
+"""A Fence of a slice holds the epoch that cordons it, and the epoch up to which every cordon is void."""
 
 from __future__ import annotations
 

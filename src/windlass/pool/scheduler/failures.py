@@ -1,4 +1,4 @@
-"""Decides what becomes of a task whose call ended without a result for it: run it again, or fail it.
+"""This module decides whether a task whose call ended without a result runs again or fails.
 
 A task is charged only for what happened to it: the one that ran when its process crashed or its node was lost uses up
 one of its retries. Tasks of the same call that had not begun run again and are charged nothing.

@@ -1,4 +1,5 @@
-"""Gangs: tasks that start all at once or not at all, know their rank and their head, and end as one.
+"""A TaskGang is a set of tasks that start all at once or not at all, know their rank and their head, and end
+together.
 
 Members are placed together on free slots, ranks in the order of the nodes, so that neighbours in rank are neighbours in
 place. A gang that loses a member starts again as a whole, within one budget of retries: its members wait for each

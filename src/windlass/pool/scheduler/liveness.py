@@ -1,4 +1,4 @@
-"""NodeLiveness gives up nodes that have not been heard of for too long.
+"""NodeLiveness gives up nodes that have been silent for too long.
 
 A silent node takes no new work and shows as unhealthy at once. Tasks that had not begun there are taken back. When the
 silence has lasted for the timeout the engine abandons the node: its tasks run elsewhere, and what it says later is

@@ -1,4 +1,4 @@
-"""The nodes of the pool: which calls each slot has, and what room is left."""
+"""PoolNode tracks which calls each slot of a node has, and what room is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placer decides which waiting task goes to which slot, and which tasks travel together.
+"""Placer decides which waiting task goes to which slot, and which tasks are sent together.
 
 In the order in which they came: tasks that name their node, gangs, then all others, each on the first node that accepts
 it and has room. A gang that the nodes which are there could hold, if they were empty, holds them against tasks that

@@ -1,4 +1,4 @@
-"""A task of the pool: what is to be run, what it may cost, and who wants to know what came of it."""
+"""ScheduledTask is a task of the pool: what it runs, what it needs, and the ticket that gets its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits: tasks kind by kind and gangs one by one, in the order in which they came."""
+"""WaitingTasks holds tasks by kind, and gangs one by one, in the order of their arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Framing: plain Python values as length-prefixed pickles over a stream socket between our own processes."""
+"""Framing sends plain Python values as length-prefixed pickles over a stream socket between Windlass processes."""
 
 from __future__ import annotations
 

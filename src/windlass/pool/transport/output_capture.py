@@ -1,4 +1,4 @@
-"""What is printed on a slot: everything, also by C code and by programs that a task starts.
+"""Output capture reads everything that is printed on a slot, also by C code and by programs that a task starts.
 
 The slot's stdout and stderr are pipes for the whole life of its process. A thread reads them while an item runs, so
 that lines are reported as they come; between two items what is still in the pipes is read by the runner itself, so that

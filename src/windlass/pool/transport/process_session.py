@@ -1,4 +1,4 @@
-"""Programs of others that start many processes: they run in a session of their own, and end whole.
+"""ProcessSession runs a program that starts many processes in its own session, and ends all of them.
 
 A guard stands beside: when the process that started the session is gone, however it went, the guard kills what is left
 of the session. Needs Linux.

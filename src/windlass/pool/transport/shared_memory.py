@@ -1,5 +1,6 @@
-"""Bytes in memory that processes of one machine hold together, by a handle that is passed on: nothing is on disk, and
-nothing stays when they are gone."""
+"""This module shares bytes in memory between processes of one machine by a handle; nothing is on disk, and nothing
+remains when they end.
+"""
 
 from __future__ import annotations
 

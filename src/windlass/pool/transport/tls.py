@@ -1,4 +1,5 @@
-"""Certificates made for one pool: an authority that lives as long as the pool, and a certificate for each side.
+"""This module makes the certificates of one pool: an authority that lives as long as the pool, and a certificate for
+each side.
 
 Everybody on the wire must show a certificate of this authority, the pool to its nodes and the nodes to the pool, so
 no one else can join, listen or give orders: also no other user of the same machine. The authority's own key is

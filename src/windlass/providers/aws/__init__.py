@@ -1,1 +1,1 @@
-"""Machines of Amazon EC2."""
+"""The AWS provider sells machines of Amazon EC2."""

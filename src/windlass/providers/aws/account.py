@@ -1,4 +1,4 @@
-"""Checks of an AWS account: credentials, permissions and quota, without buying anything."""
+"""This module checks an AWS account: credentials, permissions and quota, without buying anything."""
 
 from __future__ import annotations
 

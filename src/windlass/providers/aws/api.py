@@ -1,4 +1,4 @@
-"""Calls to EC2: one attempt each, on threads of their own, with errors that steer.
+"""This module makes calls to EC2: one attempt each, on separate threads, with typed errors.
 
 botocore would retry a launch that found no capacity; the planner knows better what to try next. Every answer is
 untrusted text from outside: it is cut and freed of control characters before a person sees it.

@@ -1,4 +1,4 @@
-"""Buying on EC2: machine types, a launch template for each slice, one fleet request for each market.
+"""This module buys on EC2: machine types, a launch template for each slice, one fleet request for each market.
 
 What a slice needs in the account besides its instances is made here and deleted with it: its launch template. A
 security group is made once for a cluster, if none was given: it lets SSH in from the controller and nothing else.

@@ -1,4 +1,4 @@
-"""The least permissions with which the provider works, as an IAM policy."""
+"""This module prints the least permissions that the provider needs, as an IAM policy."""
 
 from __future__ import annotations
 

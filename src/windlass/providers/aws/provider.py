@@ -1,4 +1,4 @@
-"""The provider of EC2 instances: a slice is a fleet of type ``instant``, found again by its tags.
+"""The EC2 provider sells a slice as a fleet of type ``instant``, and finds it again by its tags.
 
 A launch makes a launch template for its slice, with a host key of its own, and asks once for a fleet with the slice's
 id as the client token: asked again it gives the same instances. The list by tag is the truth. When an instance runs and

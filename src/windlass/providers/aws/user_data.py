@@ -1,4 +1,5 @@
-"""User data of an instance: the host key that it shows and the client key that it accepts. Nothing else.
+"""This module makes the user data of an instance: the host key that it presents and the client key that it accepts,
+nothing else.
 
 The host key is made for one slice, so that its public part is known before the first connection. User data can be read
 on the machine and by every user of the account who may describe launch templates; it holds no other secret.

@@ -1,4 +1,5 @@
-"""The state of a RayCluster that Windlass scales: its worker groups, its pods, and the record of slices. Pure.
+"""This module computes the state of a RayCluster that Windlass scales: its worker groups, its pods, and the record
+of slices. Pure.
 
 The record is JSON in the annotation ``windlass.dev/slices`` of the RayCluster. It changes in the same patch as the
 replicas, so a slice that is in the record has been ordered exactly once, whatever crashes in between. The record holds

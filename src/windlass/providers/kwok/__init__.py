@@ -1,1 +1,1 @@
-"""Nodes without machines: Node objects that the provider registers itself, for tests, demos and benchmarks."""
+"""The KWOK provider registers Node objects without machines, for tests, demos and benchmarks."""

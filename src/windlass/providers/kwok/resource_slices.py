@@ -1,4 +1,4 @@
-"""ResourceSlices of nodes without machines: what a DRA driver would publish for the devices of a template."""
+"""This module makes the ResourceSlices that a DRA driver would publish for the devices of a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a local provider does wrong on purpose: for demos, and for trying out what a refusal looks like."""
+"""This module injects faults into the local provider, for demos and for trying out a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a local provider keeps on disk: the record of each slice, the ids that have ended, and the highest epoch seen.
+"""This module reads and writes the files of the local provider: the record of each slice, the ended ids, and the
+highest epoch.
 
     DIRECTORY/.lock                   held for the moment of a change
     DIRECTORY/.epoch-ID               the highest fencing epoch seen of the cluster with that id

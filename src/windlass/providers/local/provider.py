@@ -1,4 +1,4 @@
-"""Slices of real processes on this machine: for the elastic pool on one computer, for demos and for tests.
+"""The local provider sells slices that are processes on this machine, for elastic pools, demos and tests.
 
 A slice is a group of hosts, a host is one command in a session of its own with a directory of its own. A supervisor
 (`local_host`) stands over each. Slices outlive the controller: the next one finds them in the directory and adopts

@@ -1,4 +1,4 @@
-"""The supervisor of one host of a local slice: a small program that starts the host's command and ends all of it.
+"""The supervisor starts the command of one host of a local slice, and ends all of its processes.
 
     python local_host.py SLICE_DIRECTORY NUMBER
 

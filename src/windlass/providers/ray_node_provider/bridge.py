@@ -1,4 +1,4 @@
-"""The program that loads a ``NodeProvider`` and calls it: it reads and writes one JSON object per line.
+"""This program loads a ``NodeProvider`` and calls it; it reads and writes one JSON object per line.
 
 Runs as a program of its own, with the Python that has Ray: ``python bridge.py MODULE.CLASS CLUSTER_NAME CONFIG``.
 """

@@ -1,4 +1,5 @@
-"""What turns a machine with SSH into a node: one connection, an agent program, a bootstrap, a program, a tunnel.
+"""This package turns a machine with SSH into a node: a connection, an agent program, a bootstrap script and a
+tunnel.
 
 The controller opens one SSH connection to each machine (`connection`) and speaks over it to a small program that it
 has put there (`agent`). The agent sells the machine to one slice at a time, runs the bootstrap script of an image

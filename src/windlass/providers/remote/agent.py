@@ -1,4 +1,5 @@
-"""The program that a controller puts on a machine: it sells the machine, prepares it, and starts its program.
+"""The agent is the program that a controller installs on a machine: it records the sale, prepares the machine and
+starts its program.
 
     python3 agent.pyz session DIRECTORY      requests on stdin, answers on stdout, one JSON object a line
     python3 agent.pyz supervise DIRECTORY    started by a session; the program's order comes on stdin

@@ -1,4 +1,4 @@
-"""One SSH connection to a machine, with host keys that were known before, and errors in words.
+"""This module opens one SSH connection to a machine, with host keys that are known beforehand, and readable errors.
 
 ``known_hosts`` is a file, or the public key that we gave the machine. There is no way to turn the check off.
 """

@@ -1,4 +1,4 @@
-"""What a machine must have before a program can run there, and the bootstrap script that brings it.
+"""This module writes the bootstrap script that installs what a machine must have before its program runs.
 
 An image becomes one script with named phases, stamped with the hash of its content: a machine that has the stamp skips
 the script. The script can be run again at any point. It holds no secrets: variables and the package index, which may

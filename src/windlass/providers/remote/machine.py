@@ -1,4 +1,4 @@
-"""One machine with SSH: its connection, the agent on it, and the tunnel to its program.
+"""RemoteMachine is one machine with SSH: its connection, the agent on it, and the tunnel to its program.
 
 A ``Machine`` connects when it is first asked something and reconnects by itself. A request that was under way when the
 connection broke raises ``Unreachable``: requests can be repeated. A tunnel outlasts broken connections: it attaches

@@ -1,4 +1,5 @@
-"""What a machine keeps about itself on disk: to whom it is sold, which epochs it saw, which slices have ended.
+"""The store keeps the state of a machine on its disk: which slice it is sold to, which epochs it saw, which slices
+have ended.
 
 Runs on the machine, as a part of the agent: the standard library only, from Python 3.8 on.
 

@@ -1,4 +1,4 @@
-"""A multiplexer of TCP streams over one connection that may break and be resumed.
+"""The multiplexer carries TCP streams over one connection that may break and resume.
 
 Both sides number the frames that they send and keep each until the other side has acknowledged it. After a break the
 controller attaches a new connection; both sides say how many frames they have received, and the rest is sent again. No

@@ -1,4 +1,5 @@
-"""From a machine that is sold to a slice to its program: check Python, bootstrap the image, start, join the tunnel.
+"""This module prepares a machine for its slice: it checks Python, bootstraps the image, starts the program and joins
+the tunnel.
 
 A preparation goes on over broken connections until its limit. When it fails for good, the reason is written down on the
 machine, so that every controller lists the slice as dead with that reason.

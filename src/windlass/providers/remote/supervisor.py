@@ -1,4 +1,4 @@
-"""The supervisor of a program on a machine: it starts the program, carries its streams, and ends all of it.
+"""The supervisor starts the program of a machine, carries its streams, and ends all of its processes.
 
 The order comes on standard input, because it may hold private keys. The program runs in a session of its own; what it
 leaves behind is adopted. Everything is ended when that is asked for (SIGTERM), when the program has ended, or when no

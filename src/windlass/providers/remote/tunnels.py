@@ -1,4 +1,6 @@
-"""Where a program on a machine finds what it must reach: through the tunnel to its controller, if there is one."""
+"""This module computes the addresses that a program on a machine uses: through the tunnel to its controller, if
+there is one.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Machines that exist already and have SSH: each is sold to one slice at a time."""
+"""The SSH provider sells machines that exist already, each to one slice at a time."""

@@ -1,4 +1,4 @@
-"""The provider of machines with SSH: a list of machines, each sold to one slice at a time.
+"""The SSH provider has a list of machines, each sold to one slice at a time.
 
 What is sold is written down on the machines themselves, so that any controller of the cluster finds it, and a machine
 that is in the lists of two clusters is sold to one of them. The highest epoch is kept there too; a launch and an end

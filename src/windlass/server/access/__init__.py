@@ -1,1 +1,1 @@
-"""Who may use the server: tokens, sessions and login links, and the check that every request passes first."""
+"""This package decides who may use the server: tokens, sessions and login links, and the check of every request."""

@@ -1,4 +1,4 @@
-"""What every request must pass before a route sees it: host, origin, token, role, rate and size.
+"""The guard checks every request before a route sees it: host, origin, token, role, rate and size.
 
 One ASGI layer around the whole application, so that no route can be added that is not guarded. It also puts the
 security headers on every answer.

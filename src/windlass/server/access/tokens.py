@@ -1,4 +1,4 @@
-"""Tokens, sessions and login links: who may see the cluster, and who may change it.
+"""Tokens, sessions and login links decide who may see the cluster, and who may change it.
 
 The token file has one line a token, `ROLE TOKEN NAME`, mode 0600. A session is a signed cookie: its key is the token
 itself, so it outlives a restart of the server and ends when the token is revoked. A login link is signed the same way,

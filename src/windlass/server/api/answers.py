@@ -1,4 +1,4 @@
-"""Answers: documents as JSON, compressed where it pays."""
+"""This module sends documents as JSON, compressed where it pays."""
 
 from __future__ import annotations
 

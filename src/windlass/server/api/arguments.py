@@ -1,4 +1,4 @@
-"""Arguments of requests: query parameters and bodies, each mistake as a problem with its name."""
+"""This module reads query parameters and bodies, and reports each mistake as a problem with its name."""
 
 from __future__ import annotations
 

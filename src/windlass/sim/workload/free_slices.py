@@ -1,4 +1,4 @@
-"""An index of slices by free capacity, so that equal slices are tried once."""
+"""This module is an index of slices by free capacity, so that equal slices are tried once."""
 
 from __future__ import annotations
 

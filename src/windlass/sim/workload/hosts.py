@@ -1,4 +1,4 @@
-"""Hosts that join and leave, reported per slice, so that a reader looks only at what changed."""
+"""This module tracks hosts that join and leave, per slice, so that a reader looks only at what changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outages: intervals in which a node of the simulated workload is invisible or unhealthy."""
+"""An Outage is an interval in which a node of the simulated workload is invisible or unhealthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index of running tasks: each question costs by its answer, not by how much runs."""
+"""RunningIndex holds the running tasks; a query costs by the size of its answer, not by how much runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated workload: jobs arrive, run on the hosts that have joined, and end, behind the fence of the contract.
+"""The simulated workload runs jobs on the hosts that have joined, behind the fence of the contract.
 
 It sees hosts through their agents (``hosts``), as a real one does, never through the cloud's list. Work that loses its
 node waits again from the start and is kept in ``interrupted``, against which "never kills running work" is checked.

@@ -1,4 +1,5 @@
-"""Machines for tests of providers: hosts with a real sshd, and an EC2 whose instances are such hosts.
+"""This package makes machines for tests of providers: hosts with a real sshd, and an EC2 whose instances are such
+hosts.
 
 ``SshHosts`` starts hosts on this computer. With root each host is a network and process namespace of its own, so that
 it has an address, can be unplugged, and dies whole; without root each is an sshd on a loopback port. Both speak real

@@ -1,4 +1,4 @@
-"""An EC2 for tests: moto's server behind a layer of faults, whose instances are hosts that run their user data.
+"""This module runs an EC2 for tests: moto's server behind a layer of faults, whose instances run their user data.
 
 The layer adds what moto leaves out: idempotency tokens of CreateFleet, capacity by machine type, quotas, throttling,
 states that take their time, answers that get lost, lists that lag, and spot notices by a metadata service. Each

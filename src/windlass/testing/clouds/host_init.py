@@ -1,4 +1,5 @@
-"""The first process of a test host: it mounts the host's own directories, starts sshd and ends everything.
+"""This program is the first process of a test host: it mounts the host's directories, starts sshd and ends
+everything.
 
     python -I -S host_init.py < SPEC
 

@@ -1,4 +1,5 @@
-"""Hosts with a real sshd on this computer, for tests: namespaces with root, loopback ports without.
+"""This module starts hosts with a real sshd on this computer, for tests: in namespaces with root, on loopback ports
+without.
 
 A host keeps its files in a directory of its own, which is its home. ``HOME`` and ``PATH`` of a login come from sshd's
 ``SetEnv``. ``crash`` kills everything on the host at once, ``unplug`` takes its network away (in a namespace: packets

@@ -1,4 +1,4 @@
-"""What every engine of an elastic pool must do, as a suite of tests: inherit, give a stage, run pytest.
+"""This suite tests what every engine of an elastic pool must do: inherit, give a stage, run pytest.
 
     class TestMyEngine(EngineConformance):
         alone = "my.module:MyEngine"

@@ -1,4 +1,6 @@
-"""What a call on any engine must give: values, failures, what it yields, prints and shares. A part of the suite."""
+"""This part of the suite tests what a call on any engine must give: values, failures, what it yields, prints and
+shares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage on which the suite for engines runs: an engine, hosts for its nodes, and an ear.
+"""EngineStage sets up an engine, hosts for its nodes, and a listener for its events.
 
 ``ProcessStage`` is the stage of an engine whose nodes are real processes: hosts are started here, each in a session of
 its own, and every process that comes from the stage is found again by a mark in its environment.

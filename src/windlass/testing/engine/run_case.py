@@ -1,4 +1,4 @@
-"""One test of the suite for engines: its nodes, its calls, and what was heard of them."""
+"""This module runs one test of the suite for engines: its nodes, its calls, and the events of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a suite of tests for engines stands on: one engine for a class, and a play for each test."""
+"""This module is the base of a suite for engines: one engine for a class, and a fresh set of calls for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program with an engine, a node and a call that never ends: to be killed, to see what it leaves behind.
+"""This program starts an engine, a node and a call that never ends; a test kills it and checks what is left.
 
 python -m windlass.testing.engine.without_pytest MODULE:ENGINE
 """

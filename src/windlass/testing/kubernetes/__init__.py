@@ -1,1 +1,3 @@
-"""Kubernetes for tests: a real control plane from its binaries, and an API server within the process."""
+"""This package has Kubernetes for tests: a real control plane from its binaries, and an API server within the
+process.
+"""

@@ -1,4 +1,5 @@
-"""A real Kubernetes control plane on this machine: etcd, kube-apiserver, and on request scheduler and controllers.
+"""This module starts a real Kubernetes control plane: etcd, kube-apiserver, and on request scheduler and
+controllers.
 
 The binaries are found as envtest finds them, in the directory that ``KUBEBUILDER_ASSETS`` names. Everything listens on
 loopback, keeps its data in a temporary directory (in memory where there is one) and ends with ``stop``.

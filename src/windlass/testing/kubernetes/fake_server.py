@@ -1,4 +1,5 @@
-"""An API server within the process, for fast tests and simulations: what the controller uses of a real one.
+"""FakeApiServer is an API server within the process, for fast tests and simulations; it has what the controller
+uses.
 
 It implements the transport of ``windlass.kubernetes_api``: objects with resourceVersions, lists in pages, watches
 with bookmarks, merge and JSON patches, optimistic locking, finalizers, the status subresource, evictions, and answers

@@ -1,4 +1,4 @@
-"""A kubelet for nodes without machines: pods that are bound run at once, and end when they are deleted."""
+"""This kubelet serves nodes without machines: pods that are bound run at once, and end when they are deleted."""
 
 from __future__ import annotations
 

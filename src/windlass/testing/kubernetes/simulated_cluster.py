@@ -1,4 +1,5 @@
-"""A Kubernetes cluster on virtual time: a day of pods in a minute, with the production controller.
+"""This module simulates a Kubernetes cluster on virtual time: a day of pods in a minute, with the production
+controller.
 
 The API server keeps its objects in the process. A small scheduler binds pods, late and from a view that is some
 milliseconds old, as a real one does; a kubelet runs them and ends them when their time is over. The controller,

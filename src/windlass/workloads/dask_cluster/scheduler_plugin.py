@@ -1,4 +1,4 @@
-"""The part of the Dask workload that lives in the user's scheduler: it counts what waits, and holds the fences.
+"""This plugin runs in the user's Dask scheduler: it counts what waits, and holds the fences.
 
 It is sent there by value, so the scheduler's machine needs Dask and not this package. What it knows outlives the
 controller: one that is started again, or a standby beside it, sees the same fences.

@@ -1,4 +1,4 @@
-"""The part of the Dask workload that lives in a worker which is to go: the worker's own side of the fence.
+"""This plugin runs in a worker that is to leave: it is the worker's side of the fence.
 
 It is sent there by value, so a node needs Dask and not this package, and it is sent only when a fence is raised. The
 worker itself is asked because only it knows: the scheduler does not see when a task that it has assigned starts,

@@ -1,4 +1,4 @@
-"""A Dask cluster as a workload: a scheduler that the user runs, and workers that Windlass buys for it.
+"""DaskWorkload scales a Dask cluster: a scheduler that the user runs, and workers that Windlass buys for it.
 
 Any client submits to the scheduler as ever. A part of this package is put into the scheduler (`dask_scheduler`), and
 what it shows is put into the words of the contract here: tasks that wait are demands, by the name of their function and

@@ -1,4 +1,4 @@
-"""The fence around a node at its end: hard taint, settle, live list, and only then the word that it is empty.
+"""The fence empties a node before its end: hard taint, settle time, live list, and only then the acknowledgement.
 
 A pod can be bound after the taint is stored: the scheduler decides from its cache, and a binding is not refused. In
 measurements on a real scheduler that happened in 15 to 18 of 100 tries where the taint came within 12 ms of the pod. So

@@ -1,4 +1,4 @@
-"""Probes and metrics over HTTP: ``/healthz``, ``/readyz`` and ``/metrics``."""
+"""This module serves probes and metrics over HTTP: ``/healthz``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader election by a Lease object: one controller acts, the others stand by.
+"""A Lease object elects the leader: one controller acts, the others stand by.
 
 The holder renews every few seconds. When it could not for the whole duration it stops acting before another may begin:
 it counts from the moment *before* its last successful renewal, by a monotonic clock. Another controller takes

@@ -1,4 +1,5 @@
-"""The cluster in memory: reflectors of everything that decisions depend on, and the indexes over them.
+"""ClusterMirror holds the cluster in memory: reflectors of everything that decisions depend on, and indexes over
+them.
 
 Nothing is shown while any of them is not synced: what is not known is never taken for empty.
 """

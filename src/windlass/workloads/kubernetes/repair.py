@@ -1,4 +1,4 @@
-"""Repair: nodes whose conditions have been bad for too long are drained and replaced, a few at a time.
+"""Repair drains and replaces nodes whose conditions have been bad for too long, a few at a time.
 
 A condition such as ``GPUHealthy=False`` is set by a device plugin or by a node problem detector. Something that breaks
 on every node at once is rarely the nodes' fault, so at most a fifth of a provisioner is under repair at once.

@@ -1,4 +1,4 @@
-"""Writes to a node's taints: always read, change, write with the resourceVersion that was read.
+"""This module changes a node's taints by read, change and write with the resourceVersion that was read.
 
 ``spec.taints`` is one list for every kind of patch, so a write that does not say what it has read erases the taints of
 other owners.

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster behind the workload contract.
+"""KubernetesWorkload puts a Kubernetes cluster behind the workload contract.
 
 A look is taken from the mirror, without a call, while every reflector is synced; else it is unknown. Nodes with the
 label of a provisioner are the slices' hosts; pods that the scheduler gave up on are demand; NodeProvisioners are

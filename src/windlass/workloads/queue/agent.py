@@ -1,4 +1,4 @@
-"""The agent: the program that a host runs to join the queue and to run its tasks.
+"""The agent is the program that a host runs to join the queue and to run its tasks.
 
     WINDLASS_QUEUE_NODE='{"node": ..., ...}' python -m windlass.workloads.queue.agent DIRECTORY
 

@@ -1,4 +1,5 @@
-"""The rules by which a node claims tasks: what it starts, what it keeps room for, and how a gang starts as a whole.
+"""This module holds the rules by which a node claims tasks: what it starts, what it keeps room for, and how a gang
+starts as a whole.
 
 The oldest job comes first. What is too large for the room that is left is passed over, for ``PATIENCE`` seconds at the
 most: then a node that could hold it takes nothing younger, so that a stream of small tasks cannot starve a large one.

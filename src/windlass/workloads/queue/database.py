@@ -1,4 +1,4 @@
-"""The file of the queue: opened, checked and changed in transactions; its errors put into words.
+"""This module opens and checks the file of the queue, changes it in transactions, and explains its errors.
 
 SQLite with a write-ahead log: readers and the writer do not wait for each other. It is written with
 ``synchronous=NORMAL``: a kill loses nothing, a power cut may lose the last moments, and then whatever ran is gone too.

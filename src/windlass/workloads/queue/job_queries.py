@@ -1,4 +1,4 @@
-"""Job queries: what a user asks about jobs in the queue, and how a job is cancelled.
+"""Job queries answer what a user asks about jobs in the queue, and cancel a job.
 
 A cancelled job starts no task any more. Its waiting tasks are cancelled in the same transaction; its running tasks are
 ended by their agents (SIGTERM, SIGKILL after the grace period) and are then counted as cancelled too. Two triggers in

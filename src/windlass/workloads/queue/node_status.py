@@ -1,4 +1,4 @@
-"""A status file per node: how an agent reports that it is alive, and what troubles it, when nothing can be written.
+"""A status file per node shows that its agent is alive, and its error when the database cannot be written.
 
     DIRECTORY/nodes/NODE      the agent's trouble, padded to a fixed size; its time of change is a sign of life
 

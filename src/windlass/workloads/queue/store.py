@@ -1,4 +1,4 @@
-"""The queue: jobs, tasks, nodes and fences in one SQLite file, and every rule of it as one transaction.
+"""The queue holds jobs, tasks, nodes and fences in one SQLite file; each of its rules is one transaction.
 
     DIRECTORY/queue.db             the file; the rest can be thrown away
     DIRECTORY/logs/JOB/INDEX.log   what a task wrote

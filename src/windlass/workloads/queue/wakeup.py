@@ -1,4 +1,4 @@
-"""Bells: how one process of the queue wakes another.
+"""A wake-up socket lets one process of the queue wake another.
 
 A bell is a datagram socket in the queue's directory, one per listener, to which a byte is sent when something changed:
 two controllers may listen, and a hundred agents. It is reached through /proc/self/fd, because the path of a socket may

@@ -1,4 +1,5 @@
-"""The queue as a workload: commands in one SQLite file, run by the hosts that join. The default; nothing to install.
+"""QueueWorkload runs commands from one SQLite file on the hosts that join. It is the default and needs nothing
+installed.
 
 What waits, runs and is fenced is in the file (`queue_store`), and so is every rule. Here it is put into the words of
 the contract: a job with waiting tasks is a demand, an agent that has joined is a node, a fence that stands is an

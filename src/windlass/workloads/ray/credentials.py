@@ -1,4 +1,4 @@
-"""What a worker needs to be let in by the head: the token and the TLS files.
+"""This module finds what a worker needs to be admitted by the head: the token and the TLS files.
 
 A worker on another machine gets the token in its environment, which providers hand over without keeping it. The local
 provider keeps the environment of its hosts on disk, so a worker on this machine gets the path of a file: the user's

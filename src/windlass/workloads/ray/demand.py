@@ -1,4 +1,4 @@
-"""The demand of a Ray cluster: its messages become demands and one standing request. Pure.
+"""This module turns the messages of a Ray cluster into demands and one standing request. Pure.
 
 Tasks and actors come as shapes with a count, placement groups as gangs, ``request_resources`` as one standing request.
 Nodes that Windlass has not bought count with their room: the standing request asks only for what they lack.

@@ -1,4 +1,5 @@
-"""The record of drained nodes: for which fence each was drained, and with what result. A drain of Ray is final.
+"""This module records drained nodes: for which fence each was drained, and with what result. A drain in Ray is
+final.
 
 ``DrainNode`` for an idle node is refused by a raylet that is not idle; if it is accepted, the raylet ends. That it was
 accepted proves nothing, for a node that is draining already accepts a second drain with work on it: only a dead node

@@ -1,4 +1,4 @@
-"""How a host joins a Ray cluster: the words for ``ray start`` and the environment of the worker. Pure."""
+"""This module makes the ``ray start`` command and the environment with which a host joins a Ray cluster. Pure."""
 
 from __future__ import annotations
 

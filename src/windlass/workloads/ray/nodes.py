@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: its messages, folded onto what was seen before. Pure.
+"""This module folds the messages of a Ray cluster about its nodes onto what was seen before. Pure.
 
 A raylet reports whether its node is idle, with one gap: it calls a node idle while the worker process of an actor still
 starts. So a node is busy as well while the actor table binds an actor to it that is not dead. The idle clock never

@@ -1,4 +1,5 @@
-"""The report to users of Ray: a message to the GCS for ``ray status`` and the dashboard, and lines for drivers. Pure.
+"""This module reports to users of Ray: a message to the GCS for ``ray status`` and the dashboard, and lines for
+drivers. Pure.
 
 Only what is impossible is reported as infeasible: Ray can be set to fail such tasks. What waits for a limit or for a
 provider is printed by the drivers, with what would help.

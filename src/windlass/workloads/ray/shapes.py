@@ -1,4 +1,4 @@
-"""The translation of Ray's resources and label selectors into ours, and the id of a shape.
+"""This module translates Ray's resources and label selectors, and makes the id of a shape.
 
 Ray counts in ten-thousandths, Windlass in thousandths: a need is rounded down, so that three thirds fit one whole, but
 never to nothing. What a node has is rounded down as well.

@@ -1,4 +1,4 @@
-"""The view that the controller gets of a Ray cluster, made from its nodes and from what waits. Pure."""
+"""This module makes the controller's view of a Ray cluster from its nodes and from what waits. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What really waits: the counts of the GCS, corrected by what is known to be newer. Pure.
+"""This module computes what really waits: the counts of the GCS, corrected by newer information. Pure.
 
 The GCS pulls what waits from the raylets once a second, so its counts can be a second old while what a node uses is
 not. Three corrections follow. The head's raylet shows at once what its drivers submit. What a node has just

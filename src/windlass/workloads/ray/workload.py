@@ -1,4 +1,4 @@
-"""``RayWorkload``: a real Ray cluster, whose autoscaler Windlass is.
+"""``RayWorkload`` is the autoscaler of a real Ray cluster.
 
 A look reads the GCS (resources and demand, nodes, actors) and the head's raylet, and folds it onto what was known. A
 background task polls both every ``poll`` seconds and wakes the controller when something has changed since the last

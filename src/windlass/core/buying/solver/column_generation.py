@@ -1,4 +1,4 @@
-"""Covering: all tasks on slices for the least money, however many tasks there are.
+"""Column generation buys slices for all tasks at the least cost, for any number of tasks.
 
 The law, in three moves that feed each other:
 

@@ -1,4 +1,4 @@
-"""The cheapest mix of a small market, exactly.
+"""This module finds the cheapest purchase for few tasks by exhaustive search.
 
 With a handful of tasks every way to divide them over slices can be looked at. A state is the multiset of tasks that are
 left, written as one number in mixed radix, so that taking tasks away is a subtraction. Each slice takes the first shape

@@ -1,4 +1,4 @@
-"""Patterns: what one slice of a group can hold that is worth the most, when every task has a value.
+"""The knapsack solver fills one slice of each group with the tasks that have the highest total value.
 
 The question behind every purchase is a knapsack with several kinds of resources: given what each task is worth and how
 many of each are left, fill a slice so that the value on it is as high as possible. It is asked for all groups at once

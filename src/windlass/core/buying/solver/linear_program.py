@@ -1,4 +1,5 @@
-"""The master programme: how many slices of each known pattern cover all tasks for the least money, fractions allowed.
+"""The master linear program finds how many slices of each known pattern cover all tasks at the least cost, with
+fractions allowed.
 
 A small dense revised simplex that lives as long as patterns come in. Rows are shapes (at least ``counts`` tasks each)
 and, after them, the groups whose headroom may bind (at most ``headroom`` slices each). The prices of the rows at the

@@ -1,4 +1,5 @@
-"""Parting: tasks get slices of their own, where that costs hardly more, because these can be given back one by one.
+"""This module moves tasks to machines of their own where that costs little more, because such machines can be
+released one by one.
 
 What is bought for several tasks together lives as long as the longest of them, and its duration is unknown. The
 cheapest mix puts tasks on one slice for the smallest gain, or for none at all. So, with ``apart``, every slice of the

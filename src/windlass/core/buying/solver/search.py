@@ -1,4 +1,4 @@
-"""Choosing by price: the set of new slices that costs the least dollars per hour for everything that is left.
+"""``cheapest_mix`` finds the set of new slices that costs the least dollars per hour for all demand that is left.
 
 The law:
 

@@ -1,4 +1,4 @@
-"""A shortlist of groups: with hundreds of machine types, the ones that can matter.
+"""The shortlist reduces hundreds of machine types to those that can matter for a purchase.
 
 The cost of the search grows with groups times shapes. Where there are very many groups, each is filled once with what
 is worth the most by a first guess, and only those with the most value per dollar stay: so many for every set of groups

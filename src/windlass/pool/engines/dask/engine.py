@@ -1,4 +1,4 @@
-"""The Dask engine, on the pool's side: it carries calls to slots over Dask's encrypted connections.
+"""DaskEngine carries calls from the pool to slots over Dask's encrypted connections.
 
 Dask carries, and decides nothing: a scheduler process passes messages on, and the pool's task book says which call goes
 to which slot. Large values of nodes on other machines go directly between node and program (`data_transfer`).

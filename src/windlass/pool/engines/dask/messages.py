@@ -1,4 +1,4 @@
-"""What the four kinds of process of the Dask engine say to each other, and how they are set up alike.
+"""This module defines the messages between the four kinds of process of the Dask engine, and their common setup.
 
     pool ◄────► scheduler ◄────► node link ◄────► slot
                                      ▲

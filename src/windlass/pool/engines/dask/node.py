@@ -1,4 +1,4 @@
-"""The program that a host runs to become a node of the pool: a supervisor over the node link and one process a slot.
+"""This program makes a host a node of the pool: it supervises the node link and one process per slot.
 
     WINDLASS_DASK_NODE='{"node": ..., ...}' python -m windlass.pool.engines.dask.node
 

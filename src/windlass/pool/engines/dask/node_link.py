@@ -1,4 +1,4 @@
-"""NodeLink connects a node to the scheduler: a process of its own, so that orders get through whatever the slots do.
+"""NodeLink connects a node to the scheduler in its own process, so that orders arrive whatever the slots do.
 
 It hands calls to the slots, one at a time each, reads the results of finished items out of their pages, takes items
 back that have not begun, and passes on heartbeats of the supervisor. Every event has a number and is kept until the

@@ -1,4 +1,4 @@
-"""The scheduler's process: a server on Dask's encrypted connections between the pool and its nodes.
+"""This program is the scheduler: a server on Dask's encrypted connections between the pool and its nodes.
 
     WINDLASS_DASK_SCHEDULER='{"pool": 123, ...}' python -m windlass.pool.engines.dask.scheduler
 

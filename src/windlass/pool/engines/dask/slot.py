@@ -1,4 +1,4 @@
-"""The process of one slot: it runs the calls that the node link hands it, one after the other.
+"""This program is one slot: it runs the calls that the node link sends, one after the other.
 
 It has no event loop and no network: a call comes over a socket of this machine, and what becomes of it goes back the
 same way. Which item runs, and the results of items that have ended, are in the `SlotPage`, so that nothing of a call is

@@ -1,4 +1,4 @@
-"""The hub's process: it starts Ray's head, drives the actors that are the slots, and holds the nodes' lines.
+"""This program starts Ray's head, drives the actors that are the slots, and keeps the connections of the nodes.
 
     WINDLASS_RAY_HUB='{"pool": 123, ...}' python -m windlass.pool.engines.ray.driver
 

@@ -1,4 +1,4 @@
-"""Ray's own program, held to the loopback address: for pools whose nodes are all on this computer.
+"""This program starts Ray bound to the loopback address, for pools whose nodes are all on this computer.
 
     python -m windlass.pool.engines.ray.loopback start --head ...
 

@@ -1,4 +1,4 @@
-"""What the processes of the Ray engine say to each other.
+"""This module defines the messages between the processes of the Ray engine.
 
     pool ── pipe ──► hub: Ray's head, and the driver of its actors ──► an actor for each slot
                       ▲

@@ -1,4 +1,4 @@
-"""The program that a host runs to become a node of a pool on Ray: Ray's own processes, and a line to the pool.
+"""This program makes a host a node of a pool on Ray: it runs Ray's processes and a connection to the pool.
 
     WINDLASS_RAY_NODE='{"node": ..., ...}' python -m windlass.pool.engines.ray.node
 

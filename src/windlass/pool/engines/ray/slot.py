@@ -1,4 +1,4 @@
-"""The process of one slot: a Ray actor in which calls run one after the other.
+"""A slot is a Ray actor in which calls run one after the other.
 
 What becomes of a call comes back as the values of a generator, in order: Ray hands on each as it is given. Results that
 come while one is handed on go together as the next.

@@ -1,4 +1,6 @@
-"""Which events a pass is worth: what it bought and for which pods, what it could not buy, what became of nodes."""
+"""This module chooses the events of a pass: what it bought and for which pods, what it could not buy, what became of
+nodes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Events on pods, nodes and provisioners, in the words that people already alert on. Repeats are folded."""
+"""This module writes events on pods, nodes and provisioners, with the reasons that people already alert on. Repeats
+are folded.
+"""
 
 from __future__ import annotations
 

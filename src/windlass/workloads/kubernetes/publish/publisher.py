@@ -1,4 +1,4 @@
-"""The publisher: what was decided, on the API objects. It writes only what differs from what the mirror shows."""
+"""The publisher writes decisions to the API objects, and only what differs from the mirror."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of CapacityBuffers and ProvisioningRequests."""
+"""This module writes the status of CapacityBuffers and ProvisioningRequests."""
 
 from __future__ import annotations
 

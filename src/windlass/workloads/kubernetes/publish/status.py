@@ -1,4 +1,4 @@
-"""The status of provisioners and claims, computed from what was decided. Pure."""
+"""This module computes the status of provisioners and claims from a decision. Pure."""
 
 from __future__ import annotations
 

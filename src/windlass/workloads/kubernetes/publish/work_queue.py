@@ -1,4 +1,4 @@
-"""A work queue that holds each key once: the latest wish counts, failures are tried again with back-off."""
+"""The work queue holds each key once: the latest value counts, and failures are retried with back-off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node selectors, affinities and tolerations as the planner's conditions.
+"""This module translates node selectors, affinities and tolerations into the planner's conditions.
 
 Kubernetes ORs the terms of a node affinity and ANDs what stands in one; the planner has ``where`` for what must hold
 and ``any_of`` for alternatives. A missing label meets NotIn and DoesNotExist only, in both.

@@ -1,4 +1,5 @@
-"""Constraints between pods as the planner's classes: anti-affinity, affinity, topology spread and host ports.
+"""This module translates constraints between pods into the planner's classes: anti-affinity, affinity, topology
+spread and host ports.
 
 A class is what a label selector selects, in some namespaces; one is made for every selector that a waiting pod names,
 and for every selector by which a running pod keeps waiting ones away. A waiting pod counts as each class whose selector

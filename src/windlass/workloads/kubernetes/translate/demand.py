@@ -1,4 +1,6 @@
-"""Waiting pods as demand: equal pods of one owner are one demand with a count, a gang is one demand as a whole."""
+"""This module translates waiting pods into demand: equal pods of one owner are one demand with a count, a gang is
+one demand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as the planner sees them: whose they are, whether they are of use, what keeps pods away from them."""
+"""This module translates nodes: which slice they belong to, whether they are usable, what keeps pods away from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pods as the scheduler sees them: what one needs, whether it counts as work, whether it waits for a machine.
+"""This module translates pods as the scheduler sees them: what one needs, whether it counts as work, whether it
+waits for a machine.
 
 Pods of one owner are equal but for their names. What follows from a pod's specification is worked out once for all
 equal ones (``PodShape``), so that a mirrored pod is a few references: 30,000 of them fit into a few tens of megabytes.

@@ -1,4 +1,4 @@
-"""NodeProvisioners as groups of the planner, checked again in code for servers that do not check them."""
+"""This module translates NodeProvisioners into groups, and checks them again for servers that do not check them."""
 
 from __future__ import annotations
 

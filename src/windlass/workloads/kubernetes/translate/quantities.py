@@ -1,4 +1,4 @@
-"""Kubernetes quantities as whole numbers, rounded up as the scheduler rounds them."""
+"""This module reads Kubernetes quantities as whole numbers, rounded up as the scheduler rounds them."""
 
 from __future__ import annotations
 

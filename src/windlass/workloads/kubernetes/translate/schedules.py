@@ -1,4 +1,4 @@
-"""Durations and cron schedules as they stand in API objects."""
+"""This module reads durations and cron schedules of API objects."""
 
 from __future__ import annotations
 

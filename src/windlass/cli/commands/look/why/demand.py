@@ -1,4 +1,4 @@
-"""Why a job waits, since when, what would help, and which machines are started for it."""
+"""This page explains a waiting job: since when it waits, what would help, and which machines are starting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A family of groups: its limits, and which of its offers can be had. The document for people."""
+"""This page shows a family of groups: its limits, and which of its offers are available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits a group, and how well its launches went: the document for people."""
+"""This page shows the limits of a group and the results of its launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job is as it is: what its tasks are doing, how they ended, and what the failed ones wrote last."""
+"""This page explains a job: what its tasks are doing, how they ended, and the last output of the failed ones."""
 
 from __future__ import annotations
 

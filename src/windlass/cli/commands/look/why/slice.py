@@ -1,4 +1,6 @@
-"""Why a machine was started, why it is kept or was given back, and who confirmed that it was empty."""
+"""This page explains a machine: why it was started, why it is kept or was released, and who confirmed that it was
+empty.
+"""
 
 from __future__ import annotations
 
