@@ -406,7 +406,7 @@ def test_an_agent_without_the_name_of_its_node_says_so(tmp_path):
         [sys.executable, "-m", "windlass.workloads.queue.agent", tmp_path], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "WINDLASS_QUEUE_NODE does not tell which node this is" in done.stderr
+    assert "WINDLASS_QUEUE_NODE does not say which node this is" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -279,7 +279,7 @@ def test_tasks_with_a_selector_that_the_old_version_does_not_report_buy_nothing_
             if part["code"] == "NOT_TAKEN"
         ]
     )
-    assert "and Ray does not place it: a label selector, which Ray 2.48 does not tell?" in why
+    assert "and Ray does not place it: a label selector, which Ray 2.48 does not report?" in why
     cluster.emptied()
     cluster.stays(4, cluster.launched, 1)
     cluster.driver.run("ray.cancel(stuck)")

@@ -53,7 +53,7 @@ saving costs no more than writing; a restart reads no more than that."""
 
 
 class Overtaken(Exception):
-    """A provider has served a controller that this journal does not know; this one must stop for good."""
+    """A provider has served a controller that this journal does not know; this one must stop."""
 
 
 class IncompatibleConfig(Exception):
@@ -285,7 +285,7 @@ class Controller:
         self.workload.on_decision(DecisionReport(self.now(), groups, slices, made.plan, refusals))
 
     def _overtaken(self, error: str) -> None:
-        """A provider knows a newer controller. The journal tells whether it is one of ours, which leads now
+        """A provider knows a newer controller. The journal shows whether it is one of ours, which leads now
         (``NotLeading``), or one that this journal has never seen (``Overtaken``)."""
         with self.leading.writing():
             self.journal.append((), epoch=self.leading.epoch)

@@ -28,7 +28,7 @@ async def inline(call: Callable[[], T]) -> T:
 
 
 class JournalThread:
-    """One thread for calls that may block. It dies with the program, whatever it is waiting for."""
+    """One thread for calls that may block. It ends with the program, also in the middle of a call."""
 
     def __init__(self, name: str = "journal") -> None:
         self._calls: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[[], Any]]] = (

@@ -160,8 +160,8 @@ def without_gaps(records: Iterable[Record], after: int) -> Iterator[Record]:
 def replayed(
     journal: Journal, *, settings: Callable[[Settings], Settings] | None = None, since: float | None = None
 ) -> Replay:
-    """Make every pass again, and tell of those from ``since`` on. ``settings`` gives other ones for those that were
-    recorded: then what is told is where they would have done something else, each time from what was known then."""
+    """Make every pass again, and report those from ``since`` on. ``settings`` gives other ones for those that were
+    recorded: then the report has the passes that would have decided otherwise, each from what was known then."""
     controller_state, marked, seq = beginning(journal, since)
     found, planner = Replay(began_at=seq), partial(plan, memo=PlannerMemo())
     heard = controller_state.heard.get(ORDERS, 0)

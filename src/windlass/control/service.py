@@ -155,7 +155,7 @@ class Service:
             watching.cancel()
             if self._compacting is not None:
                 self._compacting.cancel()
-            # A journal that hangs does not keep it: the lease runs out by itself.
+            # A journal that hangs does not keep it: the lease expires.
             with suppress(JournalError, TimeoutError):
                 async with asyncio.timeout(STOP_WITHIN):
                     await self.controller.stop()
@@ -186,7 +186,7 @@ class Service:
             self._changed = asyncio.create_task(self._hear())
 
     async def _hear(self) -> None:
-        with suppress(Exception):  # a workload that cannot tell is looked at by the clock
+        with suppress(Exception):  # a workload that cannot notify is observed by the clock
             await self.controller.workload.changed()
             self._wake.set()
 

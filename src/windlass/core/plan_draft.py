@@ -396,7 +396,8 @@ class PlanDraft:
             table.append_rows(of_rows, self.profile_index[of_rows], positions, room)
 
     def room_with(self, group: int, tasks: Sequence[tuple[Need, int]]) -> Room:
-        """One slice of the group with these tasks on it. Packed by a cleverer way than can be told: counted as full."""
+        """One slice of the group with these tasks on it. If no simple filling fits them (the solver packed it): counted
+        as full."""
         hosts, total = self.groups[group].hosts, self.totals[group]
         room = filled_slice(self.kinds, total, hosts, tasks)
         if room is None:

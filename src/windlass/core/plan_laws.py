@@ -1,6 +1,6 @@
 """``broken_laws`` checks a finished plan against the laws that every plan obeys.
 
-``broken_laws`` looks only at the snapshot and the plan, not at how the plan was made, and tells every law that is
+``broken_laws`` looks only at the snapshot and the plan, not at how the plan was made, and returns every law that is
 broken. Tests and simulations call it after every plan; an empty answer is the promise kept.
 """
 
@@ -40,15 +40,15 @@ _BUSY_GROUP = attrgetter("busy_group")
 
 
 class _Seen:
-    """The slices of a snapshot as the laws look at them: by the number where they are simply at work and the plan does
-    not name them, which is by far the most of a large cluster; the others one by one."""
+    """The slices of a snapshot for the laws: only counted where they are plainly busy and the plan does not name them,
+    which are most slices of a large cluster; the others one by one."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.lists = {name: [change.slice for change in getattr(plan, name)] for name in _LISTS}
         self.targets = {placement.on for placement in plan.placements}
         busy_group = list(map(_BUSY_GROUP, snapshot.slices))
         self.busy_count = Counter(busy_group)
-        """How many slices are simply at work in each group."""
+        """How many slices are plainly busy in each group."""
         groups = {group.name for group in snapshot.groups}
         self.others: list[Slice] = []
         if not self.busy_count.keys() <= groups:
@@ -92,7 +92,7 @@ def _every_slice_once(seen: _Seen) -> Iterator[str]:
     listed_ids = set(listed)
     if len(listed_ids) != len(listed) or not listed_ids <= seen.named.keys():
         yield f"not every slice is in exactly one list: {sorted(listed)}"
-    # What a plan says nothing about stays because it is at work; most are simply that, and not looked at one by one.
+    # A slice that the plan does not name is kept because it is busy; these are counted, not looked at one by one.
     for one in seen.others:
         if one.id not in listed_ids and (not one.busy or one.state != State.READY):
             yield f"{one.id} stays without a reason"

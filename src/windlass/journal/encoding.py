@@ -102,7 +102,7 @@ def check_holder(holder: str) -> None:
 
 
 def finite(value: float, where: str) -> float:
-    """A finite float; -0.0 is 0.0, because not every database tells them apart."""
+    """A finite float; -0.0 is 0.0, because not every database distinguishes them."""
     try:
         number = float(value) + 0.0
     except (TypeError, ValueError, OverflowError) as error:

@@ -31,7 +31,7 @@ class MemoryJournal:
     """Lists and dictionaries behind the contract of a journal."""
 
     def __init__(self, *, keep_all: bool = False, hashed: bool = True) -> None:
-        """``keep_all``: hold every record, for tests that read the whole story. ``hashed``: have a digest in the end;
+        """``keep_all``: hold every record, for tests that read the whole history. ``hashed``: have a digest in the end;
         to work it out takes longer than to keep the records."""
         self._keep_all = keep_all
         self.cluster_id = ""  # not random: a simulated run must be the same each time

@@ -246,7 +246,7 @@ class PostgresJournal(SqlJournal):
             case psycopg.OperationalError() | psycopg.InterfaceError():
                 return JournalUnavailable(f"{journal} cannot be reached ({text}). Check the server and the address.")
             case _:
-                return JournalError(f"{journal}: {text}. If it goes on, its health() tells what is wrong")
+                return JournalError(f"{journal}: {text}. If it goes on, its health() says what is wrong")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ class JournalBusy(JournalError):
 class JournalUnavailable(JournalError):
     """The database went away, or did not say whether it committed: all of the call was written, or nothing of it.
 
-    ``read(after=...)`` from the last number that the caller knows tells which. The journal connects again by itself.
+    ``read(after=...)`` from the last number that the caller knows shows which. The journal reconnects on its own.
     """
 
 
@@ -198,12 +198,12 @@ class Journal(Protocol):
         from the first. ``JournalCorrupt``: there is none that can be read, and not all records are there.
 
         ``before``: the newest in which nothing is of that instant or later. None then says no more than that there is
-        no such state; ``oldest_state`` tells whether any record is missing.
+        no such state; ``oldest_state`` shows whether any record is missing.
         """
         ...
 
     def oldest_state(self) -> tuple[int, Mapping[str, Any]] | None:
-        """Where the part of the story begins that is there without a gap: the oldest saved state that can be read and
+        """Where the part of the history begins that has no gap: the oldest saved state that can be read and
         after which no record is missing. None: no record is missing at all. ``JournalCorrupt`` as for ``latest_state``.
         """
         ...
@@ -219,12 +219,12 @@ class Journal(Protocol):
         """Delete records with ``at < before`` that neither a restart nor a query for ``before`` or later needs; return
         how many.
 
-        Only what a readable state covers in which nothing is of ``before`` or later: from there on the story is whole,
-        and any instant of it can be told. It must not be the newest state: if that one is found damaged later, the one
-        before it still has every record after it. Without such a state, nothing is deleted. Older states go as well;
-        the last record that the state covers stays, to tell of when it is.
-        Records of ``keep_kinds`` stay, and those about ``keep_subjects`` (names, or a function that says yes), so that
-        ``why`` can tell the whole story of what still exists.
+        Only what a readable state covers in which nothing is of ``before`` or later: from there on the history is
+        complete, and every instant of it can be shown. It must not be the newest state: if that one is found damaged
+        later, the one before it still has every record after it. Without such a state, nothing is deleted. Older states
+        go as well; the last record that the state covers stays, because it has the time of the state. Records of
+        ``keep_kinds`` stay, and those about ``keep_subjects`` (names, or a function that says yes), so that ``why`` can
+        show the whole history of what still exists.
 
         Done in small transactions: a kill in between leaves less to do. With an epoch, ``Fenced`` as for ``append``.
         """
@@ -258,7 +258,7 @@ class Journal(Protocol):
         ...
 
     def health(self) -> JournalHealth:
-        """Read everything, check it, and tell. As slow as the journal is long."""
+        """Read and check everything, and report. The time grows with the journal."""
         ...
 
     def close(self) -> None:

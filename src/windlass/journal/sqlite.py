@@ -201,7 +201,7 @@ class SqliteJournal(SqlJournal):
                 yield SqliteSession(connection)
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:  # SQLite ends it by itself after some errors
+                if connection.in_transaction:  # SQLite rolls back on its own after some errors
                     with suppress(sqlite3.Error):
                         connection.execute("ROLLBACK")
                 raise
@@ -242,7 +242,7 @@ class SqliteJournal(SqlJournal):
             )
         if isinstance(error, sqlite3.ProgrammingError):
             return JournalError(f"{journal} was used after it was closed, or wrongly ({error})")
-        return JournalError(f"{journal}: {error}. If it goes on, its health() tells what is wrong")
+        return JournalError(f"{journal}: {error}. If it goes on, its health() says what is wrong")
 
     def _found_version(self, session: DatabaseSession) -> int | None:
         tables = {name for (name,) in session.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}

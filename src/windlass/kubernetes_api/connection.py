@@ -121,6 +121,6 @@ class HttpTransport:
         except config.ConfigException as error:
             place = self._kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
             raise ApiError(0, f"the cluster's configuration {place} cannot be used: {error}") from None
-        # The official client retries by itself, thousands of times a second on a dead server: the reflectors do it.
+        # The official client would retry thousands of times a second on a dead server: the reflectors retry.
         configuration.retries = None
         return configuration

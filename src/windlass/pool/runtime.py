@@ -136,7 +136,7 @@ class PoolRuntime:
 
     async def close(self, *, on_record: bool = False) -> None:
         """End everything: what is not over fails, nodes end, the engine ends. ``on_record``: nodes are drained and
-        ended by the controller, so that its journal tells their end; else they are just ended, which is quicker."""
+        ended by the controller, so that its journal records their end; else they are just ended, which is quicker."""
         self.task_book.close()
         self.task_book.cancel(list(self._outstanding), lambda _: PoolClosed("the pool was closed"))
         if on_record:

@@ -107,7 +107,7 @@ class LaunchOrder:
 
 
 InstanceState = Literal["pending", "running", "ending", "ended"]
-"""``ended``: nothing of it is left and it costs nothing, for good. A list need not show what has ended."""
+"""``ended``: nothing of it is left, and it costs nothing any more. A list need not show what has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ class Provider(Protocol):
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         """Ask for one slice, all of its hosts or none. Returns when the provider has taken the order.
 
-        Idempotent: with an id that is there, on its way, or has ended, it changes nothing and returns. An id that was
+        Idempotent: with an id that exists, is in flight or has ended, it changes nothing and returns. An id that was
         refused has bought nothing, and may be asked for again. Raises ``InsufficientCapacity``, ``QuotaExceeded``,
         ``Throttled``, ``AuthFailed``, ``InvalidRequest``, ``StaleEpoch``.
-        After a cancelled or timed-out call the slice may or may not come: the list tells.
+        After a cancelled or timed-out call the slice may or may not come: the next list shows it.
         """
         ...
 
@@ -216,7 +216,7 @@ class EndConfirmingProvider(Protocol):
     """
 
     async def confirm_ended(self, slice_ids: Collection[str]) -> Collection[str]:
-        """Return those of our slices that have ended: nothing of them is left or costs money, for good.
+        """Return those of our slices that have ended: nothing of them is left or costs money any more.
 
         It may leave some out, and is asked again. It never names a slice that may still run, or that it does not know.
         A provider that knows when they ended returns a mapping to these times (seconds since the epoch).

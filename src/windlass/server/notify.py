@@ -70,7 +70,7 @@ def topics(line: EventLine) -> frozenset[str]:
 
 
 def sameness(line: EventLine) -> str:
-    """Equal for alarms that tell the same: without their numbers."""
+    """Equal for alarms that differ only in their numbers."""
     return re.sub(r"\d+", "#", f"{line.kind} {line.code} {line.text}")
 
 

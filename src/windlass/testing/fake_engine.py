@@ -4,7 +4,7 @@ It keeps the whole contract of an engine, and adds hands for a test:
 
     engine = FakeEngine(seconds=lambda call: 3.0)  # how long each item of a call takes, by the loop's clock; 0 if none
     join = engine.join("n-1", slots=2)
-    engine.arrive(join)          # the host runs what it was told to: the node joins (after ``join_seconds``)
+    engine.arrive(join)          # the host runs its join command: the node joins (after ``join_seconds``)
     engine.hold_joins = True     # no node joins until ``release_joins()``
     engine.hold(call_id)         # this call begins, and does not end until ``release(call_id)``
     engine.lose("n-1")           # the host is gone, as after kill -9
@@ -58,7 +58,7 @@ class _FakeSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _EventSink:
     """Passes on what happens in a call, a moment later: what the listener itself prints must not be caught."""
 
     listener: Listener
@@ -147,7 +147,7 @@ class FakeEngine:
     # -- the hands of a test ----------------------------------------------------------------------------------------
 
     def arrive(self, join: Join) -> None:
-        """A host runs what it was told to run."""
+        """A host runs its join command."""
         program, node, slots = join.command
         if program != PROGRAM:
             raise EngineError(f"{program} is not the command of a node of this engine")
@@ -198,7 +198,7 @@ class FakeEngine:
         self._events.on_engine_up()
 
     def be_lost(self, why: str = "its scheduler died") -> None:
-        """The engine dies for good, and its nodes with it."""
+        """The engine dies and does not come back; its nodes die with it."""
         self._events.on_engine_lost(why)
         for node in list(self._nodes):
             self._leave(node, why)
@@ -262,7 +262,7 @@ class FakeEngine:
             blob = pack_batch(
                 function, [items[running.delivered]], limit=limit, place=place, call=f"{name}_{running.delivered}"
             )
-            slot.runner.execute(blob, _Telling(self._events, call.id, running.delivered), call.environment, ended)
+            slot.runner.execute(blob, _EventSink(self._events, call.id, running.delivered), call.environment, ended)
         except Exception as error:  # noqa: BLE001  # a blob that is none
             slot.running = None
             outcome = CallOutcome("broken", detail=f"the call could not be run: {error}", began=True)

@@ -37,7 +37,7 @@ class Stage(Protocol):
         ...
 
     async def land(self, slice_id: str) -> bool:
-        """A task starts on a slice although it is cordoned, as one on its way would; False if this cannot be."""
+        """A task starts on a slice although it is cordoned, as one in flight would; False if this is impossible."""
         ...
 
     async def pass_time(self) -> None:
@@ -64,7 +64,7 @@ class WorkloadConformance:
     final: bool = False
     """Whether a cordon cannot be taken back. A slice with work on it may refuse one then, and is drained instead."""
     tells_changes: bool = True
-    """Whether it can tell that there is something new; one that cannot is looked at by the clock."""
+    """Whether it notifies of changes; one that does not is observed by the clock."""
 
     def stage(self) -> Stage:
         """A fresh workload on its stage."""
@@ -164,10 +164,10 @@ class WorkloadConformance:
 
         self._on_stage(test)
 
-    # -- what it tells without being asked --------------------------------------------------------------------------
+    # -- notifications of changes --------------------------------------------------------------------------
 
-    async def _told(self, stage: Stage, wanted: Callable[[WorkloadView], object]) -> None:
-        """Seen by looking only when something new was told, never by the clock."""
+    async def _notified_until(self, stage: Stage, wanted: Callable[[WorkloadView], object]) -> None:
+        """Observed only after a notification, never by the clock."""
         async with asyncio.timeout(self.patience):
             while not wanted(await stage.workload.observe()):
                 await stage.workload.changed()
@@ -179,7 +179,7 @@ class WorkloadConformance:
             await stage.submit(1)
             async with asyncio.timeout(self.patience):
                 await changed
-            await self._told(stage, _waiting)
+            await self._notified_until(stage, _waiting)
 
         if self.tells_changes:
             self._on_stage(test)
@@ -188,7 +188,7 @@ class WorkloadConformance:
         async def test(stage: Stage, workload: Workload) -> None:
             assert not _waiting(await workload.observe())
             await stage.submit(1)
-            await self._told(stage, _waiting)
+            await self._notified_until(stage, _waiting)
 
         if self.tells_changes:
             self._on_stage(test)
@@ -197,11 +197,11 @@ class WorkloadConformance:
         async def test(stage: Stage, workload: Workload) -> None:
             await workload.observe()
             await stage.join_slice("w-1")
-            await self._told(stage, lambda view: view.nodes)
+            await self._notified_until(stage, lambda view: view.nodes)
             await stage.submit(1)
-            await self._told(stage, _running)
+            await self._notified_until(stage, _running)
             await stage.finish()
-            await self._told(stage, lambda view: not _running(view))
+            await self._notified_until(stage, lambda view: not _running(view))
 
         if self.tells_changes:
             self._on_stage(test)
@@ -215,7 +215,7 @@ class WorkloadConformance:
             await asyncio.gather(waiting, return_exceptions=True)
             await stage.submit(1)
             if self.tells_changes:
-                await self._told(stage, _waiting)
+                await self._notified_until(stage, _waiting)
             else:
                 await self._seen(stage, _waiting)
 

@@ -186,7 +186,7 @@ class Workload(Protocol):
     async def changed(self) -> None:
         """Return when there is something new to observe since the last look: demand, a node, work that ended.
 
-        It may return too often, and it may be cancelled. A workload that cannot tell never returns; it is looked at by
+        It may return too often, and it may be cancelled. A workload that cannot notify never returns; it is observed by
         the clock then.
         """
         ...
@@ -209,7 +209,7 @@ class Workload(Protocol):
         ...
 
     async def forget(self, slice_ids: Sequence[str]) -> None:
-        """These slices are gone for good: nodes of theirs that still show are dead."""
+        """These slices do not come back: nodes of theirs that are still listed are dead."""
         ...
 
     async def close(self) -> None:

@@ -100,7 +100,7 @@ def _heard(journal: Journal) -> int:
     return 0
 
 
-def tell(outcome: OrderOutcome, as_json: bool, *steps: str) -> None:
+def print_outcome(outcome: OrderOutcome, as_json: bool, *steps: str) -> None:
     if as_json:
         write(json.dumps(outcome.to_dict(), indent=2) + "\n")
     else:

@@ -201,7 +201,7 @@ class Actuator:
         except StaleEpoch as error:
             self.overtaken = str(error)
         except TimeoutError:
-            # It may have worked all the same: the list will tell. A launch is asked for again in its own time.
+            # It may have worked all the same: the next list shows it. A launch is retried later.
             self._failed(key, f"gave no answer within {seconds(policy.call_timeout)}", policy)
             if key[0] == "launch":
                 self._done.add(key)
@@ -215,7 +215,7 @@ class Actuator:
                 self.on_answer()
 
     def _unlaunched(self, key: Key, error: Exception) -> None:
-        """A clear no is handed on at once; anything else may have bought, and is tried again with the same token."""
+        """A refusal is reported at once; any other error may have bought, and is retried with the same token."""
         refusal = _refusal(key[1], error)
         self._tried[key] = self._tried.get(key, 0) + 1
         if refusal.certain or self._tried[key] >= LAUNCH_TRIES:

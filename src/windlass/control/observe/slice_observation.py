@@ -27,7 +27,7 @@ class SliceObservation(NamedTuple):
     refused: str = ""
     """Why the workload refused the current cordon; empty: it did not."""
     final: bool = False
-    """Whether the workload has cordoned it for good, under the current fence or an earlier one."""
+    """Whether the workload has cordoned it finally, under the current fence or an earlier one."""
     ended: bool = False
     """Whether the provider confirms that nothing of it is left; there is no instance then."""
     ended_at: float | None = None
@@ -73,9 +73,9 @@ class SliceObservation(NamedTuple):
 
 
 def _is_kind(present: Mapping[str, int], promised: Amounts) -> bool:
-    """Whether a host is what was ordered: all accelerators, and more than half of whatever else it tells. A little of
-    the memory and the processors is always taken by the system; where half is missing, it is another machine, and a
-    plan that counts on it would wait for ever."""
+    """Whether a host is what was ordered: all accelerators, and more than half of every other resource that it reports.
+    A little of the memory and the processors is always taken by the system; where half is missing, it is another
+    machine, and a plan that counts on it would wait for ever."""
     return all(
         present.get(name, 0) >= amount if name in ACCELERATORS else 2 * present.get(name, amount) > amount or not amount
         for name, amount in promised

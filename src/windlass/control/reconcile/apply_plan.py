@@ -37,7 +37,7 @@ def snapshot_of(
 
 
 def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
-    """As the planner sees them. Those of a group that is gone tell themselves what they take of the limits."""
+    """Slices for the planner. Those whose group is gone carry their own counts against the limits."""
     known, activity, slices = settings.by_name, fleet.activity, fleet.planned_with
     if all(group in known for group in activity.steady) and all(one.group in known for one in activity.active.values()):
         return tuple(slices.values())

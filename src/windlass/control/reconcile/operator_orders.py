@@ -47,7 +47,7 @@ def order_in(record: Record) -> Order | None:
 
 
 def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
-    """Back to work, if it was on its way out."""
+    """Back to READY, if it was being released."""
     if record.state not in RECALLABLE:
         return record
     following, _ = moved(record, State.READY, now, Reason(Code.MANUAL, f"{by} took the drain back"))

@@ -25,7 +25,7 @@ class Steered:
 
 
 Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]
-"""Given what was told, what the workload shows (None: unknown), the book before the pass, and the time."""
+"""Arguments: the configured settings, the workload's view (None: unknown), the fleet before the pass, the time."""
 
 
 def unchanged_settings(settings: Settings, work: ValidView | None, fleet: Fleet, now: float) -> Steered:  # noqa: ARG001

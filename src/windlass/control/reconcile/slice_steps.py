@@ -70,7 +70,7 @@ def next_step(
             if age >= limit:
                 return State.READY, Reason(Code.DRAIN_ABORTED, f"not acknowledged within {seconds(limit)}")
         case State.DRAINING:
-            # What ends by itself once it is drained for good was released, and is not lost.
+            # A slice that ends after its final drain was released, and is not lost.
             if not sight.final and (lost := _lost(record, sight, policy, now)):
                 return lost
             if sight.running and record.marked_until is not None and record.leaving is None and group is not None:

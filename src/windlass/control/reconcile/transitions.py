@@ -188,7 +188,7 @@ class _Folding:
             elif record.state == State.LOST:
                 record = record.replace(dead=True, dead_hosts=dead_hosts(sight))
             elif record.state == State.READY:
-                # One that was adopted may have been marked by a controller whose journal is lost: its node tells.
+                # One that was adopted may have been marked by a controller whose journal is lost: its node shows it.
                 marks = [] if record.joined_at is not None else [one.marked_until for one in sight.nodes]
                 until = max((one for one in marks if one is not None), default=None)
                 record = record.replace(dead=False, joined_at=record.joined_at or self.now, marked_until=until)

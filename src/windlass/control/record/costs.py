@@ -93,7 +93,7 @@ def refunded(
     now: float,
     step: float,
 ) -> Mapping[str, Account]:
-    """The accounts without what was charged for slices after their end, now that their provider tells when it was."""
+    """The accounts without what was charged for slices after their end, now that their provider reports when it was."""
     found = dict(accounts)
     for name in diff(before, after)[0]:
         new, old = after[name], before.get(name)

@@ -41,7 +41,7 @@ MISTAKE: Final = "mistake"
 PHASE: Final = "phase"
 """Once for each phase of a machine that comes up, where its provider reports phases."""
 PASS: Final = "pass"
-"""Kinds of entries that are no table: they tell what happened once."""
+"""Kinds of entries that are no table: events that happened once."""
 
 VERSION: Final = "windlass"
 """The key of an entry ``pass`` that says with which version a leader decides; its first pass has it, and every saved
@@ -156,7 +156,7 @@ def _alike(old: Waiting, new: Waiting) -> bool:
 
 
 def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason]:
-    """Why each slice stays that is not simply at work; written again when the code changes."""
+    """Why each slice is kept that is not plainly busy; written again when the code changes."""
     after = {
         one.slice: old if (old := before.get(one.slice)) is not None and old.code == one.reason.code else one.reason
         for one in plan.stays
@@ -189,7 +189,7 @@ def _is(value: Any) -> Mapping[str, Any]:
 
 
 def passed_through(moves: Iterable[Moved], fleet: Fleet) -> Iterator[Entry]:
-    """The states that slices only passed through, for the story of their lives: a table keeps the last one alone."""
+    """The states that slices only passed through, for their history: a table keeps only the last one."""
     last: dict[str, Moved] = {}
     for move in moves:
         earlier = last.get(move.slice_id)
@@ -324,7 +324,7 @@ class StateReader:
 
 
 class TooOld(Exception):
-    """The journal does not reach back so far any more; ``since``: from when on it can tell."""
+    """The journal does not reach back so far any more; ``since``: from when on it has records."""
 
     def __init__(self, since: float) -> None:
         super().__init__("the journal does not reach back so far any more")
@@ -346,7 +346,7 @@ def recovered_with_checkpoint(journal: Journal) -> tuple[ControllerState, int]:
 
 def _recovered(journal: Journal, until: float | None) -> tuple[ControllerState, int]:
     start = journal.latest_state(until)
-    # Some of the story adds up to a state that never was.
+    # Only a part of the history adds up to a state that never existed.
     if start is None and until is not None and (whole := journal.oldest_state()) is not None:
         raise TooOld(whole[1]["at"])
     reader = StateReader(start)

@@ -110,7 +110,7 @@ class Picture:
     def stay(self, record: SliceRecord) -> tuple[Code | None, str]:
         """Why a slice is as it is, with what is due next."""
         if record.quarantine:
-            return None, f"quarantined, nobody touches it any more: {record.quarantine}"
+            return None, f"quarantined, the controller does not touch it any more: {record.quarantine}"
         verb, change = self.changes.get(record.id, ("keep", None))
         if record.leaving is not None and record.state in IN_FLIGHT | {State.READY}:
             return record.leaving.code, f"must go: {record.leaving.why}"

@@ -26,7 +26,7 @@ NONE: Final = TableDiff((), ())
 
 
 class _Lately(threading.local):
-    """What the controllers of a thread have noted, for each thread by itself: a program may have several pools."""
+    """What the controllers of a thread have noted, per thread: a program may have several pools."""
 
     def __init__(self) -> None:
         self.links: deque[tuple[Table, Table, TableDiff]] = deque(maxlen=16)

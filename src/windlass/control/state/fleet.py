@@ -318,7 +318,7 @@ def moved(record: SliceRecord, target: State, at: float, reason: Reason) -> tupl
     if target == State.READY:
         changes |= {"marked_until": None, "failed": None}
     elif target == State.TERMINATING and not record.certified:
-        # Whatever the workload has placed there, or will when a host joins after all, must be told of the end first.
+        # Work that the workload has placed there, or will place when a host joins late, must learn of the end first.
         changes |= {"fence": record.fence + 1, "certificate": None, "absent_since": None}
     elif target == State.TERMINATING:
         changes["absent_since"] = None

@@ -24,7 +24,7 @@ _COMING: Final = {
 
 
 def kept(release: Release, moved: Collection[int]) -> Iterator[Change]:
-    """Every slice that this plan does not move and that is not simply at work, and why it stays."""
+    """The reason for every slice that this plan keeps and that is not plainly busy."""
     slices = release.draft.slices
     placed = [position for position in release.placed if position < len(slices)]
     for position in sorted({*release.draft.layout.others, *placed}):

@@ -36,7 +36,7 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     firsts = sorted(purchase.position for purchase in draft.purchases)
 
     def deal(members: Sequence[tuple[str, int]], runs: Sequence[PlacedRun]) -> None:
-        if len(members) == 1:  # all tasks are of one demand: they need not be told apart slice by slice
+        if len(members) == 1:  # all tasks are of one demand: no need to count slice by slice
             for first, count in _by_purchase(draft, firsts, runs).items():
                 mine = found.setdefault(first, {})
                 mine[members[0][0]] = mine.get(members[0][0], 0) + count

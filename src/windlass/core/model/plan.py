@@ -84,7 +84,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Unblock:
-    """One change, true when it was told: with it, the demand would be placed."""
+    """One change with which the demand would be placed; true at the time of the plan."""
 
     change: str
     """For people: ``max of a100 8 -> 9``."""

@@ -132,7 +132,7 @@ What an operator has frozen is one word away, so it comes before what only time 
 """
 
 TRANSIENT: Final = frozenset({Code.RATE_LIMITED, Code.BACKOFF, Code.STOCKOUT, Code.QUOTA})
-"""Hindrances that pass by themselves; what is frozen waits for its operator."""
+"""Blockers that end with time; what is frozen waits for its operator."""
 
 IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
 """Hindrances that hold even on an empty cluster with every limit lifted."""

@@ -198,7 +198,8 @@ class Slice:
     marked_until: Seconds | None = None
     nodes: tuple[Node, ...] = ()
     hosts: int = 0
-    """How many it has, joined or not; 0: not known. Of a slice whose group is gone; of the others the group tells."""
+    """How many it has, joined or not; 0: not known. Set for a slice whose group is gone; for the others the group has
+    it."""
     price: int = 0
     """Nanodollars per hour, likewise."""
     final: bool = False
@@ -207,7 +208,7 @@ class Slice:
 
     @property
     def taken_nodes(self) -> int:
-        """How many nodes it counts for where its group does not tell."""
+        """How many nodes it counts for if its group is gone."""
         return max(self.hosts, len(self.nodes), 1)
 
     @cached_attribute
@@ -221,7 +222,7 @@ class Slice:
 
     @cached_attribute
     def busy_group(self) -> str | None:
-        """Its group, if it is simply at work: ready, busy, healthy, not marked. None: there is more to say about it."""
+        """Its group, if it is plainly busy: ready, with work, healthy, not marked. None otherwise."""
         simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
         simply = simply and not self.final
         return self.group if simply else None
@@ -321,7 +322,7 @@ class Demand:
 
     @cached_attribute
     def mistake(self) -> str | None:
-        """Why no machine could ever be told to run it; a loop that reads such a record goes on without it."""
+        """Why no machine could ever run it; a loop that reads such a record goes on without it."""
         for bundle in self.bundles:
             for name, amount in bundle.needs:
                 if amount < 0:

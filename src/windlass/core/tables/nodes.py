@@ -123,7 +123,7 @@ def _loads(item: Slice, group_table: GroupTable, group: int) -> tuple[Amounts, .
 
 
 def _working_groups(slice_table: SliceTable, group_table: GroupTable) -> Ints:
-    """For each slice the group that it is simply at work in; -1: none."""
+    """For each slice the group in which it is plainly busy; -1: none."""
     busy_count = [name for name, many in slice_table.busy_count.items() if many]
     if len(busy_count) > 1:
         numbers: dict[str | None, int] = {None: -1}

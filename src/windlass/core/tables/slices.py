@@ -37,9 +37,9 @@ class SliceTable:
     """As they came."""
     slices: tuple[Slice, ...]
     busy_group: list[str | None]
-    """For each place the group that the slice is simply at work in; None: there is more to say about it."""
+    """For each position the group of the slice if it is READY, busy, healthy and unmarked, else None."""
     busy_count: Mapping[str, int]
-    """How many are simply at work in each group."""
+    """How many are plainly busy in each group."""
     others: list[int]
     """The places of all others, in order."""
     standing: Mapping[tuple[str, State], list[int]]

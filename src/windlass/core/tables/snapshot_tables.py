@@ -4,9 +4,9 @@ A plan tries several ways and makes a draft for each. What they share follows fr
 changed by a draft: its parts in their order, who belongs to which group and is in which state, one row for every node
 with what is free.
 
-Of a large cluster most slices are simply at work: ready, busy, healthy, not marked. They are counted, and looked at one
-by one only where a rule is about them. All the others - idle, on their way, leaving, marked, unhealthy, of no group -
-are listed by group and state, so that a plan costs by what there is to decide and not by how much runs.
+In a large cluster most slices are plainly busy: ready, with work, healthy, not marked. They are counted, and looked at
+one by one only where a rule is about them. All the others - idle, on their way, leaving, marked, unhealthy, of no group
+- are listed by group and state, so that a plan costs by what there is to decide and not by how much runs.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class SnapshotTables:
         self._slice_table = slice_table = slice_table_of(snapshot.slices, memo.slices).within(index)
         self.slices = slice_table.slices
         self.others = slice_table.others
-        """The places of all slices that are not simply at work, in order."""
+        """The positions of all slices that are not plainly busy, in order."""
         self.busy_count = [slice_table.busy_count.get(group.name, 0) for group in self.groups]
-        """For each group how many of its slices are simply at work."""
+        """For each group how many of its slices are plainly busy."""
         self.positions: dict[tuple[int | None, State], list[int]] = {}
         """The places of the others by group and state; those of no group under None."""
         self.counts: dict[tuple[int | None, State], int] = {
@@ -88,14 +88,14 @@ class SnapshotTables:
         return self._index.get(self.slices[position].group)
 
     def of(self, group: int | None, *states: State) -> list[int]:
-        """The places of the slices of a group in any of some states, in order, without those simply at work."""
+        """The positions of the slices of a group in any of some states, in order, without the plainly busy ones."""
         found = [here for state in states if (here := self.positions.get((group, state)))]
         if len(found) == 1:
             return found[0]
         return sorted(chain.from_iterable(found)) if found else []
 
     def with_work(self, group: int, *states: State) -> list[int]:
-        """The same, and those that are simply at work."""
+        """The same with the plainly busy ones."""
         rest = self.of(group, *states)
         if State.READY not in states or not self.busy_count[group]:
             return rest

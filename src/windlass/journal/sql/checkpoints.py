@@ -118,7 +118,7 @@ class States(SqlTables):
                 rows = session.rows(
                     "SELECT seq, subject FROM windlass_records"
                     f" WHERE seq > ? AND seq < ? AND {clause} ORDER BY seq LIMIT ?",
-                    (done, covered, *values, PAGE),  # its own last record stays: that one tells of when the state is
+                    (done, covered, *values, PAGE),  # its last record stays: it has the time of the state
                 )
                 doomed = [(seq,) for seq, subject in rows if not kept(subject)]
                 if doomed:

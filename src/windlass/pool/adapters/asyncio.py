@@ -65,10 +65,10 @@ class AsyncPool:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[int] = asyncio.Queue()
 
-        def tell(position: int) -> None:
+        def on_result(position: int) -> None:
             loop.call_soon_threadsafe(arrived.put_nowait, position)
 
-        started = await asyncio.to_thread(self.pool.start_all, tasks, tell)
+        started = await asyncio.to_thread(self.pool.start_all, tasks, on_result)
         whole = False
         try:
             for _ in tasks:

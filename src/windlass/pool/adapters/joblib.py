@@ -50,7 +50,7 @@ def backend_of(pool: ComputePool) -> PoolBackend:
             return self.effective_n_jobs(n_jobs)
 
         def abort_everything(self, ensure_ready: bool = True) -> None:
-            """joblib cancels what it submitted by itself."""
+            """joblib itself cancels what it submitted."""
 
         def __enter__(self) -> Any:
             self._config = parallel_config(backend=self, n_jobs=-1)

@@ -234,7 +234,7 @@ class GangTask(Sendable[list[R]]):
 
 
 AnyTask = Task[Any] | GangTask[Any]
-"""What runs by itself: one call, or the calls of a gang."""
+"""What runs as one unit: one call, or the calls of a gang."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

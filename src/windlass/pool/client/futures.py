@@ -166,7 +166,7 @@ class Member:
 
 
 class Ranks:
-    """The answers of the members of a gang, or of one task on every node; told on when all are there."""
+    """The answers of the members of a gang, or of one task on every node; delivered when all are there."""
 
     def __init__(self, size: int, whole: Callable[[list[Answer]], None]) -> None:
         self._answers: list[Answer] = [None] * size
@@ -267,7 +267,7 @@ class TaskFuture(Future[Any]):
         super().exception(timeout)
         try:
             self.result(0)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it is the answer
+        except BaseException as error:  # noqa: BLE001  # any exception is the answer
             return error
         return None
 

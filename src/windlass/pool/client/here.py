@@ -31,7 +31,7 @@ class Here:
 def here() -> Here:
     """Return where this task runs. ``PoolError`` outside of a task of a pool."""
     if NODE not in os.environ:
-        raise PoolError("here() tells where a task runs: call it inside of a function that a pool runs")
+        raise PoolError("here() says where a task runs: call it inside a function that a pool runs")
     values = os.environ
     devices = [one for name in ("WINDLASS_GPU", "WINDLASS_TPU") for one in values.get(name, "").split(",") if one]
     return Here(

@@ -93,7 +93,7 @@ class Preparer:
         self._kinds: dict[tuple[str, str, Any, bool], Kind] = {}
 
     def prepare(self, tasks: Sequence[AnyTask]) -> Prepared:
-        """All of them, or the first thing that is wrong with one of them. A gang is prepared by itself."""
+        """All of them, or the first thing that is wrong with one of them. A gang is prepared alone."""
         prepared = Prepared(store=self.store)
         try:
             with uncollected(len(tasks)):

@@ -25,7 +25,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node told about itself when it joined."""
+    """What a node reported about itself when it joined."""
 
     node: str
     slots: int

@@ -25,7 +25,7 @@ SPARE = 1
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What a pool's task book tells on every change."""
+    """What a pool's task book reports on every change."""
 
     queued: int
     """Tasks with no place to run yet."""

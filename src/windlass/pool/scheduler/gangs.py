@@ -166,7 +166,7 @@ def free_port(address: str, number: int) -> int:
 
 
 def ended(gang: TaskGang, on_finished: OnFinished) -> list[ScheduledTask]:
-    """Every member has come to an end: tell all of them, or give them back to be started again."""
+    """Every member has ended: complete all tickets, or return the members that start again."""
     kind, results = gang.kind, gang.results
     doomed = next((member.doomed for member in gang.members if member.doomed is not None), None)
     if doomed is None and gang.trouble:

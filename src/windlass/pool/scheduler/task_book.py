@@ -247,7 +247,7 @@ class TaskBook:
         out = node.leaving or node.silent_since is not None or node.slice_id in self._forgotten
         return not (out or self._is_cordoned(node.slice_id))
 
-    # -- what the engine tells ----------------------------------------------------------------------------------------
+    # -- callbacks of the engine --------------------------------------------------------------------------------------
 
     def on_node_joined(self, facts: NodeFacts) -> None:
         slice_id = facts.node.rpartition("/")[0]

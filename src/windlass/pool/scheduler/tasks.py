@@ -77,7 +77,7 @@ class ScheduledTask:
     """Of its retries."""
     lost_on: frozenset[str] = frozenset()
     alone: bool = False
-    """It was in a batch that could not be run: from now on it runs by itself."""
+    """It was in a batch that could not be run: from now on it runs alone."""
     begun: bool = False
     doomed: TaskError | None = None
     """It is to end with this, whatever comes of its run."""

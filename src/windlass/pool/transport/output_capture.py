@@ -84,9 +84,9 @@ class ProcessOutput:
                 while some := os.read(pipe, 1 << 16):
                     *lines, rest = (self._parts.pop(stream, b"") + some).split(b"\n")
                     for line in lines:
-                        self._tell(stream, line)
+                        self._deliver(stream, line)
                     while len(rest) > LONGEST_LINE:
-                        self._tell(stream, rest[:LONGEST_LINE])
+                        self._deliver(stream, rest[:LONGEST_LINE])
                         rest = rest[LONGEST_LINE:]
                     if rest:
                         self._parts[stream] = rest
@@ -94,10 +94,10 @@ class ProcessOutput:
     def _finish(self) -> None:
         """What stands after the last end of a line is a line too."""
         for stream, part in self._parts.items():
-            self._tell(stream, part)
+            self._deliver(stream, part)
         self._parts.clear()
 
-    def _tell(self, stream: Stream, line: bytes) -> None:
+    def _deliver(self, stream: Stream, line: bytes) -> None:
         if self._sink is None:
             with suppress(OSError):
                 os.write(self._log, line + b"\n")

@@ -48,7 +48,7 @@ KEPT_FUNCTIONS: Final = 64
 
 
 class Sink(Protocol):
-    """Where a slot tells what happens while a batch runs."""
+    """Receives what happens while a batch runs on a slot."""
 
     def on_output(self, item: int, stream: Stream, line: str) -> None: ...
 
@@ -67,8 +67,8 @@ class Capture(Protocol):
     """Catches what is printed."""
 
     def batch(self, sink: Sink) -> AbstractContextManager[Turn]:
-        """Entered for each batch, and told when the turn of each item comes; when the next one's does, or the batch is
-        left, every line of an item has been told."""
+        """Entered for each batch, and called when each item starts. When the next item starts, or the batch is left,
+        every line of the item before has been delivered."""
         ...
 
 
@@ -222,7 +222,7 @@ def _packed_quickly(value: Any) -> Packed:
     """Quickly if that can be, or else with classes and functions of the user's own program in it."""
     try:
         return packed(value, by_value=False)
-    except Exception:  # noqa: BLE001  # each class fails in its own way; the second try tells
+    except Exception:  # noqa: BLE001  # each class fails in its own way; the second attempt reports it
         return packed(value)
 
 
@@ -230,7 +230,7 @@ def _dumped(value: Any) -> bytes:
     """Quickly if that can be, or else with classes and functions of the user's own program in it."""
     try:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001  # each class fails in its own way; the second try tells
+    except Exception:  # noqa: BLE001  # each class fails in its own way; the second attempt reports it
         blob: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         return blob
 
@@ -317,7 +317,7 @@ class PythonOutput:
 
 
 class _Lines(io.TextIOBase):
-    """A text file that hands on whole lines."""
+    """A text file that delivers whole lines."""
 
     def __init__(self, sink: Sink, stream: Stream) -> None:
         self._sink, self._stream = sink, stream
@@ -334,17 +334,17 @@ class _Lines(io.TextIOBase):
     def write(self, text: str) -> int:
         *lines, self._part = (self._part + text).split("\n")
         for line in lines:
-            self._tell(line)
+            self._deliver(line)
         while len(self._part) > LONGEST_LINE:
-            self._tell(self._part[:LONGEST_LINE])
+            self._deliver(self._part[:LONGEST_LINE])
             self._part = self._part[LONGEST_LINE:]
         return len(text)
 
     def finish(self) -> None:
         """What stands after the last end of a line is a line too."""
         if self._part:
-            self._tell(self._part)
+            self._deliver(self._part)
             self._part = ""
 
-    def _tell(self, line: str) -> None:
+    def _deliver(self, line: str) -> None:
         self._sink.on_output(self._item, self._stream, line)

@@ -7,8 +7,8 @@ The pool's side, in the order in which the task book uses it:
     blob = pack_batch(function, [arguments])    # of tasks of one function; each is an item of the batch
     call = Call(id, node, slot, blob)
     ...                                         # the engine carries it, `runner.execute` runs it on the slot
-    for told in unpack_results(results):        # of each item that has ended, in the order of the batch
-        result_of(told).value()                 # the value; or raises: the user's own exception with the remote
+for result in unpack_results(results):      # of each item that has ended, in the order of the batch
+result_of(result).value()               # the value; or raises: the user's own exception with the remote
                                                 # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
     unpack_value(blob)                          # what came by ``on_value``
 
@@ -199,7 +199,7 @@ class ItemResult(NamedTuple):
     """A plain value itself. Otherwise pickled: the value, what a generator returned at its end, or the exception. A
     large value is a file: a `StoredValue`, or the file in memory once it has been claimed."""
     text: str = ""
-    """The traceback on the node for an ``error``; for the other failures the sentence that tells it."""
+    """The traceback on the node for an ``error``; for the other failures a sentence."""
     values: int = 0
     """How many values a generator gave."""
 

@@ -156,7 +156,7 @@ class SlotPage:
         return self._floats[_SECONDS // _WORD], data
 
     def lower(self) -> None:
-        """Let no further item begin. After a moment `kept` tells how many have."""
+        """Let no further item begin. After a moment `kept` shows how many have."""
         self._put(_LIMIT, min(self._get(_LIMIT), self._get(_BEGUN)))
 
     def kept(self) -> int:

@@ -188,7 +188,7 @@ class KubeRayProvider:
     ) -> tuple[Record, Sequence[WorkerPod]]:
         """Read, change, settle and patch until no other writer came in between; the record and pods as they are then.
 
-        The RayCluster is read before the pods: a pod to delete that is not listed is gone for good.
+        The RayCluster is read before the pods: a pod to delete that is not listed does not come back.
         """
         async with self._changing:
             for attempt in range(TRIES):

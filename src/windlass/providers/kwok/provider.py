@@ -58,8 +58,8 @@ class KwokProvider:
         seed: int = 0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``api``: None until ``use_kubernetes``. ``name``: tells this provider's nodes from another's. ``failure``:
-        the share of launches that is refused as out of stock."""
+        """``api``: None until ``use_kubernetes``. ``name``: distinguishes this provider's nodes from another's.
+        ``failure``: the share of launches that is refused as out of stock."""
         self._client, self._name, self._now = api, name, now
         self._boot, self._devices, self._failure = boot_delay, device_delay, failure
         self._chance = random.Random(seed)

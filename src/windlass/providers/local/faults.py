@@ -21,7 +21,7 @@ class LocalFault:
     launches: int | None = None
     """The first so many launches that it meets; None: all of them."""
     until: float | None = None
-    """Seconds since the epoch, by the provider's clock; None: for good."""
+    """Seconds since the epoch, by the provider's clock; None: without end."""
     seconds: float = 30.0
     """``slow-boot``: so much later. The others do not read it."""
 

@@ -2,7 +2,7 @@
 
 A slice is a group of hosts, a host is one command in a session of its own with a directory of its own. A supervisor
 (`local_host`) stands over each. Slices outlive the controller: the next one finds them in the directory and adopts
-them, told apart from foreign processes by number and start time. With ``tie_to`` they end when that process does,
+them, distinguished from foreign processes by number and start time. With ``tie_to`` they end when that process does,
 however it ends.
 
 The record comes first (`local_files`). An order whose record is there has been taken, and the next call carries

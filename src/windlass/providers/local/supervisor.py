@@ -45,7 +45,7 @@ _HEARD: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.
 
 
 class HostProcess(NamedTuple):
-    """A process for good: its number, and when it started, so that a recycled number is another process."""
+    """A process identity: its number and its start time, so that a recycled number is another process."""
 
     pid: int
     start: str
@@ -206,7 +206,8 @@ def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess
 def _wait(
     child: int | None, owner: HostProcess | None, seconds: float | None, ends: dict[int, int] | None = None
 ) -> str:
-    """Until the ``time`` is over, the command has ``ended``, we are ``told`` to end, or are ``orphaned``: no owner.
+    """Wait until ``time`` is over, the command has ``ended``, SIGTERM came (``told``), or the owner is gone
+    (``orphaned``).
 
     ``ends`` gets the wait status of every child that has ended.
     """
@@ -302,7 +303,7 @@ def _end_all(child: int | None, grace: float) -> None:
 
 
 def _remove(home: Path, directory: Path) -> None:
-    """The owner is gone for good: take the host's directory away, and with the last host the slice's."""
+    """The owner does not come back: take the host's directory away, and with the last host the slice's."""
     with suppress(OSError):  # no room for a name is no reason to stay
         remember_end(home.parent, home.name, time.time())
     shutil.rmtree(directory, ignore_errors=True)

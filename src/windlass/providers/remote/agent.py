@@ -264,7 +264,7 @@ class Session:
         return {"text": tail(self._store.run / "program.log")}
 
     def _metadata(self, url: str) -> dict[str, Any] | None:
-        """A cloud's notice that it will take this machine away, as its metadata service tells it; asked every 2 s."""
+        """A cloud's notice that it will take this machine away, as its metadata service reports it; read every 2 s."""
         asked, notice = self._notice
         if time.monotonic() - asked < 2.0:
             return notice

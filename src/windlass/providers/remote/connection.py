@@ -39,7 +39,7 @@ class Login:
     known_hosts: str = ""
     """A file; empty: the user's own."""
     host_key: str = ""
-    """The machine's public key, where we know it by itself: it takes the place of ``known_hosts``."""
+    """The machine's public key, where it is known without ``known_hosts``, which it then replaces."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """RemoteMachine is one machine with SSH: its connection, the agent on it, and the tunnel to its program.
 
-A ``Machine`` connects when it is first asked something and reconnects by itself. A request that was under way when the
+A ``Machine`` connects when it is first asked something and reconnects on its own. A request that was under way when the
 connection broke raises ``Unreachable``: requests can be repeated. A tunnel outlasts broken connections: it attaches
 again as soon as the machine answers, and what it carries goes on where it stopped.
 """

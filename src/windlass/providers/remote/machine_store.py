@@ -49,7 +49,7 @@ def stat_of(pid: int) -> list[str] | None:
 
 
 def identity(pid: int) -> str | None:
-    """What tells a live process from another one with its number: when it started, in which boot."""
+    """What distinguishes a live process from another one with its number: when it started, in which boot."""
     fields = stat_of(pid)
     if fields is None or fields[0] in ("Z", "X"):
         return None
@@ -181,7 +181,7 @@ class Store:
             (self.root / "heard").touch()
 
     def abandoned(self, sold: dict[str, Any]) -> bool:
-        """Whether who has the machine is gone for good: it has a lease, which is over, and nothing of it runs."""
+        """Whether the owner of the machine is gone: its lease is over, and nothing of it runs."""
         if not sold.get("lease") or alive(self.supervisor()):
             return False
         try:

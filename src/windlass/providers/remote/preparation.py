@@ -1,7 +1,7 @@
 """This module prepares a machine for its slice: it checks Python, bootstraps the image, starts the program and joins
 the tunnel.
 
-A preparation goes on over broken connections until its limit. When it fails for good, the reason is written down on the
+A preparation goes on over broken connections until its limit. When it finally fails, the reason is written down on the
 machine, so that every controller lists the slice as dead with that reason.
 """
 

@@ -109,7 +109,7 @@ class Supervisor:
         os.close(log)
 
     def _release(self) -> None:
-        """The controller is gone for good: free the machine."""
+        """The controller does not come back: free the machine."""
         with self._store.changing():
             sold = self._store.sold
             if sold is not None and sold["slice"] == self._order["slice"]:

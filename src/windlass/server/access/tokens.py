@@ -128,7 +128,8 @@ class TokenFile:
         self._stamp = None
 
     def with_secret(self, secret: str) -> Token | None:
-        """The token with this secret. Every one is compared, in constant time, so that time tells nothing."""
+        """The token with this secret. Every one is compared, in constant time, so that the time it takes reveals
+        nothing."""
         given, found = secret.encode(), None
         for one in self.tokens():
             if hmac.compare_digest(one.secret.encode(), given):

@@ -111,7 +111,7 @@ class Orders:
         if subject not in known.picture.controller_state.fleet.slices and len(subject) <= LONGEST and _is_line(subject):
             life = life_of(self._feed.journal, subject)
             if life is not None:
-                raise Problem("already-ending", f"{subject} is {life.last.state}: windlass why {subject} tells why.")
+                raise Problem("already-ending", f"{subject} is {life.last.state}: see windlass why {subject}.")
 
     def _with_key(self, name: str, key: str) -> Record | None:
         journal = self._feed.journal

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PASSING = frozenset(
     {Code.LAUNCHING, Code.BOOTING, Code.UNKNOWN_INPUT, Code.RATE_LIMITED, Code.INVALID_DEMAND, Code.BACKOFF}
 )
-"""Hindrances that pass by themselves, and so have passed."""
+"""Blockers that end with time, and so have ended."""
 
 
 def at_the_end(engine: Simulation) -> list[Breach]:

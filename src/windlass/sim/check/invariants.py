@@ -121,11 +121,11 @@ class Checker:
         of the last record that was."""
         last = self._last
         if controller_state.seq != whole:
-            self._tell("S12", f"records up to {whole} were committed, and up to {controller_state.seq} are there")
+            self._breach("S12", f"records up to {whole} were committed, and up to {controller_state.seq} are there")
         if last is not None and controller_state.seq == last.seq:
             for kind, table in last.tables().items():
                 if controller_state.tables()[kind] != table:
-                    self._tell("S12", f"after a restart the table {kind} is another one")
+                    self._breach("S12", f"after a restart the table {kind} is another one")
         self._follow(controller_state)  # with what the last one had written and did not live to know
         self._last = None
 
@@ -138,9 +138,9 @@ class Checker:
         self.actions += len(moves) + len(gone)
         self._clock_was_off = self._clock_was_off or step.clock_is_off
         if step.trouble:
-            self._tell("L3", f"the loop raised {step.trouble}")
+            self._breach("L3", f"the loop raised {step.trouble}")
         if step.took > PATIENCE:
-            self._tell("L3", f"a pass took {step.took:.1f} s of waiting")
+            self._breach("L3", f"a pass took {step.took:.1f} s of waiting")
         came = list[str]()
         for cloud in self.clouds.values():
             cloud.step()
@@ -180,7 +180,7 @@ class Checker:
                     found.append(self._nothing_shrinks(step, moves))
             self._last = step.after
         for invariant, text in chain.from_iterable(found):
-            self._tell(invariant, text)
+            self._breach(invariant, text)
         return bool(moves or gone)
 
     def _follow(
@@ -198,7 +198,7 @@ class Checker:
             self._offsets = {step.leader: offset}
         return 0.0 if last is None or step.made is None else offset - last
 
-    def _tell(self, invariant: str, text: str) -> None:
+    def _breach(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
 
     # -- the truth ----------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Checker:
         return [settings for _, settings in self._limits]
 
     def _one_of_each(self, came: Collection[str]) -> Iterator[tuple[str, str]]:
-        """S5: one machine for one id. A second one that the cloud made by itself lives until a list is had."""
+        """S5: one machine for one id. A second one that the cloud made unasked lives until it is listed."""
         for cloud in self.clouds.values():
             for name, twin in cloud.twins.items():
                 if twin.listed_from < cloud.listed_at:

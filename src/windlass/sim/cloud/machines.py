@@ -39,7 +39,7 @@ class MachineKind:
 
 @dataclass(frozen=True, slots=True)
 class LiveHost:
-    """A host that has joined: what a workload's agent there would tell."""
+    """A host that has joined, as a workload's agent there would report it."""
 
     id: str
     slice_id: str

@@ -64,7 +64,7 @@ class SimulatedProvider:
     ) -> None:
         """``quota``: slices that the account may have at once. A group orders the kind of its own name, or the one in
         its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults.
-        Without ``confirms_ends`` it does not tell which slices have ended, as many clouds do not."""
+        Without ``confirms_ends`` it does not report which slices have ended, as many clouds do not."""
         self._kinds = {kind.offering.name: kind for kind in kinds}
         self._now = now
         self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
@@ -201,7 +201,7 @@ class SimulatedProvider:
                 self._look_at(machine, now)
 
     def next_event(self) -> float | None:
-        """The next instant at which something changes by itself; None: never again."""
+        """The next instant at which something changes without input; None: never again."""
         self.step()
         while self._agenda and (self._agenda[0][1] not in self._machines or not self._is_due()):
             heappop(self._agenda)
@@ -413,7 +413,7 @@ class SimulatedProvider:
         return lost is not None and into < lost.seconds
 
     def _end_twins(self) -> None:
-        """A tag stands for one machine. Only the provider can tell two of them apart, for the slice's id is all that a
+        """A tag stands for one machine. Only the provider can distinguish two of them, for the slice's id is all that a
         controller has: so it is the provider who ends the younger, as soon as it sees it."""
         if not self.twins:
             return

@@ -86,7 +86,7 @@ def read_recordings(file: Path, only: Mapping[str, str] | None = None) -> tuple[
 
 
 def _one_a_zone(file: Path, apart: list[str], found: list[tuple[str, ...]]) -> None:
-    """A zone has one stock: where a file has several for it, they must be told apart by a column."""
+    """A zone has one stock: where a file has several for it, a column must distinguish them."""
     by_zone: dict[str, list[tuple[str, ...]]] = {}
     for one in found:
         by_zone.setdefault(one[apart.index("zone")], []).append(one)

@@ -41,7 +41,7 @@ FaultKind = Literal[
     "joins-twice",  # a host shows twice in the workload
     "restarts",  # is away for ``seconds``, and back under the same id without its work
     # run
-    "preempted",  # taken after ``seconds`` of running on average, told ``notice`` seconds before
+    "preempted",  # taken after ``seconds`` of running on average, announced ``notice`` seconds before
     "zone-preempted",  # everything that can be preempted in a zone, at once (hourly)
     "heartbeat-lost",  # a node does not show for ``seconds``; its work goes on
     "unwell",  # a node shows as unhealthy for ``seconds``; its work goes on
@@ -98,7 +98,7 @@ HOURLY: Final = frozenset(
         "older-version",
     }
 )
-"""What comes out of the blue; the rate is how often in an hour."""
+"""External faults; the rate is how often in an hour."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Presets: named fault sets, each as strong as a controller must bear without breaking an invariant.
 
 The strengths stay within the assumptions of a controller. A list may lag, but not longer than ``vanish_timeout``; a
-node may be invisible, but not longer than ``unhealthy_timeout``. Beyond those no controller could tell a live machine
-from a dead one.
+node may be invisible, but not longer than ``unhealthy_timeout``. Beyond those no controller could distinguish a live
+machine from a dead one.
 """
 
 from __future__ import annotations

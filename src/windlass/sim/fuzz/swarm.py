@@ -50,7 +50,7 @@ def outcome_of(task: SwarmTask) -> SeedOutcome:
     """Run one seed. Whatever it raises is its outcome: one bad seed does not stop the swarm."""
     try:
         return SeedOutcome(task.seed, simulate(task.script()))
-    except Exception:  # noqa: BLE001  # told with its seed
+    except Exception:  # noqa: BLE001  # reported with its seed
         return SeedOutcome(task.seed, None, traceback.format_exc(limit=-4))
 
 

@@ -32,7 +32,8 @@ class Script:
     recordings: tuple[StockRecording, ...] = ()
     """What the stock of kinds that can be preempted follows, in the zones in which they are sold."""
     confirms_ends: bool = False
-    """Whether the clouds tell which slices have ended. If not, a slice is gone when it was missing for long enough."""
+    """Whether the clouds report which slices have ended. If not, a slice is gone when it was missing for long
+    enough."""
 
     def all_kinds(self) -> tuple[MachineKind, ...]:
         named = {kind.offering.name for kind in self.kinds}

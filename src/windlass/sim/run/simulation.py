@@ -39,7 +39,7 @@ LEASE = 900.0
 """Long enough that a pass every five minutes keeps it."""
 QUIET = 7200.0
 """When so long nothing has happened and nothing runs, nothing will happen any more: longer than any limit, and than the
-hour after which bad luck with a group is forgotten."""
+hour after which failures of a group are forgotten."""
 CAP = 14 * 86400.0
 """A run that is not quiet so long after the faults have stopped never will be."""
 
@@ -72,7 +72,7 @@ class SimulationResult:
     """Jobs that came to their end."""
     interrupted: int
     digest: str
-    """The hash of the whole story: the same for the same script and the same code."""
+    """The hash of the whole run: the same for the same script and the same code."""
     bill: int
     """What the accounts add up to: nanodollars per hour times microseconds."""
 
@@ -206,7 +206,7 @@ class Simulation:
         journal = PerilousJournal(self.store, lifeline, lambda: self.fault_set, clock, self.log, known)
         leadership = Leadership(f"controller-{1 if not ahead else self.started}", self.lease)
         if self._is_led(leadership.holder, clock() + ahead):
-            # It would be built, be told no, and be gone: while a dead one's lease runs out, once a second.
+            # It would be built, refused and dropped once a second while a dead one's lease runs out.
             with suppress(JournalError, Killed):
                 journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
             return None
@@ -325,7 +325,7 @@ class Simulation:
             await self._drop(leader, killed=False)
         except JournalError:
             pass
-        except Exception as error:  # noqa: BLE001  # a loop that raises is a breach, and the run goes on to tell it
+        except Exception as error:  # noqa: BLE001  # a loop that raises is a breach, and the run goes on to report it
             trouble = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
         took = self.now() - begun

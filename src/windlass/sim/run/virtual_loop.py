@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 EPOCH = 1_000_000.0
-"""When virtual time begins, in seconds since 1970. Small enough that a float still tells a microsecond."""
+"""When virtual time begins, in seconds since 1970. Small enough that a float still resolves a microsecond."""
 
 
 class _Leaping(selectors.SelectSelector):
@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, start: float = EPOCH) -> None:
         self._leaping = _Leaping(start)
         super().__init__(self._leaping)
-        # What is due within a microsecond is due now: far from the epoch a float tells no finer.
+        # What is due within a microsecond is due now: far from the epoch a float resolves no finer.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:

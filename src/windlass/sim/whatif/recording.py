@@ -34,7 +34,7 @@ UNKNOWN_LENGTH = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a journal tells of some hours of a cluster."""
+    """The work and the provider behaviour in some hours of a journal."""
 
     since: float
     until: float
@@ -47,7 +47,7 @@ class Recording:
     settings: Settings
     """Those that were in force at the end."""
     assumptions: tuple[str, ...]
-    """About the work and the beginning; what is assumed of the provider depends on the settings, and is told by
+    """About the work and the beginning; what is assumed of the provider depends on the settings, and is given by
     ``told_of``."""
 
     def told_of(self, settings: Settings) -> tuple[str, ...]:

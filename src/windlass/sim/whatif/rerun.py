@@ -38,7 +38,7 @@ def modelled(
 ) -> tuple[RecordedHistory, Sequence[Sample]]:
     """What would have happened, and how it would have looked over time."""
     span = recording.until - recording.since
-    # What a group tells its real provider means nothing to a simulated one.
+    # Provider settings of a group mean nothing to a simulated provider.
     plain = replace(settings, groups=tuple(replace(sold, settings={}) for sold in settings.groups))
     script = Script(
         plain,

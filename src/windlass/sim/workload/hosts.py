@@ -28,7 +28,7 @@ class Joining:
 
 
 class Compared:
-    """The same for hosts that are always told whole; a tuple that is the same object as before has not changed."""
+    """The same for hosts that are always reported whole; a tuple that is the same object as before has not changed."""
 
     def __init__(self, hosts: Callable[[], Sequence[LiveHost]]) -> None:
         self._hosts = hosts

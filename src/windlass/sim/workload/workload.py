@@ -84,7 +84,7 @@ class SimulatedWorkload:
         """Slices about which something has changed since they were last offered."""
         self._spells = Outages()
         self._due = self._next_arrival
-        """Nothing happens by itself before this, but that hosts come and go."""
+        """Nothing happens without input before this, except that hosts come and go."""
         self._room_changed = False
         self._touched: dict[str, bool | None] = {}
         """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
@@ -151,7 +151,7 @@ class SimulatedWorkload:
         return tuple(chain.from_iterable(doubled))
 
     async def changed(self) -> None:
-        await asyncio.Event().wait()  # what changes here changes with the clock alone: ``next_event`` tells
+        await asyncio.Event().wait()  # changes here come with the clock alone: see ``next_event``
 
     def join(self, slice_id: str, group: str, host: int) -> Join:
         return Join(("simulated-agent", f"{slice_id}/{host}"), {"SIMULATED_GROUP": group})
@@ -236,7 +236,7 @@ class SimulatedWorkload:
         return self._coming[self._arrived][0] if self._arrived < len(self._coming) else inf
 
     def next_event(self) -> float | None:
-        """The next instant at which something changes by itself; None: never again."""
+        """The next instant at which something changes without input; None: never again."""
         now = self._now()
         instants = [self._runs.next_end(), self._next_arrival, self._spells.next_turn, *self._cordons.instants()]
         first = min([at for at in instants if at > now], default=inf)
@@ -297,7 +297,7 @@ class SimulatedWorkload:
         return None if self._runs.tasks(node) else self._idle_since.get(node)
 
     def land(self, slice_id: str, duration: float) -> None:
-        """A task starts on a slice whatever the cordon says: it was on its way when the cordon came."""
+        """A task starts on a slice in spite of the cordon: it was in flight when the cordon came."""
         self._meet_hosts(self._now())
         for host in self._slices.get(slice_id, {}).values():
             now = self._now()

@@ -186,7 +186,7 @@ class ProcessStage:
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._mark = uuid.uuid4().hex
-        os.environ[MARK] = self._mark  # what the engine starts by itself inherits it
+        os.environ[MARK] = self._mark  # processes that the engine starts inherit it
         self._directory = tempfile.TemporaryDirectory(prefix="windlass-stage-")
         self.directory = Path(self._directory.name)
         self.engine = make()

@@ -361,16 +361,16 @@ class FakeApiServer:
             self._erase(target, after)
             return after
         self._kind(target)[(target.namespace, target.name)] = after
-        self._tell(target, "ADDED" if before is None else "MODIFIED", after, before)
+        self._notify(target, "ADDED" if before is None else "MODIFIED", after, before)
         return after
 
     def _erase(self, target: Target, item: Object) -> None:
         self._version += 1
         before = self._kind(target).pop((target.namespace, target.name))
         item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self._version)}}
-        self._tell(target, "DELETED", item, before)
+        self._notify(target, "DELETED", item, before)
 
-    def _tell(self, target: Target, event: str, item: Object, before: Object | None) -> None:
+    def _notify(self, target: Target, event: str, item: Object, before: Object | None) -> None:
         item = copy.deepcopy(item)
         self._history.append((self._version, target.kind, event, item))
         self.on_change(event, target.kind, item)

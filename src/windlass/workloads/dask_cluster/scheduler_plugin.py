@@ -3,10 +3,10 @@
 It is sent there by value, so the scheduler's machine needs Dask and not this package. What it knows outlives the
 controller: one that is started again, or a standby beside it, sees the same fences.
 
-**Counting.** Dask tells a plugin of every transition of a task, so what waits is known by kind at any instant, however
-much it is. A look costs by the number of workers and of different tasks.
+**Counting.** Dask notifies a plugin of every transition of a task, so what waits is known by kind at any instant,
+however much it is. A look costs by the number of workers and of different tasks.
 
-**The fence.** ``Scheduler.retire_workers`` gives up a retirement by itself when results cannot be moved, and with
+**The fence.** ``Scheduler.retire_workers`` gives up a retirement on its own when results cannot be moved, and with
 ``remove`` it starts running tasks again elsewhere. So its steps are taken here one by one: the scheduler places nothing
 more there; the worker itself stops starting tasks, hands back what has not started, and says what runs; results that
 only it holds are copied to others by Dask's own memory manager. Whatever the scheduler does meanwhile, a worker that
@@ -83,7 +83,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._moved_at: dict[str, float] = {}
 
     def start(self, scheduler: Scheduler) -> None:
-        """In one go, so that no transition is missed between the count and the first one told."""
+        """Count and register in one step, so that no transition is missed in between."""
         self.count(scheduler)
         self._news, self._stir = asyncio.Event(), asyncio.Event()
         self._memory = ActiveMemoryManagerExtension(scheduler, policies=set(), register=False, start=False)
@@ -109,7 +109,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             if task.state in COUNTED:
                 self._enter(task)
 
-    # -- what Dask tells ----------------------------------------------------------------------------------------------
+    # -- callbacks of Dask --------------------------------------------------------------------------------------------
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **about: Any) -> None:
         left, entered = start in COUNTED, finish in COUNTED
@@ -126,7 +126,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
                 self._stir.set()
         if entered and (task := self._scheduler.tasks.get(key)) is not None and task.state in COUNTED:
             self._enter(task)
-        self._tell()
+        self._notify()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         if (slice_id := slice_of(scheduler.workers[worker].name)) is None:
@@ -136,19 +136,19 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
             self._scheduler._ongoing_background_tasks.call_soon(self._remove, worker)
         elif self._stands(slice_id):
             self._tend(worker)
-        self._tell()
+        self._notify()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         self._active.pop(worker, None)
         self._busy.discard(worker)
         self._words.pop(worker, None)
         self._moved_at.pop(worker, None)
-        self._tell()
+        self._notify()
 
     def restart(self, scheduler: Scheduler) -> None:
-        """A client had the scheduler forget all its tasks; no transition tells of them."""
+        """A client had the scheduler forget all its tasks; no transition reports them."""
         self.count(scheduler)
-        self._tell()
+        self._notify()
 
     def status_changed(self, status: str, worker: str, stimulus_id: str) -> None:
         """In place of the scheduler's own handler: a worker that says that it runs does not pass its fence. It may have
@@ -161,7 +161,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         kind = self._kinds[task.key] = kind_of(task)
         (self._assigned if task.state == "processing" else self._waiting)[kind] += 1
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._number += 1
         self._news.set()
 
@@ -279,7 +279,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._fences[slice_id] = epoch, True
         for worker in self._workers_of(slice_id):
             self._tend(worker.address)
-        self._tell()
+        self._notify()
         return True
 
     def uncordon(self, slice_id: str, epoch: int) -> bool:
@@ -290,7 +290,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         for worker in self._workers_of(slice_id):
             self._words.pop(worker.address, None)
             self._tend(worker.address)
-        self._tell()
+        self._notify()
         return True
 
     async def evict(self, slice_id: str, epoch: int) -> bool:
@@ -315,7 +315,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
                 await self._remove(worker.address)
         while len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
-        self._tell()
+        self._notify()
         return True
 
     async def _remove(self, address: str) -> None:
@@ -398,7 +398,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
     def _heard(self, address: str, word: dict[str, Any]) -> None:
         if self._words.get(address) != word:
             self._words[address] = word
-            self._tell()
+            self._notify()
 
     async def _prepare(self, address: str) -> None:
         await self._scheduler.rpc(address).run(function=self._set_up)

@@ -26,8 +26,8 @@ def set_up(dask_worker: Worker) -> None:
     def stand(fenced: bool, settled: tuple[Any, ...]) -> dict[str, Any]:
         """Start nothing any more, or start tasks again; and how it stands.
 
-        What was assigned and has not started is handed back, and told until the scheduler says that it has settled it:
-        an answer may be lost, and a task must not be lost with it.
+        What was assigned and has not started is handed back, and reported until the scheduler confirms that it has
+        settled it: an answer may be lost, and a task must not be lost with it.
         """
         for key in settled:
             returned.pop(key, None)

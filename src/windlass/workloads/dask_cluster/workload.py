@@ -6,7 +6,7 @@ the resources they ask for; a worker that Windlass bought is a node; a worker th
 is an acknowledgement. Workers of the user's own are left alone.
 
 The scheduler is asked by plain calls on connections of their own. One that is gone or slow is unknown, never empty, and
-is found again by itself.
+is found again without help.
 """
 
 from __future__ import annotations
@@ -260,12 +260,12 @@ def unfit(group: Group) -> str:
     if dict(group.resources).get("cpu", 0) < 1000:
         return f"{group.name} must have at least 1 cpu: it is the number of threads of its Dask workers"
     if odd := [name for name, _ in group.resources if not name.isprintable() or any(one in name for one in " ,=")]:
-        return f"{group.name} has a resource that Dask cannot be told: {odd[0]!r}; leave out spaces, commas and ="
+        return f"{group.name} has a resource name that Dask does not accept: {odd[0]!r}; leave out spaces, commas and ="
     return ""
 
 
 def _offered(group: Group) -> list[tuple[str, int | float]]:
-    """The resources of a worker. Dask tells ``GPU`` from ``gpu``: both are offered."""
+    """The resources of a worker. Dask distinguishes ``GPU`` from ``gpu``: both are offered."""
     found: list[tuple[str, int | float]] = []
     for name, amount in group.resources:
         exact = amount if name in BYTES else amount / 1000 if amount % 1000 else amount // 1000

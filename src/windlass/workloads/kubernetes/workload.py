@@ -166,7 +166,7 @@ class KubernetesWorkload:
         await self._call(self.fences.take_down(slice_id, epoch))
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:  # noqa: ARG002
-        """Running pods come to their end by themselves; they are evicted where the slice must go."""
+        """Running pods may finish; they are evicted where the slice must be released."""
         if self.publisher is not None and (evict or self._is_evicted(slice_id)):
             pods = [pod for node in self.mirror.nodes_of(slice_id) for pod in self.mirror.counted_on(node)]
             await self._call(self.publisher.evict(slice_id, pods))

@@ -163,7 +163,7 @@ class Agent:
                     self._sleep(awake)
             if not self._dismissed:
                 with suppress(QueueError):
-                    self._tell()
+                    self._report()
                     self._queue.leave(self._place)
         finally:
             self._status.remove()
@@ -184,7 +184,7 @@ class Agent:
         self._reap()
         try:
             if not self._dismissed:
-                self._tell()
+                self._report()
                 self._beat()
                 more = not self._leaving and self._obey()
                 self._queue_works()
@@ -309,7 +309,7 @@ class Agent:
         agent = os.getpid()
 
         def die_with_the_agent() -> None:
-            self._guard.watch(os.getpid())  # told by the task itself, before it can have started anything
+            self._guard.watch(os.getpid())  # the task registers itself, before it can have started anything
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != agent:  # it died before the signal was asked for
                 os._exit(CANNOT_RUN)
@@ -361,7 +361,7 @@ class Agent:
         if not self._running:
             self._kill_at = None
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         for claim, code in list(self._ended.items()):
             self._queue.report(self._place, claim, code)
             del self._ended[claim]
@@ -430,7 +430,7 @@ def main(directory: str) -> int:
         grace = float(node["grace"])
         queue, place = _joined(directory, node)
     except (KeyError, ValueError, TypeError) as error:
-        _say(f"{NODE} does not tell which node this is ({error!r}); run what the workload says a host must run to join")
+        _say(f"{NODE} does not say which node this is ({error!r}); run what the workload says a host must run to join")
         return 2
     except QueueError as error:
         _say(str(error))

@@ -31,7 +31,7 @@ SILENT: Final = 10.0
 
 
 class Joined(NamedTuple):
-    """A node's place in the queue; the number tells it from a former agent of the same node."""
+    """A node's place in the queue; the number distinguishes it from a former agent of the same node."""
 
     node: str
     slice_id: str

@@ -225,7 +225,7 @@ class QueueFile:
                 yield self._connection.execute
                 self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # SQLite ends it by itself after some errors
+                if self._connection.in_transaction:  # SQLite rolls back on its own after some errors
                     with suppress(sqlite3.Error):
                         self._connection.execute("ROLLBACK")
                 raise

@@ -430,7 +430,7 @@ def _check_job(name: str | None, command: Sequence[str], needs: Amounts, count: 
 
 
 def process_identity(pid: int) -> str | None:
-    """A process for good: its number, and when it started after which boot. None: there is none, or only a dead one."""
+    """A process identity: its number, and when it started after which boot. None: there is none, or it is dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]

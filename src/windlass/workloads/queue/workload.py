@@ -3,7 +3,7 @@ installed.
 
 What waits, runs and is fenced is in the file (`queue_store`), and so is every rule. Here it is put into the words of
 the contract: a job with waiting tasks is a demand, an agent that has joined is a node, a fence that stands is an
-acknowledgement, true at the very instant of the look, because running tasks are counted in the same transaction and a
+acknowledgement, true at the instant of the observation, because running tasks are counted in the same transaction and a
 claim cannot pass the fence.
 
 Nothing is kept in memory but connections: a controller that is restarted, or a standby beside it, sees the same.

@@ -1,6 +1,6 @@
 """This gRPC client talks to a Ray head: its GCS, and the raylets that the GCS lists.
 
-Every call has a time limit and fails with ``GcsError``. The channel reconnects by itself. The first answer tells the
+Every call has a time limit and fails with ``GcsError``. The channel reconnects on its own. The first answer has the
 id of the cluster, which goes with every later call: a head that was restarted without its storage refuses it, and that
 is ``OtherCluster``.
 """

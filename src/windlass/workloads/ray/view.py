@@ -104,7 +104,7 @@ def _node_with(nodes: RayNodes, names: list[str]) -> str:
 def _not_taken(stuck: Stuck, version: str, now: float) -> str:
     text = f"{stuck.node} has had room for it for {seconds(round(now - stuck.since))} and Ray does not place it"
     if _number(version) < OLD_SELECTORS:
-        return f"{text}: a label selector, which Ray {'.'.join(version.split('.')[:2])} does not tell?"
+        return f"{text}: a label selector, which Ray {'.'.join(version.split('.')[:2])} does not report?"
     return f"{text}: an affinity to another node?"
 
 

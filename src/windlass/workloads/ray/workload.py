@@ -73,7 +73,7 @@ class RayWorkload:
         gcs: Gcs | None = None,
     ) -> None:
         """``token_file``: where ``token`` was read. ``here``: groups whose machines are the head's own;
-        None: all are. ``names``: ``SLICE/HOST`` by the instance id of nodes that start Ray by themselves.
+        None: all are. ``names``: ``SLICE/HOST`` by the instance id of nodes that start Ray on their own.
         ``look_only``: nothing is written to the GCS. ``gcs``: the client; a new one unless it is given."""
         self._gcs = gcs or Gcs(address, token=token, tls=tls)
         self._look_only, self._now, self._poll, self._silent = look_only, now, poll, silent
@@ -199,7 +199,7 @@ class RayWorkload:
         self._fences.lower(slice_id, epoch)
 
     async def drain(self, slice_id: str, epoch: int, *, evict: bool = False) -> None:
-        """Without ``evict`` work goes on, and the raylet ends by itself when there is none."""
+        """Without ``evict`` work goes on, and the raylet ends when there is none left."""
         if not self._fences.insist(slice_id, epoch):
             return
         for info in await self._alive(slice_id):
@@ -303,7 +303,7 @@ class RayWorkload:
         )
 
     def _rename(self, state: wire.ClusterResourceState, infos: Sequence[wire.GcsNodeInfo]) -> None:
-        """Give nodes that have started Ray by themselves the names that Windlass gives: providers know them."""
+        """Give nodes that have started Ray on their own the names by which providers know them."""
         names = self._names()
         for node in (*state.node_states, *infos) if names else ():
             if node.instance_id in names:

@@ -8,7 +8,14 @@ from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.kubernetes_names import slice_of_node
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
 from windlass.cli.connection.remote import Remote, reachable
-from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, ordered_remotely, tell
+from windlass.cli.connection.send_order import (
+    SCHEMA,
+    OrderOutcome,
+    nothing_to_do,
+    ordered,
+    ordered_remotely,
+    print_outcome,
+)
 from windlass.config import Config
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
@@ -20,7 +27,7 @@ from windlass.core.model.reasons import Code, plural
 
 def _remotely(remote: Remote, slice_id: str, undo: bool, as_json: bool) -> None:
     outcome = ordered_remotely(remote, "undrain" if undo else "drain", slice_id)
-    tell(outcome, as_json, *_steps(outcome, slice_id, undo))
+    print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo))
 
 
 @click.command("drain", epilog="Exit status: 0 it is drained, or will be; 1 there is no such machine.")
@@ -57,7 +64,7 @@ def command(config: Config, slice_id: str, undo: bool, as_json: bool) -> None:
         else:
             wish = f"{slice_id} will be drained"
             outcome = ordered(journal, "drain", [slice_id], lambda after: _goes(after, slice_id), wish)
-    tell(outcome, as_json, *_steps(outcome, slice_id, undo))
+    print_outcome(outcome, as_json, *_steps(outcome, slice_id, undo))
 
 
 def _steps(outcome: OrderOutcome, slice_id: str, undo: bool) -> list[str]:
@@ -83,7 +90,7 @@ def _undone_already(record: SliceRecord) -> str | None:
     if record.state in ENDING:
         return f"it is too late: {record.id} is {record.state}"
     if record.final:
-        return f"it cannot be taken back: the workload has closed {record.id} for good, and ends it when it is empty"
+        return f"it cannot be taken back: the workload's drain of {record.id} is final, and ends it when it is empty"
     if record.leaving is None:
         return f"there is no order to drain {record.id}; it is {record.state}"
     if record.leaving.code != Code.MANUAL:

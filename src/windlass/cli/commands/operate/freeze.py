@@ -9,7 +9,7 @@ import click
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
 from windlass.cli.connection.remote import Remote, reachable
-from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, ordered_remotely, tell
+from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, ordered_remotely, print_outcome
 from windlass.config import Config
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
@@ -18,7 +18,7 @@ from windlass.control.state.fleet import EVERY_GROUP
 
 def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
     undo = f"windlass resume {group}" if group else "windlass resume"
-    tell(ordered_remotely(remote, "freeze", group or EVERY_GROUP), as_json, "windlass status", undo)
+    print_outcome(ordered_remotely(remote, "freeze", group or EVERY_GROUP), as_json, "windlass status", undo)
 
 
 @click.command("freeze", epilog="Exit status: 0 it is frozen, or will be; 1 there is no such group.")
@@ -52,7 +52,7 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
             became = partial(_became, subject=subject, last=subjects[-1])
             outcome = ordered(journal, "freeze", subjects, became, wish)
     undo = f"windlass resume {group}" if group else "windlass resume"
-    tell(outcome, as_json, "windlass status", undo)
+    print_outcome(outcome, as_json, "windlass status", undo)
 
 
 def members_of(config: Config, name: str) -> list[str]:

@@ -7,7 +7,14 @@ import click
 from windlass.cli.connection.config_option import configured
 from windlass.cli.connection.open_journal import opened, stop, unknown_name
 from windlass.cli.connection.remote import Remote, reachable
-from windlass.cli.connection.send_order import SCHEMA, OrderOutcome, nothing_to_do, ordered, ordered_remotely, tell
+from windlass.cli.connection.send_order import (
+    SCHEMA,
+    OrderOutcome,
+    nothing_to_do,
+    ordered,
+    ordered_remotely,
+    print_outcome,
+)
 from windlass.config import Config
 from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.current import read_state
@@ -18,7 +25,7 @@ from .freeze import called, groups_of, members_of
 
 def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
     outcome = ordered_remotely(remote, "resume", group or EVERY_GROUP)
-    tell(outcome, as_json, "windlass status", "windlass events --follow")
+    print_outcome(outcome, as_json, "windlass status", "windlass events --follow")
 
 
 @click.command("resume", epilog="Exit status: 0 it is resumed, or will be; 1 it cannot be.")
@@ -55,7 +62,7 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
             names = ", ".join(called(subject) for subject in subjects)
             wish = f"{names} will be resumed"
             outcome = ordered(journal, "resume", subjects, lambda after: _became(after, subjects), wish)
-    tell(outcome, as_json, "windlass status", "windlass events --follow")
+    print_outcome(outcome, as_json, "windlass status", "windlass events --follow")
 
 
 def _became(controller_state: ControllerState, subjects: list[str]) -> str:

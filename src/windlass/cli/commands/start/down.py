@@ -102,7 +102,7 @@ class _Down:
         """Until nothing is left by the journal."""
         self._order("freeze", EVERY_GROUP)
         if leader_of(self._journal, time.time()).alive:
-            self._tell("a controller runs, and empties the machines now")
+            self._print("a controller runs, and empties the machines now")
             while not self._step(read_state(self._journal)):
                 time.sleep(EVERY)
         else:
@@ -157,13 +157,13 @@ class _Down:
         tasks = sum(node.tasks for record in left for node in record.nodes)
         waits = f"; {plural(tasks, 'task')} still running there, waited for" if tasks else ""
         if left:
-            self._tell(f"{plural(len(left), 'machine')} left{waits}")
+            self._print(f"{plural(len(left), 'machine')} left{waits}")
         return not left and (EVERY_GROUP in controller_state.fleet.frozen)
 
     def _order(self, what: What, subject: str) -> None:
         give(self._journal, Order(what, subject, self._by), time.time())
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if text != self._printed and not self._quiet:
             click.echo(text, err=True)
         self._printed = text

@@ -91,12 +91,12 @@ def command(
         from windlass.core.planner import plan
 
         answer = plan(snapshot)
-        _tell(answer, snapshot, _source(file, config_file), as_json)
+        _print(answer, snapshot, _source(file, config_file), as_json)
     if detailed_exitcode and answer.changes:
         sys.exit(2)
 
 
-def _tell(answer: Plan, snapshot: Snapshot, source: str, as_json: bool) -> None:
+def _print(answer: Plan, snapshot: Snapshot, source: str, as_json: bool) -> None:
     if as_json:
         _print_json(answer.to_dict())
     else:
@@ -123,7 +123,7 @@ def _remotely(url: str, token: str | None, as_json: bool, detailed_exitcode: boo
     if as_json:
         _print_json(document)
     else:
-        _tell(answer, snapshot_in(remote.get("/status")), "--live", as_json)
+        _print(answer, snapshot_in(remote.get("/status")), "--live", as_json)
     if detailed_exitcode and answer.changes:
         sys.exit(2)
 

@@ -42,7 +42,7 @@ def cheapest_mix(market: Market, effort: int) -> tuple[Batch, ...]:
     """The slices to buy, cheapest for all of ``market.counts`` together, and parted where the market says so.
 
     ``effort`` is the number of rounds of the covering search (0: one greedy cover); the cost never rises with
-    more of it. Small markets are solved exactly whatever it is.
+    more of it. Small markets are always solved exactly.
     """
     if (batch := one_slice(market)) is not None:
         return (batch,)

@@ -71,7 +71,7 @@ class _Carried:
     call: Call
     began: bool = False
     finished: int = 0
-    """Items whose results have been told."""
+    """Items whose results have been delivered."""
     seconds: float = 0.0
     """What those took."""
     ordered: str = ""
@@ -383,7 +383,7 @@ class DaskEngine:
     # -- what is heard ----------------------------------------------------------------------------------------------
 
     async def _hear_all(self, comm: Comm, messages: list[Any]) -> None:
-        with suppress(OSError):  # CommClosedError is one: the end of the scheduler's process tells
+        with suppress(OSError):  # CommClosedError is one: the end of the scheduler's process shows it
             while True:
                 for words in messages:
                     try:
@@ -401,7 +401,7 @@ class DaskEngine:
             case "node-gone":
                 (name,) = words
                 known = self._nodes.get(name)
-                self._lose(name, (known and known.why) or "its host is gone, or was told to go")
+                self._lose(name, (known and known.why) or "its host is gone, or was asked to leave")
 
     def _here(self, name: str, slots: int, python: str, address: str, _lives: object) -> None:
         """A node has connected, or connected again."""

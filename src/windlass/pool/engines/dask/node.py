@@ -98,7 +98,7 @@ class DaskNode:
             if time.monotonic() >= due:
                 due = time.monotonic() + BEAT
                 self._end_stopped()
-                self._tell({"beat": True})
+                self._send({"beat": True})
         self._end()
 
     def leave(self) -> None:
@@ -172,11 +172,11 @@ class DaskNode:
         """A slot's process has ended: say so, and start another one."""
         ended = self._slots.pop(slot)
         idle = not ended.page.used
-        self._tell({"gone": slot, "life": ended.life, "how": how, "killed": killed})
+        self._send({"gone": slot, "life": ended.life, "how": how, "killed": killed})
         ended.page.close()
         stillborn = ended.stillborn + 1 if idle else 0
         if stillborn >= _STILLBORN:
-            self._tell({"why": f"slot {slot} cannot start: its process {how}, {stillborn} times in a row"})
+            self._send({"why": f"slot {slot} cannot start: its process {how}, {stillborn} times in a row"})
             self._leaving = True
         else:
             self._start(slot, ended.life + 1, stillborn)
@@ -216,7 +216,7 @@ class DaskNode:
                 elif pid == self._link:
                     self._leaving = True
 
-    def _tell(self, words: dict[str, object]) -> None:
+    def _send(self, words: dict[str, object]) -> None:
         with suppress(OSError):
             flags = socket.MSG_DONTWAIT if "beat" in words else 0  # a heartbeat may be lost, nothing else
             self._to_link.send(json.dumps(words).encode(), flags)

@@ -86,7 +86,7 @@ class NodeLink:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def hold(self) -> None:
-        """Until the scheduler is gone for good, or the node is."""
+        """Run until the scheduler or the node is gone."""
         node = asyncio.create_task(self._from_supervisor())
         scheduler = asyncio.create_task(self._connected())
         await asyncio.wait([node, scheduler], return_when=asyncio.FIRST_COMPLETED)
@@ -147,7 +147,7 @@ class NodeLink:
         while self._events and self._events[0][0] <= number:
             self._events.popleft()
 
-    def _tell(self, *words: Any) -> None:
+    def _send(self, *words: Any) -> None:
         self._number += 1
         event = self._number, words
         self._events.append(event)
@@ -176,18 +176,18 @@ class NodeLink:
             call.blob = b""
 
     async def _hand(self, slot: _LinkSlot, frame: bytes) -> None:
-        with suppress(OSError):  # it has died: the supervisor tells
+        with suppress(OSError):  # it has died: the supervisor reports it
             await asyncio.get_running_loop().sock_sendall(slot.process, frame)
 
     def _revoke(self, call: str) -> None:
         for early in self._early.values():
             for one in [one for one in early if one.id == call]:
                 early.remove(one)
-                self._tell("revoked", call)
+                self._send("revoked", call)
         for slot in self._slots.values():
             for one in [one for one in slot.waiting if one.id == call]:
                 slot.waiting.remove(one)
-                self._tell("revoked", call)
+                self._send("revoked", call)
             if slot.running is not None and slot.running.id == call:
                 self._shorten(slot, slot.running)
 
@@ -205,7 +205,7 @@ class NodeLink:
             kept = slot.page.kept()
             if kept < call.items:
                 call.items = kept
-                self._tell("kept", call.id, kept)
+                self._send("kept", call.id, kept)
 
     def _kill(self, call: str) -> None:
         for slot in self._slots.values():
@@ -234,7 +234,7 @@ class NodeLink:
     def _hear(self, slot: _LinkSlot, kind: str, call: str, *words: Any) -> None:
         match kind:
             case "began":
-                self._tell("began", call)
+                self._send("began", call)
                 if slot.running is not None and slot.running.revoked:
                     self._shorten(slot, slot.running)
                 if slot.running is not None and slot.running.items > 1:
@@ -251,11 +251,11 @@ class NodeLink:
                 self._passed(slot.running, seconds, len(result).to_bytes(PREFIX, "little") + result)
             case "over":
                 seconds, broken = words
-                self._tell("over", call, seconds, slot.page.take()[1], broken)
+                self._send("over", call, seconds, slot.page.take()[1], broken)
                 slot.running = None
                 self._next(slot)
             case _:
-                self._tell(kind, call, *words)
+                self._send(kind, call, *words)
 
     def _look_later(self, slot: _LinkSlot, call: _LinkCall, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds, self._look, slot, call, seconds)
@@ -270,7 +270,7 @@ class NodeLink:
 
     def _passed(self, call: _LinkCall | None, seconds: float, results: bytes) -> None:
         if call is not None and results:
-            self._tell("results", call.id, seconds, results)
+            self._send("results", call.id, seconds, results)
 
     def _died(self, number: int, life: int, how: str, killed: str) -> None:
         """The process of a slot has ended: nothing more comes from it than what is here already."""
@@ -284,11 +284,11 @@ class NodeLink:
         if call is not None:
             if slot.page.last_call == call.id:
                 how = f"the process of slot {number} {how}"
-                self._tell("died", call.id, *slot.page.take(), call.items, how, killed == call.id)
+                self._send("died", call.id, *slot.page.take(), call.items, how, killed == call.id)
             else:
-                self._tell("revoked", call.id)
+                self._send("revoked", call.id)
         for one in slot.waiting:
-            self._tell("revoked", one.id)
+            self._send("revoked", one.id)
         slot.process.close()
         slot.page.close()
 
@@ -340,7 +340,7 @@ class NodeLink:
                 case {"gone": slot, "life": life, "how": how, "killed": killed}:
                     self._died(slot, life, how, killed)
                 case {"why": why}:
-                    self._tell("why", why)
+                    self._send("why", why)
                 case {"beat": _}:
                     if self._writer is not None:
                         self._writer.send((0, ("beat",)))

@@ -3,7 +3,7 @@
     WINDLASS_DASK_SCHEDULER='{"pool": 123, ...}' python -m windlass.pool.engines.dask.scheduler
 
 It says where it listens with one line on stdout, and ends when the pool's process does, however that ends; nodes are
-told to leave then. It decides nothing, and nothing that passes it is unpickled: the pool's task book says which call
+asked to leave then. It decides nothing, and nothing that passes it is unpickled: the pool's task book says which call
 goes where. It remembers only which node is on which connection, so that another one can take its place at any time.
 """
 
@@ -48,7 +48,7 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
             comm.abort()
             return Status.dont_reply
         self._pool = OrderedWriter(comm)
-        self._tell("hello")
+        self._send("hello")
         for message in self._missed:
             self._pool.send(message)
         self._missed = []
@@ -64,16 +64,16 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
     ) -> Status:
         """Serve a node for as long as its connection holds."""
         writer = self._nodes[node] = OrderedWriter(comm)
-        self._tell("node", node, slots, python, address, lives)
+        self._send("node", node, slots, python, address, lives)
         with suppress(OSError):  # CommClosedError is one
             while True:
-                self._tell("events", node, await comm.read())
+                self._send("events", node, await comm.read())
         if self._nodes.get(node) is writer:
             del self._nodes[node]
-            self._tell("node-gone", node)
+            self._send("node-gone", node)
         return Status.dont_reply
 
-    def _tell(self, *words: Any) -> None:
+    def _send(self, *words: Any) -> None:
         if self._pool is None:
             self._missed.append(words)
         else:

@@ -47,7 +47,7 @@ class SlotRunner:
         began = time.perf_counter()
         with self._page as page:
             page.start(call, items)
-        self.tell("began", call)
+        self.send("began", call)
         broken = ""
 
         def ended(_item: int, result: Any) -> bool:
@@ -56,7 +56,7 @@ class SlotRunner:
             if len(packed) > MOST:
                 raise OverflowError(f"the result of the call is {len(packed):,} bytes long; {MOST:,} can be carried")
             if not self._page.put(packed, seconds):
-                self.tell("results", call, seconds, packed)
+                self.send("results", call, seconds, packed)
             return self._page.next()
 
         try:
@@ -65,7 +65,7 @@ class SlotRunner:
             broken = f"the call could not be run: {type(error).__name__}: {error}"
         with self._page as page:
             page.stop()
-        self.tell("over", call, time.perf_counter() - began, broken)
+        self.send("over", call, time.perf_counter() - began, broken)
 
     def _fetch(self, name: str, path: str) -> str:
         """The path of a shared value here: the pool's own file on its machine, and a copy on another one, which the
@@ -92,13 +92,13 @@ class SlotRunner:
         return str(found)
 
     def _ask(self, *words: Any) -> Any:
-        self.tell(*words)
+        self.send(*words)
         answer = receive_frame(self._link)
         if answer is None:
             raise OSError("the node lost its link to the pool")
         return answer
 
-    def tell(self, *words: Any) -> None:
+    def send(self, *words: Any) -> None:
         send_frame(self._link, words)
 
 
@@ -109,10 +109,10 @@ class _Events:
         self._slot, self._call = slot, call
 
     def on_output(self, item: int, stream: Stream, line: str) -> None:
-        self._slot.tell("said", self._call, item, stream, line)
+        self._slot.send("said", self._call, item, stream, line)
 
     def on_value(self, item: int, blob: Any) -> None:
-        self._slot.tell("yielded", self._call, item, blob)
+        self._slot.send("yielded", self._call, item, blob)
 
 
 def live(path: Sequence[str], page: SlotPage, link: socket.socket) -> None:

@@ -112,11 +112,11 @@ class RayDriver:
                 self._do(node, self._shorten(slot, slot.running))
 
     async def _shorten(self, slot: _Slot, call: _Call) -> None:
-        with suppress(RayError):  # it has died: the end of its call tells
+        with suppress(RayError):  # it has died: the end of its call reports it
             kept = await slot.actor.keep_begun.remote(call.id)
             if kept is not None and slot.running is call and kept < call.items:
                 call.items = kept
-                self._tell("call", call.id, "kept", kept)
+                self._send("call", call.id, "kept", kept)
 
     def _kill(self, call: str) -> None:
         for _, slot in self._slots():
@@ -168,7 +168,7 @@ class RayDriver:
         slot.ready = True
         if not node.joined and all(one.ready for one in node.slots):
             node.joined = True
-            self._tell("joined", *(node.facts[name] for name in ("node", "slots", "python", "address")))
+            self._send("joined", *(node.facts[name] for name in ("node", "slots", "python", "address")))
         self._next(node, slot)
 
     def _next(self, node: _Node, slot: _Slot) -> None:
@@ -186,7 +186,7 @@ class RayDriver:
                 if what in ("done", "broken"):
                     self._end(call, what, "".join(words))
                     break  # at once: a kill that comes while the stream is brought to its end is too late
-                self._tell("call", call.id, what, *words)
+                self._send("call", call.id, what, *words)
         except RayActorError as error:
             if slot.killing:
                 self._end(call, "killed")
@@ -235,7 +235,7 @@ class RayDriver:
                     case {"why": why}:
                         node.why = node.why or why
                     case {"beat": _}:
-                        self._tell("beat", node.name)
+                        self._send("beat", node.name)
         if node is not None and self._nodes.get(node.name) is node:
             self._lost(node)
         writer.close()
@@ -244,7 +244,7 @@ class RayDriver:
         for task in node.tasks:
             task.cancel()
         del self._nodes[node.name]
-        why = node.why or "its host is gone, or was told to go"
+        why = node.why or "its host is gone, or was asked to leave"
         for slot in node.slots:
             for call in (slot.running, *slot.waiting):
                 if call is not None:
@@ -252,13 +252,13 @@ class RayDriver:
             if slot.actor is not None:
                 ray.kill(slot.actor)
         if node.joined:
-            self._tell("left", node.name, why)
+            self._send("left", node.name, why)
         self._changed.set()
 
     def _end(self, call: _Call, ending: str, detail: str = "") -> None:
-        self._tell("ended", call.id, ending, detail, call.began)
+        self._send("ended", call.id, ending, detail, call.began)
 
-    def _tell(self, *words: Any) -> None:
+    def _send(self, *words: Any) -> None:
         self._pool.write(frame(*words))
 
 

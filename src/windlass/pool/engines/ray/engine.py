@@ -187,7 +187,7 @@ class RayEngine:
                 try:
                     self._heard(*words)
                 except Exception:  # a listener that fails must not make us deaf
-                    log.exception("what the Ray engine had to tell was not taken well")
+                    log.exception("a message of the Ray engine could not be handled")
         why = "the process that drives Ray has ended"
         if not self._closing:
             self._events.on_engine_lost(why)

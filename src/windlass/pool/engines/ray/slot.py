@@ -1,7 +1,7 @@
 """A slot is a Ray actor in which calls run one after the other.
 
-What becomes of a call comes back as the values of a generator, in order: Ray hands on each as it is given. Results that
-come while one is handed on go together as the next.
+What becomes of a call comes back as the values of a generator, in order: Ray delivers each as it is yielded. Results
+that come while one is delivered go together as the next.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RaySlot:
         with self._lock:
             self._call, self._begun, self._limit = call, 1, items
         yield ("began",)
-        # In a thread, so that what it says while it runs can be handed on.
+        # In a thread, so that its output is delivered while it runs.
         threading.Thread(target=self._execute, args=(blob, environment, messages), name="windlass-call").start()
         while True:
             words = messages.get()
@@ -81,14 +81,14 @@ class RaySlot:
                 return True
 
         try:
-            self._runner.execute(blob, _Telling(messages), environment, ended)
+            self._runner.execute(blob, _MessageSink(messages), environment, ended)
         except Exception as error:  # noqa: BLE001  # an error of the user's is a result; this one is ours
             messages.put(("broken", f"the call could not be run: {type(error).__name__}: {error}"))
         else:
             messages.put(("done",))
 
 
-class _Telling:
+class _MessageSink:
     """What happens in a call, for the pool."""
 
     def __init__(self, messages: queue.SimpleQueue[Words]) -> None:

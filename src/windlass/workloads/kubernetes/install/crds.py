@@ -130,7 +130,7 @@ _PROVISIONER_SPEC = _object(
         ),
         "gpuResource": _string("The resource that counts as use.", default="nvidia.com/gpu", minLength=1),
         "minGPUUtilizationPercent": _whole(
-            "The share of nodes that should be in use. Unset: the provisioner never scales down by itself.",
+            "The share of nodes that should be in use. Unset: the provisioner never scales down on its own.",
             minimum=1,
             maximum=100,
         ),

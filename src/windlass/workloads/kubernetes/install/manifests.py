@@ -51,7 +51,7 @@ def text(objects: Iterable[Manifest]) -> str:
 
 
 def cluster_rules(*, shadow: bool = False) -> list[Manifest]:
-    """The least that the controller needs over the whole cluster; in shadow mode it only reads, and tells events."""
+    """The least that the controller needs over the whole cluster; in shadow mode it only reads, and writes events."""
     rules = [
         _rule("", ["pods", "nodes", "namespaces", "podtemplates"], READ),
         _rule("apps", ["daemonsets"], READ),

@@ -18,7 +18,7 @@ from windlass.workloads.protocol import DecidedSlice, DecisionReport
 from .events import EventRecorder, Subject
 
 MOST_PODS: Final = 200
-"""Pods of one demand that get an event each: ten thousand equal ones need not all be told."""
+"""Pods of one demand that get an event each: ten thousand equal ones need no event each."""
 
 
 class EventStories:
@@ -28,7 +28,7 @@ class EventStories:
         self._events, self._mirror = events, mirror
         self._before: Mapping[str, DecidedSlice] | None = None
 
-    def tell(self, decision: DecisionReport, waiting: WaitingPods) -> None:
+    def send(self, decision: DecisionReport, waiting: WaitingPods) -> None:
         plan = decision.plan
         if plan is not None:
             self._tell_launches(plan, waiting)
@@ -37,20 +37,20 @@ class EventStories:
         for key, why in waiting.not_understood.items():
             namespace, _, name = key.partition("/")
             text = f"{Code.UNKNOWN_INPUT}: {why}"
-            self._events.tell(Subject("Pod", name, namespace), "NotTriggerScaleUp", text, only_if_new=True)
+            self._events.send(Subject("Pod", name, namespace), "NotTriggerScaleUp", text, only_if_new=True)
         self._tell_slices(decision)
         for slice_id, why in decision.refused:
             decided = decision.slices.get(slice_id) or (self._before or {}).get(slice_id)
             if decided is not None:
                 about = self._provisioner(decided.group)
-                self._events.tell(about, "ProviderError", f"{decided.reason.code}: {slice_id}: {why}")
+                self._events.send(about, "ProviderError", f"{decided.reason.code}: {slice_id}: {why}")
         self._before = decision.slices
 
     def _tell_launches(self, plan: Plan, waiting: WaitingPods) -> None:
         for launch in plan.launches:
             about = self._provisioner(launch.group)
             text = f"{launch.reason.code}: bought {plural(launch.count, 'machine')}: {launch.reason.why}"
-            self._events.tell(about, "ScaledUp", text)
+            self._events.send(about, "ScaledUp", text)
         if not plan.launches:
             return
         triggered: dict[str, dict[str, int]] = {}
@@ -63,14 +63,14 @@ class EventStories:
             total = sum(counts.values())
             groups = ", ".join(f"{group}: {plural(plan.launch.get(group, 0), 'machine')}" for group in sorted(counts))
             for pod in waiting.pods.get(demand, ())[: min(total, MOST_PODS)]:
-                self._events.tell(_pod(pod), "TriggeredScaleUp", f"{Code.DEMAND}: pod triggered scale-up of {groups}")
+                self._events.send(_pod(pod), "TriggeredScaleUp", f"{Code.DEMAND}: pod triggered scale-up of {groups}")
 
     def _tell_waiting(self, item: Waiting, waiting: WaitingPods) -> None:
         groups = "; ".join(f"{name}: {why.code} {why.why}" for name, why in sorted(item.groups.items()))
         text = f"{item.reason.code}: {item.reason.why}" + (f". {groups}" if groups else ". There is no NodeProvisioner")
         pods = waiting.pods.get(item.demand, ())
         for pod in pods[-item.count :][:MOST_PODS]:
-            self._events.tell(_pod(pod), "NotTriggerScaleUp", text, only_if_new=True)
+            self._events.send(_pod(pod), "NotTriggerScaleUp", text, only_if_new=True)
 
     def _tell_slices(self, decision: DecisionReport) -> None:
         before = self._before
@@ -98,11 +98,11 @@ class EventStories:
                 ended.setdefault(was.group, []).append(name)
         for group, names in ended.items():
             text = f"{before[names[0]].reason.code}: gave back {plural(len(names), 'machine')}"
-            self._events.tell(self._provisioner(group), "ScaledDown", text)
+            self._events.send(self._provisioner(group), "ScaledDown", text)
 
     def _on_nodes(self, slice_id: str, kind: str, reason: Reason) -> None:
         for node in self._mirror.nodes_of(slice_id).values():
-            self._events.tell(Subject("Node", node.name, uid=node.uid), kind, reason)
+            self._events.send(Subject("Node", node.name, uid=node.uid), kind, reason)
 
     def _provisioner(self, name: str) -> Subject:
         known = self._mirror.provisioners.store.get(name)

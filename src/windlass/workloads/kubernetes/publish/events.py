@@ -56,8 +56,8 @@ class EventRecorder:
         self._sent: OrderedDict[tuple[Subject, str, str], _SentEvent] = OrderedDict()
         self._last: OrderedDict[tuple[Subject, str], str] = OrderedDict()
 
-    def tell(self, subject: Subject, reason: str, why: Reason | str, *, only_if_new: bool = False) -> None:
-        """Tell an event. ``only_if_new``: not when it is what was told last about this subject."""
+    def send(self, subject: Subject, reason: str, why: Reason | str, *, only_if_new: bool = False) -> None:
+        """Send an event. ``only_if_new``: not if it equals the last one about this subject."""
         message = (why if isinstance(why, str) else f"{why.code}: {why.why}")[:LONGEST]
         if only_if_new and self._last.get((subject, reason)) == message:
             return
@@ -79,7 +79,7 @@ class EventRecorder:
         return blake2s(repr((self._instance, key, now)).encode(), digest_size=8).hexdigest()
 
     def forget(self, subject: Subject, reason: str) -> None:
-        """Let the next event of this kind be told although it is the same as before."""
+        """Let the next event of this kind be sent although it equals the last one."""
         self._last.pop((subject, reason), None)
 
     def _remember(self, table: OrderedDict[Any, Any], key: Any, value: Any) -> None:

@@ -58,7 +58,7 @@ class DecisionPublisher:
 
     def on_decision(self, decision: DecisionReport, waiting: WaitingPods) -> None:
         self._note_decisions(decision)
-        self._stories.tell(decision, waiting)
+        self._stories.send(decision, waiting)
         by_group: dict[str, list[DecidedSlice]] = {}
         for one in decision.slices.values():
             by_group.setdefault(one.group, []).append(one)
@@ -213,7 +213,7 @@ class DecisionPublisher:
         if waits is not None:
             blocked = (True, str(waits.code), waits.why)
             about = Subject("NodeProvisioner", name, uid=provisioner.metadata.uid)
-            self.events.tell(about, "Blocked", waits, only_if_new=True)
+            self.events.send(about, "Blocked", waits, only_if_new=True)
         self._put_status(known, slices, decision, ready, blocked)
 
     def _put_status(
@@ -340,7 +340,7 @@ class DecisionPublisher:
             return  # it stays after all
         node = Subject("Node", pod.node)
         if pod.protected:
-            self.events.tell(node, "ScaleDownBlocked", f"{Code.PROTECTED}: {pod.key} must not be disrupted")
+            self.events.send(node, "ScaleDownBlocked", f"{Code.PROTECTED}: {pod.key} must not be disrupted")
             raise ApiError(0, f"{pod.key} must not be disrupted", retry_after=EVICTION_RETRY)
         body = {
             "apiVersion": "policy/v1",
@@ -352,7 +352,7 @@ class DecisionPublisher:
             await self._api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
         except ApiError as error:
             if error.status == 429:
-                self.events.tell(node, "ScaleDownBlocked", f"{Code.DRAINING}: {pod.key}: {error}")
+                self.events.send(node, "ScaleDownBlocked", f"{Code.DRAINING}: {pod.key}: {error}")
                 raise ApiError(429, str(error), retry_after=EVICTION_RETRY) from error
             if error.status not in (404, 409):
                 raise

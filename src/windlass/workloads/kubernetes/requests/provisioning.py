@@ -141,7 +141,7 @@ class ProvisioningRequests:
         return (ON_A_NODE,) if known is not None and not known.buys else ()
 
     def withholds(self, pod: MirroredPod) -> bool:
-        """Whether a waiting pod buys nothing by itself: the request that it consumes is not served yet."""
+        """Whether a waiting pod buys nothing: the request that it consumes is not served yet."""
         known = self.open.get(f"{pod.namespace}/{pod.consumes}") if pod.consumes else None
         return known is not None and known.provisioned_at is None
 

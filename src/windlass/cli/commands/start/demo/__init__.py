@@ -112,7 +112,7 @@ class _Demo:
             try:
                 with nullcontext() if self.plain else live(self.scene):
                     running = asyncio.create_task(service.run())
-                    self._tell(f"the controller runs; nothing is bought yet ({_beside(self.file)})")
+                    self._print(f"the controller runs; nothing is bought yet ({_beside(self.file)})")
                     await asyncio.wait({playing, running}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
                     playing.cancel()
                     service.stop()
@@ -136,11 +136,11 @@ class _Demo:
     async def _play(self, service: Service) -> None:
         sleeper = [sys.executable, "-c", f"import time; time.sleep({SECONDS})"]
         self.queue.submit(JOB, sleeper, (("cpu", 1000),), TASKS, 0)
-        self._tell(f"a job arrives: {JOB}, {TASKS} tasks of {SECONDS:g} s, one cpu each")
+        self._print(f"a job arrives: {JOB}, {TASKS} tasks of {SECONDS:g} s, one cpu each")
         await self._until(service, lambda: self._busy(service) >= 3)
         self._kill_one(service)
         await self._until(service, lambda: self.scene.done == TASKS)
-        self._tell("all tasks are done; a machine without work is given back after 3 s")
+        self._print("all tasks are done; a machine without work is given back after 3 s")
         await self._until(service, lambda: not service.controller.controller_state.fleet.slices)
         self.finished = True
 
@@ -170,7 +170,7 @@ class _Demo:
         command = LocalSlice.read(home).command
         tasks = sum(node.tasks for node in victim.nodes)
         if command is not None and command.signal(signal.SIGKILL):
-            self._tell(f"machine {victim.id} is killed (kill -9) while it runs {plural(tasks, 'task')}")
+            self._print(f"machine {victim.id} is killed (kill -9) while it runs {plural(tasks, 'task')}")
 
     async def _clean_up(self, components: Components, service: Service) -> list[str]:
         """End every machine that is still there; those that could not be ended."""
@@ -183,7 +183,7 @@ class _Demo:
         self.queue.close()
         return left
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------------------------
 
     def _passed(self, done: Pass) -> None:
         shown = done.entries if self.verbose else [one for one in done.entries if _is_outcome(one)]
@@ -191,7 +191,7 @@ class _Demo:
             if line.kind != "settings":
                 self._show(line)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._show(EventLine(time.time(), "demo", "", text, ()))
 
     def _show(self, line: EventLine) -> None:

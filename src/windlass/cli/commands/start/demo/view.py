@@ -21,7 +21,7 @@ from windlass.core.model.lifecycle import COSTLY, State
 from windlass.core.model.reasons import plural
 
 LINES = 12
-"""The last lines of the story that are shown."""
+"""How many of the last events are shown."""
 COLOURS = {State.READY: "green", State.LOST: "bold red", State.TERMINATING: "red"}
 
 
