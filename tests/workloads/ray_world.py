@@ -143,7 +143,7 @@ class FakeHead:
                     wire.NodeState(
                         node_id=node.id,
                         instance_id=f"{node.slice_id}/0",
-                        ray_node_type_name="worker",
+                        ray_node_type_name=node.slice_id.partition("-")[0],
                         total_resources={"CPU": CPUS},
                         available_resources={"CPU": CPUS - len(node.running)},
                         status=node.status,  # type: ignore[arg-type]
@@ -221,15 +221,16 @@ class FakeGcs(Gcs):
 class RayWorld(World):
     """A world whose workload is a Ray cluster; every controller has a workload object of its own."""
 
-    def __init__(self) -> None:
-        super().__init__(settings=SETTINGS)
+    def __init__(self, settings: Settings = SETTINGS) -> None:
+        super().__init__(settings=settings)
         self.head = FakeHead(self)
         self._clients: dict[str, FakeGcs] = {}
 
     def controller(self, holder: str = "one", **more: Any) -> Controller:
         self.let_die(holder)
         client = self._clients[holder] = FakeGcs(self.head, self.point, holder)
-        self.work = RayWorkload("head:6379", (WORKER,), now=lambda: self.time, gcs=client)  # type: ignore[assignment]
+        groups = [sold.group for sold in self.settings.groups]
+        self.work = RayWorkload("head:6379", groups, now=lambda: self.time, gcs=client)  # type: ignore[assignment]
         return super().controller(holder, **more)
 
     def let_die(self, holder: str) -> None:

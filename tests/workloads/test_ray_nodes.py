@@ -6,7 +6,7 @@ from tests.workloads.ray_messages import VERSIONS, actor, cluster, load, node, r
 from windlass.workloads.ray import wire_pb2 as wire
 from windlass.workloads.ray.bundles import fold_groups, with_placed_bundles
 from windlass.workloads.ray.demand import groups_of, load_of, shapes_of
-from windlass.workloads.ray.nodes import RayNodes, fold_nodes
+from windlass.workloads.ray.nodes import RayNodes, fold_nodes, slice_of
 from windlass.workloads.ray.waiting import PendingWork, fold_waiting
 
 GROUPS = ("worker",)
@@ -98,6 +98,13 @@ def test_nodes_of_others_are_not_ours():
     found = fold(node(1, kind="theirs"), node(2))
     assert [one.slice_id for one in found.bought()] == ["worker-2"]
     assert len(found.others()) == 1
+
+
+def test_a_node_of_a_group_that_was_removed_is_still_ours():
+    ours = slice_of("gpu-a2-spot-ea1fce4514ton2pn-7/0", "gpu/a2/spot", frozenset(GROUPS))
+    assert ours == "gpu-a2-spot-ea1fce4514ton2pn-7"
+    assert not slice_of("gpu-a2-spot-ea1fce4514ton2pn-7/0", "gpu/b1/spot", frozenset(GROUPS))
+    assert not slice_of("theirs-7/0", "theirs", frozenset(GROUPS))
 
 
 def waits(before, gcs, head, nodes, now):

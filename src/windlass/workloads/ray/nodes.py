@@ -26,6 +26,10 @@ STEADY: Final = 0.4
 PULL: Final = 1.2
 """Seconds within which the GCS has pulled what waits from every raylet: once a second, and what that takes."""
 _OURS: Final = re.compile(r"(?P<slice>.+)/(?P<host>\d+)")
+_NAMED: Final = re.compile(r"(?P<group>.+)-[0-9a-z]{8,}-\d+")
+"""A slice of a group: ``GROUP-STAMP-NUMBER``."""
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+"""What stands as ``-`` in it."""
 
 Labels = Mapping[str, str]
 
@@ -199,9 +203,19 @@ def bound_actors(actors: Iterable[wire.ActorTableData]) -> dict[bytes, int]:
 
 
 def slice_of(instance_id: str, node_type: str, groups: frozenset[str]) -> str:
-    """Return the slice of a node; empty: it is not ours."""
+    """Return the slice of a node; empty: it is not ours. A group may have been removed from the configuration while its
+    nodes still work: then the name of the slice tells that it was made for a group with the name of the node type."""
     found = _OURS.fullmatch(instance_id)
-    return found["slice"] if found and (not groups or node_type in groups or not node_type) else ""
+    if found is None:
+        return ""
+    ours = not groups or not node_type or node_type in groups or _is_named_after(found["slice"], node_type)
+    return found["slice"] if ours else ""
+
+
+def _is_named_after(slice_id: str, group: str) -> bool:
+    """Return whether a slice has a name that Windlass gives to slices of this group."""
+    found = _NAMED.fullmatch(slice_id)
+    return found is not None and found["group"] == _UNSAFE.sub("-", group).strip("-")
 
 
 def _shown(

@@ -1,0 +1,148 @@
+"""What Ray's own autoscaler gets wrong, Windlass does right: on a cluster in memory (``ray_world``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.control.worlds import Survivor
+from tests.workloads.ray_world import SETTINGS, WORKER, RayWorld
+from windlass.control.settings import Settings, SoldGroup
+from windlass.core.model.lifecycle import State
+from windlass.providers.protocol import InsufficientCapacity
+
+Story = Callable[[RayWorld, Survivor], Coroutine[Any, Any, None]]
+
+
+def told(story: Story, settings: Settings = SETTINGS) -> None:
+    async def whole() -> None:
+        world = RayWorld(settings)
+        await story(world, Survivor(world))
+        assert world.head.killed == []
+
+    asyncio.run(whole())
+
+
+async def reconfigured(world: RayWorld, alive: Survivor, settings: Settings) -> None:
+    """Go on with another configuration, as ``windlass run`` does when its file has changed."""
+    world.settings = settings
+    work: Any = world.work
+    work.regroup([sold.group for sold in settings.groups])
+    await alive.controller.reconfigure(settings, world.clouds, world.work)
+
+
+def test_all_machines_of_a_burst_are_requested_in_one_pass() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        world.head.waiting += [f"t{number}" for number in range(8)]
+        await alive.until(lambda: world.bought, 0.2)
+        assert len(world.bought) == 4
+
+    told(story)
+
+
+def test_work_that_comes_while_a_node_is_being_ended_is_not_planned_onto_it() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        head.waiting += ["a"]
+        await alive.until(lambda: head.running, 0.2)
+        head.finish()
+        await alive.until(lambda: any(node.drain for node in head.nodes.values()), 0.2)
+        head.waiting += ["b"]
+        await alive.tick(0.2)
+        assert len(world.bought) == 2, "the pass that sees the work buys a machine for it"
+        await alive.until(lambda: head.running == ["b"], 0.2)
+
+    told(story)
+
+
+def test_a_group_that_is_removed_while_one_of_its_nodes_works_hinders_nothing_and_ends_no_work() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        head.waiting += ["a"]
+        await alive.until(lambda: head.running, 0.2)
+        other = replace(WORKER, name="other")
+        await reconfigured(world, alive, replace(SETTINGS, groups=(SoldGroup(other, "cloud"),)))
+        await alive.until(lambda: any(node.drain for node in head.nodes.values()), 0.2)
+        # A busy node that must go is no room for what waits.
+        head.waiting += ["b"]
+        await alive.until(lambda: head.running == ["a", "b"], 0.2)
+        first, second = world.bought
+        alive.controller = world.controller()
+        await alive.until(lambda: world.time > 1030, 0.5)
+        assert head.running == ["a", "b"]
+        head.finish("a")
+        await alive.until(lambda: first not in world.instances, 0.2)
+        assert (head.finished, head.lost) == (["a"], [])
+        assert second in world.instances
+
+    told(story)
+
+
+def test_a_limit_that_is_lowered_while_launches_are_under_way_hinders_nothing() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        world.cloud.booting = True
+        head.waiting += [f"t{number}" for number in range(8)]
+        await alive.until(lambda: len(world.bought) == 4, 0.2)
+        await reconfigured(world, alive, replace(SETTINGS, groups=(SoldGroup(replace(WORKER, max=1), "cloud"),)))
+        await alive.tick(0.2)
+        world.cloud.boot()
+        for _ in range(4):
+            await alive.until(lambda: len(head.running) == 2, 0.2)
+            head.finish()
+        await alive.until(lambda: not world.instances, 0.2)
+        assert len(head.finished) == 8
+
+    told(story)
+
+
+def test_queued_launches_are_cancelled_when_what_waited_is_gone() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        world.cloud.booting = True
+        world.head.waiting += [f"t{number}" for number in range(8)]
+        await alive.until(lambda: len(alive.in_state(State.QUEUED)) == 3, 0.2)
+        world.head.waiting.clear()
+        await alive.until(lambda: not alive.in_state(State.QUEUED), 0.2)
+        world.cloud.boot()
+        await alive.until(lambda: not world.instances, 0.2, ticks=100)
+        assert len(world.bought) == 1
+
+    told(story, replace(SETTINGS, max_concurrent_launches=1))
+
+
+def test_launches_that_fail_at_once_are_remembered_and_not_repeated_in_every_pass() -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        asked = []
+
+        def refuse(order: Any) -> Exception:
+            asked.append(order.slice_id)
+            return InsufficientCapacity("none left")
+
+        world.cloud.refusing = refuse
+        world.head.waiting += ["a"]
+        for _ in range(100):
+            await alive.tick(0.2)
+        assert 1 <= len(asked) <= 3, "within 20 s"
+
+    told(story)
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_an_idle_node_goes_in_the_pass_after_its_timeout_also_after_a_restart(deaths: int) -> None:
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        head.waiting += ["a"]
+        await alive.until(lambda: head.running, 0.2)
+        head.finish()
+        ended = world.time
+        await alive.until(lambda: world.time >= ended + 4, 0.2)
+        if deaths:
+            alive.controller = world.controller()
+        await alive.until(lambda: not world.instances, 0.2)
+        assert world.time <= ended + 5 + 1.5, "nothing starts its clock again"
+
+    told(story)
