@@ -84,6 +84,10 @@ class Policy:
         setting = TABLE[state].limit_setting
         return float(getattr(self, setting)) if setting else None
 
+    def next_attempt(self, since: float, attempts: int) -> float:
+        """When a launch is asked for again that has been REQUESTING since then: the attempts share the time limit."""
+        return since + (self.limit_of(State.REQUESTING) or 0.0) * attempts / self.tries
+
     @property
     def tries(self) -> int:
         """How often a provider is asked for one slice, with the same token, before the launch counts as failed."""

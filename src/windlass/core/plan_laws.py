@@ -66,22 +66,29 @@ class _Seen:
 
 def broken_laws(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Every law that the plan breaks, as a sentence."""
+    return (text for _, text in broken_invariants(snapshot, plan))
+
+
+def broken_invariants(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Every law that the plan breaks: the invariant that it belongs to (``S1`` to ``S15``), and a sentence."""
     seen = _Seen(snapshot, plan)
-    yield from chain(
-        _every_slice_once(seen),
-        _every_task_once(snapshot, plan),
-        _nothing_lands_on_what_goes(seen, plan),
-        _placed_tasks_fit(snapshot, seen, plan),
-        constraints_hold(snapshot, plan),
-        _launches_name_what_they_serve(snapshot, plan),
-        _limits_hold(snapshot, seen, plan),
-        _floors_hold(snapshot, seen, plan),
-        _launch_or_release(seen, plan),
-        _final_stays_final(seen, plan),
-        _frozen_stays(snapshot, seen, plan),
-        _held_for_a_gang_that_forms(snapshot, plan),
-        _reasons_answer_their_question(snapshot, plan),
+    checks = (
+        ("S13", _every_slice_once(seen)),
+        ("S13", _every_task_once(snapshot, plan)),
+        ("S7", _gangs_are_whole(snapshot, plan)),
+        ("S13", _nothing_lands_on_what_goes(seen, plan)),
+        ("S13", _placed_tasks_fit(snapshot, seen, plan)),
+        ("S13", constraints_hold(snapshot, plan)),
+        ("S13", _launches_name_what_they_serve(snapshot, plan)),
+        ("S3", _limits_hold(snapshot, seen, plan)),
+        ("S2", _floors_hold(snapshot, seen, plan)),
+        ("S8", _launch_or_release(seen, plan)),
+        ("S1", _final_stays_final(seen, plan)),
+        ("S2", _frozen_stays(snapshot, seen, plan)),
+        ("S7", _held_for_a_gang_that_forms(snapshot, plan)),
+        ("S13", _reasons_answer_their_question(snapshot, plan)),
     )
+    return ((invariant, text) for invariant, texts in checks for text in texts)
 
 
 def _every_slice_once(seen: _Seen) -> Iterator[str]:
@@ -114,8 +121,6 @@ def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         here, there = placed.get(demand.id, 0), waiting.get(demand.id, 0)
         if here + there != demand.count:
             yield f"{demand.id}: {here} placed and {there} waiting of {demand.count}"
-        if demand.gang and here and there:
-            yield f"gang {demand.id} is split: {here} placed, {there} waiting"
     order = [(one.demand, one.on, -1 if one.bundle is None else one.bundle) for one in plan.placements]
     if order != sorted(set(order)):
         yield "placements are not sorted, or name the same twice"
@@ -124,6 +129,19 @@ def _every_task_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         yield "a placement of a gang does not say its bundle, or one of a single task does"
     if [item.demand for item in plan.waiting] != sorted(item.demand for item in plan.waiting):
         yield "waiting is not sorted by demand"
+
+
+def _gangs_are_whole(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    gangs = {demand.id for demand in snapshot.demands if demand.gang}
+    if not gangs:
+        return
+    placed = Counter[str]()
+    for placement in plan.placements:
+        if placement.demand in gangs:
+            placed[placement.demand] += placement.count
+    for item in plan.waiting:
+        if item.count and placed[item.demand]:
+            yield f"gang {item.demand} is split: {placed[item.demand]} placed, {item.count} waiting"
 
 
 def _nothing_lands_on_what_goes(seen: _Seen, plan: Plan) -> Iterator[str]:
@@ -260,7 +278,7 @@ def _final_stays_final(seen: _Seen, plan: Plan) -> Iterator[str]:
     for change in (*plan.uncordon, *plan.unmark):
         item = seen.named.get(change.slice)
         if item is not None and item.final:
-            yield f"{change.slice} is {item.state} for good, and is called back ({change.reason.code})"
+            yield f"{change.slice} is {item.state} finally, and is called back ({change.reason.code})"
 
 
 def _frozen_stays(snapshot: Snapshot, seen: _Seen, plan: Plan) -> Iterator[str]:

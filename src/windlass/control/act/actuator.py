@@ -148,7 +148,7 @@ class Actuator:
             case State.CORDONED:
                 yield ("cordon", name, fence), lambda: self.workload.cordon(name, fence)
             case State.DRAINING:
-                late = now - record.since >= settings.policy.drain_timeout
+                late = now - record.since >= (settings.policy.limit_of(record.state) or 0.0)
                 evict = late and settings.policy.allow_eviction and record.must_go
                 yield (
                     ("evict" if evict else "drain", name, fence),

@@ -41,7 +41,7 @@ def _of_record(record: SliceRecord, settings: Settings) -> Iterator[float]:
         yield record.since + limit
     match record.state:
         case State.REQUESTING:
-            yield record.since + policy.requesting_timeout * min(record.attempts, policy.tries) / policy.tries
+            yield policy.next_attempt(record.since, min(record.attempts, policy.tries))
         case State.READY:
             yield from _of_ready(record, settings)
         case _:
@@ -56,5 +56,4 @@ def _of_ready(record: SliceRecord, settings: Settings) -> Iterator[float]:
     sold = settings.by_name.get(record.group)
     rules = sold.group.scale_down if sold is not None else None
     if rules is not None and rules.idle_timeout is not None and not any(node.busy for node in record.nodes):
-        idle = [record.since if node.idle_since is None else node.idle_since for node in record.nodes]
-        yield max(idle, default=record.since) + rules.idle_timeout
+        yield record.idle_since + rules.idle_timeout

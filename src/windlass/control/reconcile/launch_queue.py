@@ -31,7 +31,7 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
     busy: dict[str, int] = {}
     pace = _Pace(fleet, settings)
     for record in requesting:
-        due = record.since + policy.requesting_timeout * record.attempts / policy.tries
+        due = policy.next_attempt(record.since, record.attempts)
         if now >= due and record.attempts < policy.tries and record.id not in calling:
             changed[record.id] = record.replace(attempts=record.attempts + 1)
         if record.id in calling or record.id in changed:

@@ -127,7 +127,7 @@ def unseen_until(record: SliceRecord, policy: Policy) -> float:
     than it loses what it had shown, and a place that is given away too soon is bought twice."""
     if record.seen or record.asked_at is None:
         return 0.0
-    return record.since + policy.requesting_timeout / policy.tries
+    return policy.next_attempt(record.since, 1)
 
 
 def _coming_up(

@@ -386,8 +386,7 @@ def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tup
     sold = picture.settings.by_name.get(record.group)
     rules = None if sold is None else sold.group.scale_down
     if reason == Code.NOT_IDLE_LONG_ENOUGH and rules is not None and rules.idle_timeout is not None:
-        idle = [record.since if node.idle_since is None else node.idle_since for node in record.nodes]
-        return max(idle, default=record.since) + rules.idle_timeout, "it is drained, if nothing needs it"
+        return record.idle_since + rules.idle_timeout, "it is drained, if nothing needs it"
     if record.marked_until is not None:
         return record.marked_until, "its mark is due"
     return None

@@ -14,7 +14,7 @@ from windlass.core.model.cached import cached_attribute
 from windlass.core.model.lifecycle import OFFERING, RECALLABLE, State, is_legal
 from windlass.core.model.plan import Launch
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Node, Slice
+from windlass.core.model.snapshot import Node, Slice, idle_since
 from windlass.providers.protocol import Host
 from windlass.workloads.protocol import WorkNode
 
@@ -135,6 +135,11 @@ class SliceRecord(FastReplace):
             and self.busy_nodes > 0
             and all(node.healthy for node in self.nodes)
         )
+
+    @property
+    def idle_since(self) -> float:
+        """Since when nothing runs on any of its nodes (meaningless while one is busy)."""
+        return idle_since(self.nodes, self.since)
 
     @cached_attribute
     def busy_nodes(self) -> int:

@@ -6,7 +6,7 @@ sorted pairs, so that equal needs are equal values. Nothing here computes a deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -182,6 +182,11 @@ class Node:
         return self.tasks > 0 or any(amount for _, amount in self.used)
 
 
+def idle_since(nodes: Iterable[Node], default: Seconds) -> Seconds:
+    """The idle clock: when the last of the nodes became idle; ``default`` for a node that does not say."""
+    return max([default if node.idle_since is None else node.idle_since for node in nodes], default=default)
+
+
 _BUSY: Final = attrgetter("busy")
 _HEALTHY: Final = attrgetter("healthy")
 
@@ -251,9 +256,7 @@ class Slice:
 
     def idle_since(self, now: Seconds) -> Seconds:
         """Since when nothing runs on any of its nodes (meaningless while one is busy)."""
-        default = now if self.since is None else self.since
-        known = [default if node.idle_since is None else node.idle_since for node in self.nodes]
-        return max(known, default=default)
+        return idle_since(self.nodes, now if self.since is None else self.since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ class FleetTotals:
 
 
 def _idle(record: SliceRecord) -> Idle | None:
+    """The idle clock as the checker counts it, on purpose apart from ``core.model.snapshot.idle_since``."""
     if record.state is not State.READY or not record.nodes or record.busy_nodes:
         return None
     known = [float(node.idle_since) for node in record.nodes if node.idle_since is not None]

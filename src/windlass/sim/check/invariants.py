@@ -22,7 +22,7 @@ from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import LEGAL, OFFERING, RECALLABLE, State
 from windlass.core.model.plan import Plan
 from windlass.core.model.snapshot import Snapshot
-from windlass.core.plan_laws import broken_laws
+from windlass.core.plan_laws import broken_invariants
 from windlass.core.planner import plan
 from windlass.sim.cloud.machines import Machine
 from windlass.sim.cloud.provider import SimulatedProvider
@@ -394,8 +394,7 @@ class Checker:
             return
         snapshot = made.snapshot
         if self._thorough or _does_something(made.plan) or snapshot.demands:
-            for text in broken_laws(snapshot, made.plan):
-                yield _law(text), text
+            yield from broken_invariants(snapshot, made.plan)
         if self._thorough and self._is_its_turn(snapshot, made.plan):
             turned = replace(
                 snapshot,
@@ -471,11 +470,3 @@ def _in_one_pass(old: SliceRecord, new: SliceRecord) -> bool:
             found |= border
         _WITHIN[old.state] = frozenset(found)
     return new.state in _WITHIN[old.state]
-
-
-def _law(text: str) -> str:
-    """Which invariant a broken law of a plan belongs to."""
-    for word, invariant in (("gang", "S7"), ("max", "S3"), ("cost", "S3"), ("min", "S2"), ("protected", "S2")):
-        if word in text:
-            return invariant
-    return "S8" if "launch" in text else "S13"
