@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from windlass.control.reconcile.apply_plan import snapshot_of
+from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.service import Service
 from windlass.control.settings import Leadership, Policy, Settings

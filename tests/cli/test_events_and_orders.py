@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.cli.clusters import Cluster, all_is_given_back, ticks, two_jobs_run
-from windlass.control.record.journal_tables import recovered
+from windlass.control.record.state_reader import recovered
 from windlass.core.model.lifecycle import State
 from windlass.journal import open_journal
 

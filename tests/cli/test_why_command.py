@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.clusters import Cluster, all_is_given_back, one_waits, ticks, two_jobs_run
 from windlass.control.reconcile.operator_orders import Order, give
-from windlass.control.record.journal_tables import recovered, saved
+from windlass.control.record.state_reader import recovered, saved
 from windlass.journal import open_journal
 from windlass.providers.protocol import InsufficientCapacity
 

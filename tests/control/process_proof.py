@@ -25,7 +25,7 @@ from pathlib import Path
 from tests.control.clusters import CONFIG, RealCluster
 from tests.journal.servers import PostgresServer, server_binaries
 from tests.providers.local_processes import marked
-from windlass.control.record.journal_tables import recovered
+from windlass.control.record.state_reader import recovered
 
 PRICE = 3600.0
 """Dollars an hour: a dollar a second, so that the bill is a number of seconds."""

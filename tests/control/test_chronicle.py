@@ -17,8 +17,9 @@ from tests.control.worlds import Survivor, World
 from tests.snapshots import snapshots
 from windlass.control import controller as controller_module
 from windlass.control.controller import Controller
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import Account
-from windlass.control.record.journal_tables import ControllerState, TooOld, recovered
+from windlass.control.record.state_reader import TooOld, recovered
 from windlass.control.service import DEPENDABLE
 from windlass.control.settings import Policy, Settings, SoldGroup
 from windlass.control.state.codec import Later, from_plain, to_plain

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.control.worlds import GPU, Cloud, World
 from windlass.builders import demand, group, slice_, snapshot
-from windlass.control.record.journal_tables import recovered
+from windlass.control.record.state_reader import recovered
 from windlass.control.replay import replayed
 from windlass.control.report.current import pictured, read_state
 from windlass.control.settings import Policy, Settings, SoldGroup

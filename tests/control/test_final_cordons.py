@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 from tests.control.test_folding import GPU, SETTINGS, a_node, a_record, after, an_instance, decided, state
-from windlass.control.reconcile.apply_plan import decide, snapshot_of
+from windlass.control.reconcile.apply_plan import decide
 from windlass.control.reconcile.operator_orders import Order, apply_orders
+from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.provider_health import availability_of
 from windlass.control.settings import BackOff, SoldGroup
 from windlass.control.state.fleet import Fleet, SliceRecord

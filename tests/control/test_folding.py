@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from windlass.control.observe.observed import Observed, observed_after
 from windlass.control.observe.validation import Views
-from windlass.control.reconcile.apply_plan import AppliedPlan, decide, snapshot_of
+from windlass.control.reconcile.apply_plan import AppliedPlan, decide
 from windlass.control.reconcile.launch_queue import ask
+from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.provider_health import availability_of, health
 from windlass.control.reconcile.transitions import Fold, ended, fold
 from windlass.control.settings import BackOff, Policy, Settings, SoldGroup

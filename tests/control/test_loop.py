@@ -10,7 +10,7 @@ import pytest
 from tests.control.worlds import World
 from windlass.control.controller import Controller
 from windlass.control.leadership import NotLeading
-from windlass.control.record.journal_tables import StateReader, saved
+from windlass.control.record.state_reader import StateReader, saved
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
 from windlass.providers.protocol import InsufficientCapacity, ProviderError

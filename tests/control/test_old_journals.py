@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.control.record.journal_tables import recovered
+from windlass.control.record.state_reader import recovered
 from windlass.control.replay import replayed
 from windlass.journal import open_journal
 

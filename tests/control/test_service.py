@@ -18,7 +18,7 @@ from tests.control.worlds import GPU, World
 from windlass.control import controller as controller_module
 from windlass.control import service
 from windlass.control.reconcile.operator_orders import Order, give
-from windlass.control.record.journal_tables import TooOld, recovered
+from windlass.control.record.state_reader import TooOld, recovered
 from windlass.control.service import Service
 from windlass.control.settings import Interval, Leadership, Policy, Settings, SoldGroup
 from windlass.core.model.lifecycle import State

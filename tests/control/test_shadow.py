@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import windlass.control.shadow
-from windlass.control.record.journal_tables import recovered
+from windlass.control.record.state_reader import recovered
 from windlass.control.settings import Leadership, Settings, SoldGroup
 from windlass.control.shadow import Shadow, shadow_report
 from windlass.core.model.snapshot import Bundle, Demand, Group, ScaleDown

@@ -12,7 +12,8 @@ from windlass.control.act import actuator
 from windlass.control.act.actuator import Actuator
 from windlass.control.controller import Controller, Pass
 from windlass.control.reconcile import cycle, transitions
-from windlass.control.record.journal_tables import ControllerState, recovered_with_checkpoint
+from windlass.control.record.controller_state import ControllerState
+from windlass.control.record.state_reader import recovered_with_checkpoint
 from windlass.control.settings import Interval, Policy, Settings, SoldGroup
 from windlass.control.state import fleet as fleet_module
 from windlass.control.state.diff import note_change

@@ -15,24 +15,18 @@ from itertools import count
 
 from windlass._version import __version__
 from windlass.control.act.actuator import Actuator
-from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observer
 from windlass.control.observe.validation import ValidView
 from windlass.control.reconcile.cycle import ORDERS, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.deadlines import next_deadline
 from windlass.control.reconcile.operator_orders import orders_after
+from windlass.control.reconcile.planner_input import observed_now
 from windlass.control.reconcile.pool_settings import Steer, Steered, unchanged_settings
 from windlass.control.reconcile.transitions import Fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
-from windlass.control.record.journal_tables import (
-    SETTINGS,
-    VERSION,
-    ControllerState,
-    new_slice_id,
-    recovered_with_checkpoint,
-    saved,
-    with_nodes,
-)
+from windlass.control.record.controller_state import SETTINGS, ControllerState
+from windlass.control.record.journal_tables import VERSION, new_slice_id
+from windlass.control.record.state_reader import recovered_with_checkpoint, saved, with_nodes
 from windlass.control.state.fleet import Refused
 from windlass.core.model.lifecycle import ENDING, State
 from windlass.core.model.plan import Plan
@@ -221,14 +215,7 @@ class Controller:
         given = Inputs(
             now=now,
             settings=settings,
-            observed=observed_after(
-                before.observed,
-                look.instances,
-                look.work,
-                {**self.actuator.troubles, **look.troubles},
-                before.settings.get(SETTINGS),
-                settings,
-            ),
+            observed=observed_now(before, look, settings, self.actuator.troubles),
             jump=self._jumped(looked_at),
             orders=orders,
             refused=refused,

@@ -21,21 +21,9 @@ from typing import Any, Final
 from windlass.control.observe.observed import Observed
 from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.operator_orders import Order, order_in
-from windlass.control.record.journal_tables import (
-    IS,
-    KINDS,
-    LAUNCH,
-    MISTAKE,
-    ORDER,
-    PASS,
-    REFUSED,
-    SETTINGS,
-    UNSEEN,
-    VERSION,
-    ControllerState,
-    StateReader,
-    with_nodes,
-)
+from windlass.control.record.controller_state import KINDS, SETTINGS, ControllerState
+from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED, VERSION
+from windlass.control.record.state_reader import UNSEEN, StateReader, with_nodes
 from windlass.control.state.codec import from_plain
 from windlass.control.state.fleet import Refused, SliceRecord
 from windlass.core.model.plan import Plan

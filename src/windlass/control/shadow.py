@@ -8,23 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observer
-from windlass.control.reconcile.apply_plan import snapshot_of
-from windlass.control.reconcile.transitions import fold, forgotten
+from windlass.control.reconcile.planner_input import fold_and_plan, observed_now
+from windlass.control.reconcile.transitions import forgotten
 from windlass.control.reconcile.workload_groups import with_workload_groups
-from windlass.control.record.journal_tables import (
-    IS,
-    SETTINGS,
-    ControllerState,
-    ShadowAction,
-    Spending,
-    entries_between,
-    recovered,
-    stays_after,
-    waiting_after,
-)
+from windlass.control.record.controller_state import SETTINGS, ControllerState, ShadowAction, Spending
+from windlass.control.record.journal_tables import IS, entries_between, stays_after, waiting_after
+from windlass.control.record.state_reader import recovered
 from windlass.control.state.codec import from_plain, to_plain
 from windlass.core.model.plan import Plan
 from windlass.core.planner import plan
@@ -56,7 +48,7 @@ class Shadow:
     ) -> None:
         self.settings, self.journal, self.now = settings, journal, now
         self._settings = settings
-        self._memo = PlannerMemo()
+        self._planner = partial(plan, memo=PlannerMemo())
         self._leading = Leading(journal, leadership, now, steady)
         self.controller_state = recovered(journal)
         self._observer = Observer(providers, workload, lambda: settings.policy.observe_timeout, steady)
@@ -70,19 +62,18 @@ class Shadow:
         if look.work is not None:
             self._settings = with_workload_groups(self.settings, look.work.shown.groups)
         settings = self._settings
-        now, was = self.now(), before.settings.get(SETTINGS)
-        observed = observed_after(before.observed, look.instances, look.work, look.troubles, was, settings)
-        folded = fold(before.fleet, observed, settings, now)
+        now = self.now()
+        observed = observed_now(before, look, settings)
+        made = fold_and_plan(before.fleet, observed, settings, now, planner=self._planner)
         after = replace(
             before,
-            fleet=forgotten(folded.fleet, now),
+            fleet=forgotten(made.fold.fleet, now),
             observed=observed,
             settings=before.settings if before.settings.get(SETTINGS) == settings else {SETTINGS: settings},
         )
-        if look.work is not None:
-            snapshot = snapshot_of(after.fleet, observed.demand.values(), observed.request.values(), settings, now)
-            answer = plan(snapshot, self._memo)
-            shrinks = not folded.unknown
+        answer = made.plan
+        if answer is not None:
+            shrinks = not made.fold.unknown
             after = replace(
                 after,
                 waiting=waiting_after(before.waiting, answer),

@@ -24,17 +24,11 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.core.placement.gang_attempt import tasks_of
 from windlass.core.placement.minimums import buy_ahead, hold_spares, meet_requests, raise_to_min
 from windlass.core.placement.singles import serve
-from windlass.core.scale_down.candidates import (
-    Release,
-    marks_of,
-    release_by_utilization,
-    release_idle,
-    release_low_utilization,
-    release_surplus,
-    surplus_reason,
-)
+from windlass.core.scale_down.candidates import Release
 from windlass.core.scale_down.consolidation import consolidate
+from windlass.core.scale_down.idle import release_idle, release_surplus, surplus_reason
 from windlass.core.scale_down.over_limit import lower_to_limits
+from windlass.core.scale_down.utilization import marks_of, release_by_utilization, release_low_utilization
 from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.core.tables.snapshot_tables import SnapshotTables
 

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from windlass.control.record.journal_tables import TooOld
+from windlass.control.record.state_reader import TooOld
 from windlass.journal import JournalError
 
 from .problems import Problem

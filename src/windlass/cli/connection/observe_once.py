@@ -14,15 +14,18 @@ from typing import cast
 
 from windlass.config import Config
 from windlass.config.build import build_components
-from windlass.control.observe.observed import observed_after
+from windlass.control.observe.observed import Observed
 from windlass.control.observe.observer import Observation, Observer
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import apply_orders, orders_after
+from windlass.control.reconcile.planner_input import observed_now, plan_fleet
 from windlass.control.reconcile.transitions import Fold, fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
-from windlass.control.record.journal_tables import SETTINGS, ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.settings import Settings
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Snapshot
 from windlass.journal import JournalError, open_journal
 from windlass.providers.protocol import AuthFailed, ClusterIdentity, Instance, Provider
 from windlass.workloads.protocol import Workload
@@ -37,13 +40,18 @@ class LiveView:
     look: Observation
     controller_state: ControllerState
     """By the journal; empty if there is none yet."""
+    observed: Observed
     fold: Fold
-    """The book of the journal with what shows folded in."""
+    """The fleet of the journal after the observation."""
     now: float
     settings: Settings
     """The configuration's, with the groups that the workload defines."""
     denied: frozenset[str] = frozenset()
     """Providers that refuse our credentials."""
+
+    def planned(self) -> tuple[Snapshot, Plan]:
+        """What a controller would plan now."""
+        return plan_fleet(self.fold.fleet, self.observed, self.settings, self.now)
 
 
 def seen(config: Config, *, remembered: bool = True) -> LiveView:
@@ -56,12 +64,12 @@ def seen(config: Config, *, remembered: bool = True) -> LiveView:
         known(config) if remembered else ControllerState()
     )  # after the observation: everything that is listed had its record before
     now = time.time()
-    settings, was = config.settings, controller_state.settings.get(SETTINGS)
+    settings = config.settings
     if look.work is not None:
         settings = with_workload_groups(settings, look.work.shown.groups)
-    observed = observed_after(controller_state.observed, look.instances, look.work, look.troubles, was, settings)
+    observed = observed_now(controller_state, look, settings)
     folded = fold(controller_state.fleet, observed, settings, now)
-    return LiveView(look, controller_state, folded, now, settings, denied)
+    return LiveView(look, controller_state, observed, folded, now, settings, denied)
 
 
 def known(config: Config) -> ControllerState:

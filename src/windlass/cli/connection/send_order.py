@@ -15,7 +15,8 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import next_steps, plain
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import Order, What, give
-from windlass.control.record.journal_tables import IS, ControllerState
+from windlass.control.record.controller_state import ControllerState
+from windlass.control.record.journal_tables import IS
 from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
 from windlass.journal import Journal

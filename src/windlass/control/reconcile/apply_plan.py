@@ -8,58 +8,15 @@ shrinks: only launches, uncordons and unmarks of such a plan are applied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from windlass.control.settings import Settings, SoldGroup
 from windlass.control.state.fleet import SAVING, Bought, Fleet, Moved, SliceRecord, moved
 from windlass.core.model.lifecycle import IN_FLIGHT, State
 from windlass.core.model.plan import Change, Launch, Plan
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
 
 from .action_limits import within_limits
-from .provider_health import NOTHING_KNOWN, availability_of
-
-
-def snapshot_of(
-    fleet: Fleet, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
-) -> Snapshot:
-    """All that the planner depends on."""
-    held = frozenset([record.id for record in fleet.activity.active.values() if record.quarantine])
-    return Snapshot(
-        groups=tuple([_as_it_is(sold.group, fleet, settings, held, now) for sold in settings.groups]),
-        slices=_slices(fleet, settings),
-        demands=tuple(demands),
-        requests=tuple(requests),
-        cluster=settings.cluster,
-        now=now,
-    )
-
-
-def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
-    """Slices for the planner. Those whose group is gone carry their own counts against the limits."""
-    known, activity, slices = settings.by_name, fleet.activity, fleet.planned_with
-    if all(group in known for group in activity.steady) and all(one.group in known for one in activity.active.values()):
-        return tuple(slices.values())
-    return tuple(
-        one if one.group in known else replace(one, hosts=fleet.slices[name].hosts, price=fleet.slices[name].price)
-        for name, one in slices.items()
-    )
-
-
-def _as_it_is(group: Group, fleet: Fleet, settings: Settings, held: frozenset[str], now: float) -> Group:
-    """Return a group with its provider's availability, the slices that are held, and whether it is frozen.
-
-    The same object if none of these applies.
-    """
-    if settings.final_cordons and group.scale_down is not None and group.scale_down.consolidate:
-        # Work cannot be moved off a node whose workload refuses the cordon while it runs.
-        group = replace(group, scale_down=replace(group.scale_down, consolidate=False))
-    provider_health, frozen = fleet.provider_health.get(group.name), fleet.is_frozen(group.name) or group.frozen
-    known = NOTHING_KNOWN if provider_health is None else availability_of(provider_health, settings.policy.backoff, now)
-    if not held and known == group.availability and frozen == group.frozen:
-        return group
-    return replace(group, availability=known, protected=group.protected | held, frozen=frozen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from windlass.control.observe.observed import WORKLOAD, Observed
+from windlass.control.observe.observed import Observed
+from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.costs import backdated, charged, opened, refunded
 from windlass.control.record.journal_tables import (
     PASS,
-    SETTINGS,
-    ControllerState,
     entries_between,
     entries_of,
     happened_once,
@@ -34,10 +33,11 @@ from windlass.core.model.snapshot import Snapshot
 from windlass.core.planner import plan
 from windlass.journal import Entry
 
-from .apply_plan import decide, snapshot_of
+from .apply_plan import decide
 from .launch_queue import ask
 from .operator_orders import Order, apply_orders
-from .transitions import Fold, fold, forgotten
+from .planner_input import fold_and_plan
+from .transitions import Fold, forgotten
 
 ORDERS: Final = "orders"
 JUMP: Final = "jump"
@@ -94,12 +94,14 @@ def reconcile(
     """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
     now, settings = given.now, given.settings
     fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), (order for _, order in given.orders), now)
-    folded = fold(fleet, given.observed, settings, now, given.refused, _touched(before, given))
+    touched = _touched(before, given)
+    made = fold_and_plan(
+        fleet, given.observed, settings, now, refused=given.refused, touched=touched, planner=planner or plan
+    )
+    folded, snapshot, planned = made.fold, made.snapshot, made.plan
     fleet, waiting, stay = folded.fleet, before.waiting, before.stay
-    snapshot, planned, bought, moves = None, None, tuple[Bought, ...](), folded.moves
-    if WORKLOAD not in given.observed.unknown:
-        snapshot = snapshot_of(fleet, given.observed.demand.values(), given.observed.request.values(), settings, now)
-        planned = (planner or plan)(snapshot)
+    bought, moves = tuple[Bought, ...](), folded.moves
+    if planned is not None:
         decision = decide(fleet, planned, settings, folded.unknown, new_id, now)
         fleet, bought, moves = decision.fleet, decision.bought, (*moves, *decision.moves)
         waiting, stay = waiting_after(waiting, planned), stays_after(stay, planned)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from windlass.control.record.costs import HOUR, KINDS, Account, charged
-from windlass.control.record.journal_tables import IS, TooOld
+from windlass.control.record.journal_tables import IS
+from windlass.control.record.state_reader import TooOld
 from windlass.journal import Journal
 
 from .current import read_state

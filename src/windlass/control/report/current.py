@@ -12,16 +12,16 @@ from functools import cached_property
 from math import inf, nextafter
 from typing import Final
 
-from windlass.control.reconcile.apply_plan import snapshot_of
+from windlass.control.reconcile.planner_input import plan_fleet
 from windlass.control.reconcile.provider_health import boot_time, end_time
-from windlass.control.record.journal_tables import SETTINGS, ControllerState, recovered, with_nodes
+from windlass.control.record.controller_state import SETTINGS, ControllerState
+from windlass.control.record.state_reader import recovered, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import ProviderHealth, SliceRecord
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.model.plan import Change, Plan, Waiting
 from windlass.core.model.reasons import Code, plural, seconds
 from windlass.core.model.snapshot import Demand, Group, Snapshot
-from windlass.core.planner import plan
 from windlass.journal import Journal
 
 NAMED = 3
@@ -184,9 +184,8 @@ _DUE = {
 def pictured(controller_state: ControllerState, configured: Settings, now: float) -> Picture:
     """A controller state planned again at an instant, by the settings in it, or ``configured`` without them."""
     settings = controller_state.settings.get(SETTINGS, configured)
-    observed = controller_state.observed
-    snapshot = snapshot_of(controller_state.fleet, observed.demand.values(), observed.request.values(), settings, now)
-    return Picture(controller_state, settings, now, snapshot, plan(snapshot))
+    snapshot, made = plan_fleet(controller_state.fleet, controller_state.observed, settings, now)
+    return Picture(controller_state, settings, now, snapshot, made)
 
 
 def due(record: SliceRecord, settings: Settings) -> tuple[float, State] | None:

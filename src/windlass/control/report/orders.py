@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import order_in
-from windlass.control.record.journal_tables import IS, ORDER, ControllerState
+from windlass.control.record.controller_state import ControllerState
+from windlass.control.record.journal_tables import IS, ORDER
 from windlass.control.state.fleet import EVERY_GROUP
 from windlass.core.model.lifecycle import ENDING
 from windlass.core.model.reasons import Code, plural

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from windlass._version import __version__
 from windlass.control.reconcile.provider_health import boot_time
+from windlass.control.record.controller_state import SETTINGS
 from windlass.control.record.costs import HOUR, KINDS, Account, charged
-from windlass.control.record.journal_tables import SETTINGS
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
 from windlass.core.capacity.limits import LimitCounter

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from windlass.control.record.controller_state import SETTINGS
 from windlass.control.record.costs import UNBILLED
-from windlass.control.record.journal_tables import IS, ORDER, SETTINGS
+from windlass.control.record.journal_tables import IS, ORDER
 from windlass.core.model.lifecycle import COSTLY, ENDED, State
 from windlass.core.model.quantities import NANO
 from windlass.core.model.reasons import Code

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from windlass.control.record.journal_tables import SETTINGS
+from windlass.control.record.controller_state import SETTINGS
 from windlass.control.report.events import EventLine, earlier_events, later_events
 from windlass.control.report.timeline import LANES
 from windlass.control.state.codec import to_plain

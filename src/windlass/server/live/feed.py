@@ -18,8 +18,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from windlass._version import __version__
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import Account
-from windlass.control.record.journal_tables import ControllerState, StateReader, TooOld, with_nodes
+from windlass.control.record.state_reader import StateReader, TooOld, with_nodes
 from windlass.control.report.current import Picture, pictured, read_state
 from windlass.control.report.events import later_events, lines_of, passes
 from windlass.control.report.leader import Leader, leader_of

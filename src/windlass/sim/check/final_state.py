@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windlass.control.reconcile.apply_plan import snapshot_of
+from windlass.control.reconcile.planner_input import plan_fleet
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code
-from windlass.core.planner import plan
 
 from .invariants import Breach
 
@@ -31,9 +30,7 @@ def at_the_end(engine: Simulation) -> list[Breach]:
         return [Breach("S8", now, text)]
     controller = engine.leaders[0].controller
     controller_state, settings = controller.controller_state, controller.settings
-    observed = controller_state.observed
-    snapshot = snapshot_of(controller_state.fleet, observed.demand.values(), observed.request.values(), settings, now)
-    final = plan(snapshot)
+    _, final = plan_fleet(controller_state.fleet, controller_state.observed, settings, now)
     codes = {one.demand: one.reason.code for one in final.waiting}
     for demand in engine.workload.waiting:
         code = codes.get(demand.id)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import OFFERING, State

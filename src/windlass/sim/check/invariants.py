@@ -14,8 +14,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from windlass.control.controller import Pass
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import charged
-from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Settings
 from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord

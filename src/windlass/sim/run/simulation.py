@@ -18,7 +18,7 @@ from typing import Any
 from windlass.control.act.actuator import Actuator
 from windlass.control.controller import Controller, IncompatibleConfig, Pass
 from windlass.control.leadership import NotLeading
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.settings import Leadership, Settings
 from windlass.journal import Journal, JournalError, JournalUnavailable, JournalVersion
 from windlass.journal.memory import MemoryJournal

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import KINDS
-from windlass.control.record.journal_tables import ControllerState
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, IN_FLIGHT, State

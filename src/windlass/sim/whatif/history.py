@@ -10,8 +10,10 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.costs import KINDS, UNBILLED, charged
-from windlass.control.record.journal_tables import IS, REFUSED, SETTINGS, ControllerState, StateReader, with_nodes
+from windlass.control.record.journal_tables import IS, REFUSED
+from windlass.control.record.state_reader import StateReader, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, State

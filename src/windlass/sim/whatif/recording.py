@@ -11,7 +11,9 @@ from itertools import pairwise
 from statistics import mean, median
 
 from windlass.control.reconcile.operator_orders import Order
-from windlass.control.record.journal_tables import ORDER, SETTINGS, recovered, with_nodes
+from windlass.control.record.controller_state import SETTINGS
+from windlass.control.record.journal_tables import ORDER
+from windlass.control.record.state_reader import recovered, with_nodes
 from windlass.control.replay import beginning, passes_of, without_gaps
 from windlass.control.settings import Settings
 from windlass.core.model.reasons import plural, seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.settings import Settings
 from windlass.journal import Entry
 from windlass.journal.memory import MemoryJournal

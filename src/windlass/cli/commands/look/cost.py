@@ -19,7 +19,7 @@ from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, headed, money, next_steps, printed
 from windlass.config import Config
 from windlass.control.record.costs import KINDS
-from windlass.control.record.journal_tables import TooOld
+from windlass.control.record.state_reader import TooOld
 from windlass.control.report.accounts import SCHEMA, accounts
 from windlass.control.report.leader import leader_of
 

@@ -25,15 +25,13 @@ from windlass.cli.ui.pages import grid, next_steps, printed, span
 from windlass.config import Config
 from windlass.config.build import build_components, incompatibilities
 from windlass.config.warnings import config_warnings
-from windlass.control.reconcile.apply_plan import snapshot_of
-from windlass.control.record.journal_tables import SETTINGS, ControllerState
+from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.report.headline import NEVER
 from windlass.control.report.leader import leader_of
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLABLE, State
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import plural, seconds
-from windlass.core.planner import plan
 from windlass.journal import Journal, JournalError, Lease, open_journal
 from windlass.workloads.protocol import Diagnosed, Diagnosis, WorkloadError
 
@@ -242,13 +240,11 @@ def _unattended(sight: LiveView) -> Iterator[Check]:
         yield problem("machines", text, f"start one: windlass run {config_file()}; or end them: windlass down")
 
 
-def _never(config: Config, sight: LiveView) -> Iterator[Check]:
+def _never(sight: LiveView) -> Iterator[Check]:
     """Jobs that no group can ever hold."""
-    work = sight.look.work
-    if work is None:
+    if sight.look.work is None:
         return
-    demands, requests = work.demand.values(), work.request.values()
-    answer = plan(snapshot_of(sight.fold.fleet, demands, requests, config.settings, sight.now))
+    _, answer = sight.planned()
     for one in answer.waiting:
         if one.reason.code in NEVER or (one.groups and all(why.code in NEVER for why in one.groups.values())):
             text = f"{one.demand} ({plural(one.count, 'task')}) can never run: {one.reason.why}"
@@ -272,7 +268,7 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
     else:
         tasks = sum(one.count for one in look.work.demand.values())
         yield ok("workload", f"{plural(len(look.work.node), 'host')} joined, {plural(tasks, 'task')} waiting")
-        yield from _never(config, sight)
+        yield from _never(sight)
         yield from _diagnosed(config)
     for mistake in look.mistakes:
         yield note("workload", f"left out: {mistake}", "correct it where it was submitted")

@@ -11,7 +11,7 @@ from windlass.cli.connection.open_journal import opened, stop, unknown_name
 from windlass.cli.connection.remote import Remote, reachable
 from windlass.cli.connection.send_order import SCHEMA, nothing_to_do, ordered, ordered_remotely, print_outcome
 from windlass.config import Config
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 

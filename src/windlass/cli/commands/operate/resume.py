@@ -16,7 +16,7 @@ from windlass.cli.connection.send_order import (
     print_outcome,
 )
 from windlass.config import Config
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 

@@ -23,7 +23,7 @@ from windlass.cli.ui.pages import next_steps, plain
 from windlass.config import Config, ConfigError
 from windlass.config.build import build_components
 from windlass.control.reconcile.operator_orders import Order, What, give
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.service import Service

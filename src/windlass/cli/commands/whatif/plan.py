@@ -86,11 +86,7 @@ def command(
         _remotely(url, token, as_json, detailed_exitcode)
         return
     with uncollected():
-        snapshot = _live(config_file) if file is None else _read(file)
-
-        from windlass.core.planner import plan
-
-        answer = plan(snapshot)
+        snapshot, answer = _live(config_file) if file is None else _planned(file)
         _print(answer, snapshot, _source(file, config_file), as_json)
     if detailed_exitcode and answer.changes:
         sys.exit(2)
@@ -135,6 +131,14 @@ def _source(file: str | None, config_file: str) -> str:
     return "--live" if config_file == CONFIG else f"--live -c {config_file}"
 
 
+def _planned(file: str) -> tuple[Snapshot, Plan]:
+    snapshot = _read(file)
+
+    from windlass.core.planner import plan
+
+    return snapshot, plan(snapshot)
+
+
 def _read(file: str) -> Snapshot:
     text = content(file)
     if KUBERNETES.match(text[:500]):
@@ -173,12 +177,12 @@ def _saved(file: str, data: bytes) -> Snapshot:
     return snapshot
 
 
-def _live(config_file: str) -> Snapshot:
-    """The snapshot of a live cluster. A provider that fails is reported; without a workload nothing is planned."""
+def _live(config_file: str) -> tuple[Snapshot, Plan]:
+    """The snapshot of a live cluster, and the plan for it. A provider that fails is reported; without a workload
+    nothing is planned."""
     from windlass.cli.connection.config_option import load
     from windlass.cli.connection.observe_once import seen
     from windlass.config import ConfigError
-    from windlass.control.reconcile.apply_plan import snapshot_of
     from windlass.journal import JournalError
 
     config = load(config_file)
@@ -199,5 +203,4 @@ def _live(config_file: str) -> Snapshot:
     if sight.look.work is None:
         click.echo("without its workload nothing can be planned; windlass doctor looks at all of it", err=True)
         sys.exit(1)
-    work = sight.look.work
-    return snapshot_of(sight.fold.fleet, work.demand.values(), work.request.values(), sight.settings, sight.now)
+    return sight.planned()

@@ -19,7 +19,7 @@ from windlass.cli.ui.instants import read_instant
 from windlass.cli.ui.output import write
 from windlass.cli.ui.pages import clock, next_steps, printed
 from windlass.config import Config
-from windlass.control.record.journal_tables import TooOld
+from windlass.control.record.state_reader import TooOld
 from windlass.control.report.current import pictured, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.why import SCHEMA, Question

@@ -21,8 +21,10 @@ from windlass.cli.ui.pages import program_name
 from windlass.config import Config, read_config
 from windlass.config.build import Components, build_components
 from windlass.control.controller import Pass
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import KINDS, charged
-from windlass.control.record.journal_tables import IS, ControllerState, recovered
+from windlass.control.record.journal_tables import IS
+from windlass.control.record.state_reader import recovered
 from windlass.control.report.events import EventLine, lines
 from windlass.control.service import Service
 from windlass.core.model.lifecycle import State

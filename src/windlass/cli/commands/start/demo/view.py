@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.costs import charged
-from windlass.control.record.journal_tables import ControllerState
 from windlass.control.report.events import EventLine
 from windlass.core.model.lifecycle import COSTLY, State
 from windlass.core.model.reasons import plural

@@ -1,0 +1,111 @@
+"""One flow from an observation to a plan, used by the controller, shadow mode, ``plan --live``, reports and simulator.
+
+``observed_now`` merges an observation into the tables of the last one. ``fold_and_plan`` applies them to the fleet and
+plans. ``plan_fleet`` plans a fleet as it is. ``snapshot_of`` makes the planner's input: every slice, the availability
+of each group, what waits. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from windlass.control.observe.observed import WORKLOAD, Observed, observed_after
+from windlass.control.observe.observer import Observation
+from windlass.control.record.controller_state import SETTINGS, ControllerState
+from windlass.control.settings import Settings
+from windlass.control.state.fleet import Fleet, Refused
+from windlass.core.model.plan import Plan
+from windlass.core.model.snapshot import Demand, Group, Slice, Snapshot
+from windlass.core.planner import plan
+
+from .provider_health import NOTHING_KNOWN, availability_of
+from .transitions import Fold, fold
+
+NO_TROUBLES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedPlan:
+    """The fleet after an observation, and the plan for it."""
+
+    fold: Fold
+    snapshot: Snapshot | None
+    """None: the workload did not answer, and without it nothing can be planned."""
+    plan: Plan | None
+
+
+def observed_now(
+    before: ControllerState, look: Observation, settings: Settings, troubles: Mapping[str, str] = NO_TROUBLES
+) -> Observed:
+    """The tables of the last observations after a new one. ``troubles``: errors of calls, beside those of sources."""
+    was = before.settings.get(SETTINGS)
+    return observed_after(before.observed, look.instances, look.work, {**troubles, **look.troubles}, was, settings)
+
+
+def fold_and_plan(
+    fleet: Fleet,
+    observed: Observed,
+    settings: Settings,
+    now: float,
+    *,
+    refused: Sequence[Refused] = (),
+    touched: Collection[str] | None = None,
+    planner: Callable[[Snapshot], Plan] = plan,
+) -> FoldedPlan:
+    """Apply observations to the fleet, and plan unless the workload is unknown. ``touched`` as for ``fold``."""
+    folded = fold(fleet, observed, settings, now, refused, touched)
+    if WORKLOAD in observed.unknown:
+        return FoldedPlan(folded, None, None)
+    return FoldedPlan(folded, *plan_fleet(folded.fleet, observed, settings, now, planner))
+
+
+def plan_fleet(
+    fleet: Fleet, observed: Observed, settings: Settings, now: float, planner: Callable[[Snapshot], Plan] = plan
+) -> tuple[Snapshot, Plan]:
+    """Plan a fleet for the demand that was last observed."""
+    snapshot = snapshot_of(fleet, observed.demand.values(), observed.request.values(), settings, now)
+    return snapshot, planner(snapshot)
+
+
+def snapshot_of(
+    fleet: Fleet, demands: Iterable[Demand], requests: Iterable[Demand], settings: Settings, now: float
+) -> Snapshot:
+    """All that the planner depends on."""
+    held = frozenset([record.id for record in fleet.activity.active.values() if record.quarantine])
+    return Snapshot(
+        groups=tuple([_with_beliefs(sold.group, fleet, settings, held, now) for sold in settings.groups]),
+        slices=_slices(fleet, settings),
+        demands=tuple(demands),
+        requests=tuple(requests),
+        cluster=settings.cluster,
+        now=now,
+    )
+
+
+def _slices(fleet: Fleet, settings: Settings) -> tuple[Slice, ...]:
+    """Slices for the planner. Those whose group is gone carry their own counts against the limits."""
+    known, activity, slices = settings.by_name, fleet.activity, fleet.planned_with
+    if all(group in known for group in activity.steady) and all(one.group in known for one in activity.active.values()):
+        return tuple(slices.values())
+    return tuple(
+        one if one.group in known else replace(one, hosts=fleet.slices[name].hosts, price=fleet.slices[name].price)
+        for name, one in slices.items()
+    )
+
+
+def _with_beliefs(group: Group, fleet: Fleet, settings: Settings, held: frozenset[str], now: float) -> Group:
+    """Return a group with its provider's availability, the slices that are held, and whether it is frozen.
+
+    The same object if none of these applies.
+    """
+    if settings.final_cordons and group.scale_down is not None and group.scale_down.consolidate:
+        # Work cannot be moved off a node whose workload refuses the cordon while it runs.
+        group = replace(group, scale_down=replace(group.scale_down, consolidate=False))
+    provider_health, frozen = fleet.provider_health.get(group.name), fleet.is_frozen(group.name) or group.frozen
+    known = NOTHING_KNOWN if provider_health is None else availability_of(provider_health, settings.policy.backoff, now)
+    if not held and known == group.availability and frozen == group.frozen:
+        return group
+    return replace(group, availability=known, protected=group.protected | held, frozen=frozen)

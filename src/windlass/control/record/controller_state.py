@@ -1,0 +1,101 @@
+"""ControllerState holds everything that a controller remembers, as tables with one value per subject.
+
+``TABLES`` names each table: its attribute in the state, and the type of its values. Names of tables are stored in
+journals and never change, also where the attribute has another name by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
+
+from windlass.control.observe.observed import Observed
+from windlass.control.settings import Settings
+from windlass.control.state.fast_replace import FastReplace
+from windlass.control.state.fleet import Fleet, Gone, ProviderHealth, SliceRecord
+from windlass.core.model.plan import Waiting
+from windlass.core.model.reasons import Reason
+from windlass.core.model.snapshot import Demand
+from windlass.providers.protocol import Instance
+from windlass.workloads.protocol import Acknowledgement, WorkNode
+
+from .costs import Account
+
+SETTINGS: Final = "cluster"
+"""The one subject of the table ``settings``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowAction:
+    """Something that a shadow would do."""
+
+    verb: str
+    """launch, uncordon, cancel or drain."""
+    subject: str
+    """A group, or a slice."""
+    count: int
+    reason: Reason
+    hourly_cost: int = 0
+    """Nanodollars per hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Nanodollars per hour, as it is and as a plan would have it."""
+
+    now: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class ControllerState(FastReplace):
+    """Everything that is remembered."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    observed: Observed = field(default_factory=Observed)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    stay: Mapping[str, Reason] = field(default_factory=dict)
+    account: Mapping[str, Account] = field(default_factory=dict)
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    would: Mapping[str, ShadowAction] = field(default_factory=dict)
+    """For a shadow: what it would do."""
+    spending: Mapping[str, Spending] = field(default_factory=dict)
+    heard: Mapping[str, int] = field(default_factory=dict)
+    """Up to which number the operator's orders were heard."""
+    at: float = 0
+    """When it was last written to."""
+    seq: int = 0
+    """The number of the last record in it."""
+
+    def tables(self) -> dict[str, Mapping[str, Any]]:
+        """Every table by its name, which is the kind of its entries."""
+        return dict(zip(KINDS, _TABLES(self), strict=True))
+
+
+TABLES: Final[Mapping[str, tuple[str, Any]]] = {
+    "settings": ("settings", Settings),
+    "demand": ("observed.demand", Demand),
+    "request": ("observed.request", Demand),
+    "node": ("observed.node", WorkNode),
+    "word": ("observed.word", Acknowledgement),
+    "instance": ("observed.instance", Instance),
+    "trouble": ("observed.trouble", str),
+    "unknown": ("observed.unknown", bool),
+    "seller": ("observed.seller", str),
+    "slice": ("fleet.slices", SliceRecord),
+    "luck": ("fleet.provider_health", ProviderHealth),
+    "gone": ("fleet.gone", Gone),
+    "frozen": ("fleet.frozen", str),
+    "waiting": ("waiting", Waiting),
+    "stay": ("stay", Reason),
+    "account": ("account", Account),
+    "would": ("would", ShadowAction),
+    "spending": ("spending", Spending),
+    "heard": ("heard", int),
+}
+"""Every table by its stored name: its attribute in the state, and the type of its values."""
+KINDS: Final[Mapping[str, Any]] = {kind: type_ for kind, (_, type_) in TABLES.items()}
+"""The type of the values of each table."""
+_TABLES: Final = attrgetter(*(attribute for attribute, _ in TABLES.values()))
