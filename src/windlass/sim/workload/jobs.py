@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.core.model.snapshot import Amounts, Bundle, Demand
+from windlass.sim.faults.catalogue import FaultSet
+
+SLOW = 5
+"""How many times longer work takes on a slow node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,25 @@ class Interrupted:
     run: TaskRun
     at: float
     how: str
+
+
+def recounted(job: Job, waiting: Demand | None, kind: Bundle, more: int) -> Demand | None:
+    """The waiting demand of a job with ``more`` tasks of a kind; None: no task waits any more."""
+    demand = replace(job.demand, bundles=(), since=job.arrives) if waiting is None else waiting
+    counts = {kind: more}
+    for bundle in demand.bundles:
+        one = bundle if bundle.count == 1 else replace(bundle, count=1)
+        counts[one] = counts.get(one, 0) + bundle.count
+    bundles = tuple([replace(one, count=count) for one, count in counts.items() if count])
+    return replace(demand, bundles=bundles) if bundles else None
+
+
+def task_seconds(job: Job, fault_set: FaultSet, now: float, occasion: tuple[object, ...]) -> float:
+    """How long a task runs. ``occasion``: the node and the number of the run; empty for the members of a gang."""
+    length = fault_set.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
+    if fault_set.faults:
+        if fault_set.strikes("slow-node", now, *(occasion[:1] or (job.id, now))):
+            length *= SLOW
+        if never := fault_set.strikes("work-never-ends", now, job.id, now, *occasion):
+            length += never.seconds
+    return length

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -10,10 +10,11 @@ from typing import Final
 
 from windlass.sim.cloud.machines import LiveHost
 from windlass.sim.faults.catalogue import FaultKind, FaultSet
+from windlass.workloads.protocol import WorkNode
 
 KINDS: Final[tuple[FaultKind, ...]] = ("heartbeat-lost", "unwell")
 SOON: Final = 1200.0
-"""Seconds within which a spell begins, on the average, once its host has joined."""
+"""Seconds after the join of its host within which an outage begins, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,18 @@ class Outages:
 
     def on(self, node: str, now: float) -> FaultKind | None:
         """What holds for a node."""
-        spell = self._of_node.get(node) if self._of_node else None
-        return spell.kind if spell is not None and spell.begins <= now < spell.ends else None
+        outage = self._of_node.get(node) if self._of_node else None
+        return outage.kind if outage is not None and outage.begins <= now < outage.ends else None
+
+    def visible(self, nodes: Iterable[WorkNode], fault_set: FaultSet, now: float) -> tuple[WorkNode, ...]:
+        """Nodes as they are visible under faults: one is out of sight, another is listed twice."""
+        shown = []
+        for node in nodes:
+            if self.on(node.id, now) != "heartbeat-lost":
+                shown.append(node)
+            if fault_set.strikes("joins-twice", now, node.id):
+                shown.append(node)
+        return tuple(shown)
 
     @property
     def next_turn(self) -> float:

@@ -28,13 +28,10 @@ from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, Wo
 from .cordons import Cordon, Cordons
 from .free_slices import Offered
 from .hosts import Compared, Joining
-from .jobs import Interrupted, Job, TaskRun
+from .jobs import Interrupted, Job, TaskRun, recounted, task_seconds
 from .outages import Outages
 from .placement import PlacedTasks, Places, has_rules
 from .running_tasks import RunningIndex
-
-SLOW = 5
-"""How many times longer work takes on a slow node."""
 
 
 class SimulatedWorkload:
@@ -82,7 +79,7 @@ class SimulatedWorkload:
         """Slices with room as they were last offered, if they were asked for."""
         self._stale_offers: dict[str, None] = {}
         """Slices about which something has changed since they were last offered."""
-        self._spells = Outages()
+        self._outages = Outages()
         self._due = self._next_arrival
         """Nothing happens without input before this, except that hosts come and go."""
         self._room_changed = False
@@ -216,7 +213,7 @@ class SimulatedWorkload:
             self._idle_since[run.node] = run.ends
             self._touch(run.node)
             self._end(run)
-        for node in self._spells.turned(now):
+        for node in self._outages.turned(now):
             self._touch(node)
         while self._next_arrival <= now:
             _, _, job = self._coming[self._arrived]
@@ -227,7 +224,7 @@ class SimulatedWorkload:
             self._room_changed = True
         self._due = min(
             self._runs.first_end,
-            self._spells.next_turn,
+            self._outages.next_turn,
             self._next_arrival,
         )
 
@@ -238,7 +235,7 @@ class SimulatedWorkload:
     def next_event(self) -> float | None:
         """The next instant at which something changes without input; None: never again."""
         now = self._now()
-        instants = [self._runs.next_end(), self._next_arrival, self._spells.next_turn, *self._cordons.instants()]
+        instants = [self._runs.next_end(), self._next_arrival, self._outages.next_turn, *self._cordons.instants()]
         first = min([at for at in instants if at > now], default=inf)
         return first if first < inf else None
 
@@ -258,7 +255,7 @@ class SimulatedWorkload:
     def calm(self) -> None:
         """No more faults from now on; what they have done stays."""
         self._fault_set = FaultSet.of((), self._fault_set.chance, self._fault_set.struck)
-        for node in self._spells.end_all():
+        for node in self._outages.end_all():
             self._touch(node)
 
     def running_on(self, slice_id: str) -> int:
@@ -328,8 +325,8 @@ class SimulatedWorkload:
             self._joined[host.id] = host
             self._slices.setdefault(host.slice_id, {})[host.id] = host
             self._idle_since.setdefault(host.id, now)
-            self._spells.draw(host, self._fault_set, now)
-            self._due = min(self._due, self._spells.next_turn)
+            self._outages.draw(host, self._fault_set, now)
+            self._due = min(self._due, self._outages.next_turn)
             self._touch(host.id)
 
     def _leave(self, host: LiveHost) -> None:
@@ -339,7 +336,7 @@ class SimulatedWorkload:
         if not hosts:
             del self._slices[host.slice_id]
         self._idle_since.pop(host.id, None)
-        self._spells.forget(host.id)
+        self._outages.forget(host.id)
         self._touch(host.id, host.slice_id)
         self._nodes.pop(host.id, None)
 
@@ -363,24 +360,15 @@ class SimulatedWorkload:
                     self._nodes[name] = self._node(name, now)
             self._stale.clear()
             nodes = self._nodes.values()
-            self._shown = tuple(nodes) if not self._fault_set.faults and not self._spells else self._dimmed(nodes, now)
+            plain = not self._fault_set.faults and not self._outages
+            self._shown = tuple(nodes) if plain else self._outages.visible(nodes, self._fault_set, now)
         return self._shown
-
-    def _dimmed(self, nodes: Iterable[WorkNode], now: float) -> tuple[WorkNode, ...]:
-        """Nodes as they show in a storm: one is out of sight, another shows twice."""
-        shown = []
-        for node in nodes:
-            if self._spells.on(node.id, now) != "heartbeat-lost":
-                shown.append(node)
-            if self._fault_set.strikes("joins-twice", now, node.id):
-                shown.append(node)
-        return tuple(shown)
 
     def _node(self, name: str, now: float) -> WorkNode:
         host = self._joined[name]
         used, tasks = self._runs.usage(name)
         idle_since = None if tasks else self._idle_since[name]
-        healthy = self._spells.on(name, now) != "unwell"
+        healthy = self._outages.on(name, now) != "unwell"
         return WorkNode(
             name,
             host.slice_id,
@@ -440,11 +428,11 @@ class SimulatedWorkload:
         return tuple([(kind, amount - min([one.get(kind, 0) for one in used])) for kind, amount in group.resources])
 
     def _hosts_for_work(self, slice_id: str) -> list[LiveHost]:
-        now, spells = self._now(), self._spells
+        now, outages = self._now(), self._outages
         return [
             host
             for host in self._slices.get(slice_id, {}).values()
-            if host.present is None and (not spells or spells.on(host.id, now) is None)
+            if host.present is None and (not outages or outages.on(host.id, now) is None)
         ]
 
     def _lay_out(self, slice_id: str) -> Slice:
@@ -462,13 +450,7 @@ class SimulatedWorkload:
     def _begin(self, item: PlacedTasks, slice_id: str) -> None:
         job, now, fault_set = self._jobs[item.demand], self._now(), self._fault_set
         occasion = () if job.demand.gang else (item.node, self._runs.started)
-        length = fault_set.chance.around(job.duration, job.spread, "task", job.id, now, *occasion)
-        if fault_set.faults:
-            where = () if job.demand.gang else (item.node,)
-            if fault_set.strikes("slow-node", now, *(where or (job.id, now))):
-                length *= SLOW
-            if never := fault_set.strikes("work-never-ends", now, job.id, now, *occasion):
-                length += never.seconds
+        length = task_seconds(job, fault_set, now, occasion)
         waiting = self._waiting[job.id].bundles
         kind = replace(item.bundle or next(one for one in waiting if one.needs == item.needs), count=1)
         self._run(TaskRun(job.id, item.node, slice_id, item.needs, item.count, now, now + length, kind))
@@ -483,17 +465,9 @@ class SimulatedWorkload:
     def _count(self, name: str, kind: Bundle, more: int) -> None:
         """Change how many tasks of a job wait."""
         self._demands = None
-        demand = self._waiting.get(name)
-        if demand is None:
-            job = self._jobs[name]
-            demand = replace(job.demand, bundles=(), since=job.arrives)
-        counts = {kind: more}
-        for bundle in demand.bundles:
-            one = bundle if bundle.count == 1 else replace(bundle, count=1)
-            counts[one] = counts.get(one, 0) + bundle.count
-        bundles = tuple([replace(one, count=count) for one, count in counts.items() if count])
-        if bundles:
-            self._waiting[name] = replace(demand, bundles=bundles)
+        demand = recounted(self._jobs[name], self._waiting.get(name), kind, more)
+        if demand is not None:
+            self._waiting[name] = demand
         else:
             self._waiting.pop(name, None)
             self.all_started.setdefault(name, self._now())

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import IO, Any, Final
 
@@ -36,25 +36,32 @@ from distributed.core import connect
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.data_transfer import DataServer
 from windlass.pool.transport.process_session import program
-from windlass.pool.transport.slot_page import LONGEST_ID, entries
+from windlass.pool.transport.slot_page import LONGEST_ID
 from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.workloads.protocol import Join
 
+from .calls import CarriedCall, EngineNode, new_results
 from .messages import BEAT, MOST, NODE, SCHEDULER, DaskNodeOrder, OrderedWriter, security_of
 
 log = logging.getLogger(__name__)
 
 _STARTING: Final = 60.0
 """Seconds within which the scheduler's process must listen."""
+
 _LEAVING: Final = 6.0
 """Seconds for nodes to leave: they give their processes two, and their link two."""
+
 _SILENT: Final = 5.0
 """Seconds without a heartbeat, which comes every second, after which a node counts as silent."""
+
 _REJOINING: Final = 20.0
 """Seconds within which nodes must be back after the scheduler was started again."""
+
 _RESTARTS: Final = 5
+
 _RESTART_WINDOW: Final = 60.0
 """The scheduler is started again so many times in so many seconds; one that dies more often will not live."""
+
 _UNACKNOWLEDGED: Final = 500
 """Events of a node after which they are acknowledged without waiting for the next second."""
 
@@ -62,34 +69,6 @@ _UNACKNOWLEDGED: Final = 500
 def requirements() -> tuple[str, ...]:
     """What a node needs besides this package, in the versions that are here."""
     return tuple(f"{name}=={version(name)}" for name in ("distributed", "cloudpickle"))
-
-
-@dataclass(slots=True)
-class _Carried:
-    """A call that has not ended."""
-
-    call: Call
-    began: bool = False
-    finished: int = 0
-    """Items whose results have been delivered."""
-    seconds: float = 0.0
-    """What those took."""
-    ordered: str = ""
-    """``revoke`` or ``kill``, if that was asked for."""
-
-
-@dataclass(slots=True)
-class _EngineNode:
-    facts: NodeFacts
-    calls: dict[str, _Carried] = field(default_factory=dict)
-    connected: bool = True
-    event: int = 0
-    """Number of the last event that was heard."""
-    acknowledged: int = 0
-    silence: float = 0.0
-    silent: bool = False
-    why: str = ""
-    """What the node itself said about its end."""
 
 
 class DaskEngine:
@@ -122,8 +101,8 @@ class DaskEngine:
         self._comm: Comm | None = None
         self._writer: OrderedWriter | None = None
         self._data: DataServer | None = None
-        self._nodes: dict[str, _EngineNode] = {}
-        self._places: dict[str, _EngineNode] = {}
+        self._nodes: dict[str, EngineNode] = {}
+        self._places: dict[str, EngineNode] = {}
         """The node of every call that has not ended."""
         self._unwanted: set[str] = set()
         """Nodes that were dismissed, abandoned or lost: one that comes back is sent away."""
@@ -301,7 +280,7 @@ class DaskEngine:
                 call.id, CallOutcome("broken", detail=f"the call is {size}. Share what is large, or read it there")
             )
         else:
-            carried = node.calls[call.id] = _Carried(call)
+            carried = node.calls[call.id] = CarriedCall(call)
             self._places[call.id] = node
             self._send_call(carried)
 
@@ -335,7 +314,7 @@ class DaskEngine:
         scheme = self._scheduler.partition("://")[0]
         return f"{scheme}://{self._contact}" + ("" if ":" in self._contact else f":{self._port}")
 
-    def _send_call(self, carried: _Carried) -> None:
+    def _send_call(self, carried: CarriedCall) -> None:
         call = carried.call
         order = {"run": call.id, "slot": call.slot, "items": call.items, "blob": call.blob}
         self._order(call.node, {**order, "environment": dict(call.environment)})
@@ -375,7 +354,7 @@ class DaskEngine:
                     self._events.on_node_silent(name, node.silence)
                 self._acknowledge(name, node)
 
-    def _acknowledge(self, name: str, node: _EngineNode) -> None:
+    def _acknowledge(self, name: str, node: EngineNode) -> None:
         if node.event > node.acknowledged:
             node.acknowledged = node.event
             self._order(name, {"ack": node.event})
@@ -411,7 +390,7 @@ class DaskEngine:
             return
         new = node is None
         if node is None:
-            node = self._nodes[name] = _EngineNode(NodeFacts(name, slots, python, address))
+            node = self._nodes[name] = EngineNode(NodeFacts(name, slots, python, address))
         node.connected, node.silence = True, 0.0
         self._order(name, {"resume": node.event})
         if name in self._unwanted:
@@ -438,7 +417,7 @@ class DaskEngine:
         if node.event - node.acknowledged > _UNACKNOWLEDGED:
             self._acknowledge(name, node)
 
-    def _hear_event(self, node: _EngineNode, kind: str, *words: Any) -> None:
+    def _hear_event(self, node: EngineNode, kind: str, *words: Any) -> None:
         if kind == "why":
             node.why = node.why or words[0]
             return
@@ -455,7 +434,7 @@ class DaskEngine:
             case "yielded":
                 self._events.on_value(call, *rest)
             case "results":
-                results, seconds = _new(carried, *rest)
+                results, seconds = new_results(carried, *rest)
                 if results:
                     self._events.on_results(call, results, seconds)
             case "kept":
@@ -464,14 +443,14 @@ class DaskEngine:
                 self._end(call, CallOutcome("revoked"))
             case "over":
                 *finished, broken = rest
-                results, seconds = _new(carried, *finished)
+                results, seconds = new_results(carried, *finished)
                 if broken:
                     self._end(call, CallOutcome("broken", results, seconds, broken, began=True))
                 else:
                     self._end(call, CallOutcome("done", results, seconds, began=True))
             case "died":
                 *finished, items, how, killed = rest
-                results, seconds = _new(carried, *finished)
+                results, seconds = new_results(carried, *finished)
                 if carried.finished >= items:
                     self._end(call, CallOutcome("done", results, seconds, began=True))
                 else:
@@ -501,11 +480,3 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-def _new(carried: _Carried, seconds: float, results: bytes) -> tuple[list[bytes], float]:
-    """Results as they came, and what they took."""
-    found = entries(results)
-    took, carried.seconds = max(0.0, seconds - carried.seconds), max(seconds, carried.seconds)
-    carried.finished += len(found)
-    return found, took

@@ -1,0 +1,46 @@
+"""CarriedCall and EngineNode are the engine's records of calls under way and of the nodes that run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windlass.pool.engines.protocol import Call, NodeFacts
+from windlass.pool.transport.slot_page import entries
+
+
+@dataclass(slots=True)
+class CarriedCall:
+    """A call that has not ended."""
+
+    call: Call
+    began: bool = False
+    finished: int = 0
+    """Items whose results have been delivered."""
+    seconds: float = 0.0
+    """What those took."""
+    ordered: str = ""
+    """``revoke`` or ``kill``, if that was asked for."""
+
+
+@dataclass(slots=True)
+class EngineNode:
+    """A node of the engine: its calls, and how long it has been silent."""
+
+    facts: NodeFacts
+    calls: dict[str, CarriedCall] = field(default_factory=dict)
+    connected: bool = True
+    event: int = 0
+    """Number of the last event that was heard."""
+    acknowledged: int = 0
+    silence: float = 0.0
+    silent: bool = False
+    why: str = ""
+    """What the node itself said about its end."""
+
+
+def new_results(carried: CarriedCall, seconds: float, results: bytes) -> tuple[list[bytes], float]:
+    """Results as they came, and what they took."""
+    found = entries(results)
+    took, carried.seconds = max(0.0, seconds - carried.seconds), max(seconds, carried.seconds)
+    carried.finished += len(found)
+    return found, took
