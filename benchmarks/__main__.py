@@ -146,7 +146,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Its name, where the system tells."""
+    """Its name, where the system reports it."""
     facts = Path("/proc/cpuinfo")
     if facts.exists():
         for line in facts.read_text().splitlines():

@@ -134,7 +134,7 @@ PROVISIONER = {
 
 
 class Recorded:
-    """A transport that gives pages made before, and sends what it is told on the watches."""
+    """A transport that gives pages made before, and sends given changes on the watches."""
 
     def __init__(self) -> None:
         names = [f"a100-x-{number}" for number in range(NODES)]

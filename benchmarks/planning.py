@@ -1,4 +1,4 @@
-"""How long a plan takes of slices that nobody has seen before.
+"""How long a plan of new slices takes, which no memo has seen before.
 
 The planner recognizes the very slices of its last plan, as the loop needs it. A plan that is timed again gets others.
 """

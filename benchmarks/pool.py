@@ -1,4 +1,4 @@
-"""The elastic pool: what a task costs beside its own work, against other ways to run it on the same two processes.
+"""The elastic pool: the overhead of a task, against other ways to run it on the same two processes.
 
 - Ten thousand tasks that do nothing, in seconds of wall time, everything warm, the median of several runs: the pool's
   ``gather`` on two local nodes; joblib's loky with its automatic batches; Dask and Ray with one ``submit`` for each
@@ -67,7 +67,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     )
     work, burst = result["overhead"], result["burst"]
     others = (
-        ("100 ms of work, beside it", f"{work['percent']:.1f} %"),
+        ("overhead of a task of 100 ms", f"{work['percent']:.1f} %"),
         ("burst to the first task of a new node", seconds(burst["seconds"])),
     )
     count = result["rows"][0]["tasks"]
@@ -133,7 +133,7 @@ def with_distributed(tasks: int, runs: int) -> dict[str, Any]:
         def run(count: int) -> Any:
             return client.gather([client.submit(nothing, number, pure=False) for number in range(count)])
 
-        return {"seconds": _median(run, tasks, min(runs, 2))}  # so slow that two tell enough
+        return {"seconds": _median(run, tasks, min(runs, 2))}  # so slow that two are enough
 
 
 def with_ray(tasks: int, runs: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How long a program waits until it hears that a task has ended its process, against loky in the same run.
+"""How long it takes until a program learns that a task has ended its process, against loky in the same run.
 
 Each has two warm processes, and is given one task that ends its process: by ``os._exit``, by a segmentation fault, by
 the kernel for want of memory (SIGKILL), or while the module of its function is imported. loky gives up at once, and its

@@ -1,6 +1,6 @@
 """Real pods and real prices: the files that the cost of a plan is measured with.
 
-They are not part of the package. ``WINDLASS_DATA`` names their directory; without it, ``shared/data`` beside the
+They are not part of the package. ``WINDLASS_DATA`` names their directory; without it, ``shared/data`` next to the
 repository is tried.
 """
 

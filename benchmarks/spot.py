@@ -4,10 +4,10 @@ Jobs of two days of Philly run on the machines of ``benchmarks/trace_world.py``,
 more as a spot machine at its spot price, in the simulator. How many spot machines of each type can be had, and when
 they are taken back, follows recordings of three real zones (``spot_availability_rle``: up to 16 V100 machines on AWS in
 2023, which stand for every type here). The planner buys what is cheapest and can be had. A refused launch backs off,
-and what waits is bought on demand in the meantime. A task that loses its machine starts anew: there are no checkpoints,
-and no notice is given.
+and what waits is bought on demand in the meantime. A task that loses its machine starts from the beginning: there are
+no checkpoints, and no notice is given.
 
-Whether that pays is a matter of how long jobs take. So it is told for the jobs of at most an hour, of at most four, and
+Whether that pays depends on how long jobs take. So it is shown for the jobs of at most an hour, of at most four, and
 of at most a day. Lost is what tasks had run when their machine was taken, as a share of all task-hours that the jobs
 need.
 """

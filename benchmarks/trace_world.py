@@ -1,7 +1,7 @@
 """The worlds that policies are compared in: real jobs, and the machines that a careful person would list for them.
 
-The machines follow from the jobs by a rule, so that nobody's taste is in them, and are the same for every policy. For
-each kind of job two types of the catalogue are listed: the cheapest that holds one of them, and the one on which it
+The machines follow from the jobs by a rule, so that no choice of ours is in them, and are the same for every policy.
+For each kind of job two types of the catalogue are listed: the cheapest that holds one of them, and the one on which it
 costs least when the machine is full of them (to a tenth of a cent, the smaller machine first). So no list holds a
 machine that is dear for what it does, which helps those that do not look at prices. Machines with GPUs are tainted, as
 is usual, and jobs that need a GPU tolerate it. A machine with GPUs boots in 3 minutes, another one in 90 seconds.

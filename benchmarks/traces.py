@@ -12,14 +12,14 @@ rule by which a job finds its node are the same.
   does by default (``benchmarks/peers``; the docstrings say what is modelled, and where the model is kinder than the
   system). Every policy looks at the same interval: by default Ray looks every 5 s and Cluster Autoscaler every 10 s;
   here both look as often as Windlass, so that no peer loses by its polling alone. None of them moves a job that runs:
-  it would start anew. Two are also run without the marks that prevent it.
+  it would start from the beginning. Two are also run without the marks that prevent it.
 - **Fixed size**: machines for what ran at once in 95 % of the time, known beforehand; nothing comes or goes.
 - **Offline bound**: each task on its own perfectly sized share of the machine where that costs least, for exactly its
   time. No policy can undercut it; none can reach it, for machines come whole.
 
-The machines follow from the jobs by a rule (``benchmarks/trace_world.py``). The wait of a job is from its arrival
-until its last task has started; told are the median and the 95th percentile. Costs run until the last job has ended.
-The cost at a peer's wait is read off the frontier of Windlass, on the line between two of its points.
+The machines follow from the jobs by a rule (``benchmarks/trace_world.py``). The wait of a job is from its arrival until
+its last task has started; the table has the median and the 95th percentile. Costs run until the last job has ended. The
+cost at a peer's wait is read off the frontier of Windlass, on the line between two of its points.
 
 A part of a trace is only a part: where a few jobs of weeks land decides much of it, and other parts (below) come out
 otherwise. On all of openb (``--full``), run once for the cheapest, Ray was at 1.938 of the bound, Windlass at 1.751,
@@ -82,8 +82,8 @@ EVICTING: dict[str, Callable[[], Peer]] = {
     "Karpenter, evicting": lambda: Karpenter(evicts=True),
     "Cluster Autoscaler, evicting": lambda: ClusterAutoscaler(evicts=True, every=EVERY),
 }
-"""Not marked as the documentation advises for such jobs: they are moved, and start anew. When to do so is seen by how
-full nodes are."""
+"""Not marked as the documentation advises for such jobs: they are moved, and start from the beginning. When to do so is
+seen by how full nodes are."""
 FIXED = "fixed size"
 OTHERS = (*PEERS, *EVICTING, FIXED)
 SAVING = 10.0

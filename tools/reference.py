@@ -129,7 +129,7 @@ def _configuration() -> Iterator[str]:
     yield "## Values"
     yield ""
     yield "- **Spans of time** are seconds, or text such as `45s`, `10m`, `6h`, `30d`."
-    yield "- **Paths** that are not absolute are beside the configuration file."
+    yield "- **Paths** that are not absolute are relative to the configuration file."
     yield "- `cluster` and `groups` are written as in [a scenario file](scenario.md), without `availability`, which the"
     yield "  controller observes. Spans of time in them may be written as above, too."
     yield "- A key whose value is null is the same as a missing key."

@@ -13,8 +13,8 @@ STREAM = """\
 is the number of the last journal record in them, and a reader that comes back with `Last-Event-ID` (or `after`) goes on
 there.
 `status.set` has what changed: `headline`, `summary`, `hourly_cost`, `bill`, `leader`, `troubles`, `frozen`, and rows of
-`groups`, `slices` and `demands` whole and by name; `status.gone` has the names of rows that are gone. `resync` tells a
-reader to load the status anew: it was away for too long, or too slow. There are at most five messages a second."""
+`groups`, `slices` and `demands` whole and by name; `status.gone` has the names of rows that are gone. `resync` asks a
+reader to load the status again: it was away for too long, or too slow. There are at most five messages a second."""
 
 
 def api_page() -> Iterator[str]:

@@ -95,7 +95,7 @@ SCHEMAS: Final[dict[str, dict[str, dict[str, str]]]] = {
             "code": "its reason code, or null",
             "text": "what happened, as a sentence",
             "subjects": "the slices, demands or groups that it is about",
-            "alarm": "whether somebody should look",
+            "alarm": "whether a person should look",
             "seq": "the number of the last journal record of the pass in which it happened",
             "epoch": "of the controller that wrote it",
         }

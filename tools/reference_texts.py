@@ -100,7 +100,7 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         (
             "Each task of the gang would fit, but not all of them in the form that `gang` asks for: the sum is too "
             "large for one node (`same-node`), or the size is no multiple of the hosts of a slice (`same-slice`). "
-            "Also told when a group could hold a part of the gang and no way was found to place all of it."
+            "Also given when a group could hold a part of the gang and no way was found to place all of it."
         ),
         "Change the size of the gang, relax `gang`, or add a group whose slices have the right number of hosts.",
     ),
@@ -161,9 +161,9 @@ REASONS: Final[dict[Code, tuple[str, str]]] = {
         (
             "A ready node has had room for it for a while, and the workload does not place it there: another machine "
             "of the kind would not help. With Ray 2.48 this is how a label selector looks, which that version does "
-            "not tell; with every version, a hard affinity to one node."
+            "not report; with every version, a hard affinity to one node."
         ),
-        "Look at the label selector or the affinity of the task. With Ray, use a version that tells selectors.",
+        "Look at the label selector or the affinity of the task. With Ray, use a version that reports selectors.",
     ),
     # -- what the provider can give
     Code.STOCKOUT: (

@@ -1,7 +1,7 @@
 """Fetch the browser libraries that the dashboard ships, and write their manifest.
 
 ``python tools/vendor.py`` checks every vendored file against the manifest. ``--refresh`` fetches the named versions
-with npm, takes the named files out of the packages, and writes the files and the manifest anew. Bare imports are
+with npm, takes the named files out of the packages, and writes the files and the manifest again. Bare imports are
 rewritten to relative ones: an import map would have to be an inline script, which the content security policy forbids.
 """
 
@@ -52,7 +52,7 @@ IMPORTS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--refresh", action="store_true", help="fetch the packages with npm and write them anew")
+    parser.add_argument("--refresh", action="store_true", help="fetch the packages with npm and write them again")
     if parser.parse_args().refresh:
         for folder, packages in FOLDERS.items():
             refresh(folder, packages)

@@ -9,7 +9,7 @@ where the model is kinder than the system:
 - Every peer counts what is in flight exactly once, and knows shares of a GPU and GPU models.
 - A job that runs is never moved: it has no checkpoint, so moving it would be doing it again. Systems that evict are
   run as their documentation says for such jobs: with the mark that keeps a running job where it is.
-- Of types that a peer finds equally good it takes the cheapest, as if whoever configured it had thought of that.
+- Of types that a peer finds equally good it takes the cheapest, as a careful operator would configure it.
 
 ``peer`` has what they share, ``filling`` how a new machine is filled; ``deciding`` puts a peer into a controller.
 """

@@ -11,7 +11,7 @@
   within 10 minutes of a scale-up (``scale-down-delay-after-add``).
 - Jobs that run carry ``safe-to-evict: "false"``, the documented mark for work that must not be restarted: then a node
   with work is not unneeded, however little is used of it. Without the mark (``evicts``) such nodes go too, one at a
-  time, and their jobs start anew elsewhere.
+  time, and their jobs start again elsewhere.
 
 Kinder than the system: equal waste goes to the cheaper group, not to a random one; a scale-up of any size is made at
 once.

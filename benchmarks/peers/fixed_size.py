@@ -1,8 +1,8 @@
 """Fixed size: what many clusters are. Machines for what runs at once in 95 % of the time, and nothing comes or goes.
 
-It is given what nobody has: the trace beforehand. Each job is counted on the machine where it costs least, as in the
-pool rule, and each kind of machine gets as many as its jobs filled at once for 95 % of the time from the first arrival
-to the last, and at least what its largest gang needs. What comes above that waits.
+It knows the trace beforehand, which no real operator does. Each job is counted on the machine where it costs least, as
+in the pool rule, and each kind of machine gets as many as its jobs filled at once for 95 % of the time from the first
+arrival to the last, and at least what its largest gang needs. What comes above that waits.
 """
 
 from __future__ import annotations

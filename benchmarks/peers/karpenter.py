@@ -7,7 +7,7 @@
   launched as the cheapest type that holds what it has. So what comes together is put on few large nodes.
 - Consolidation (``WhenEmptyOrUnderutilized``, ``consolidateAfter: 0s``): every 10 s it looks for nodes that are empty,
   or whose pods fit on others, or on others and one cheaper node; 15 s later it looks again and, if that still holds,
-  acts. Without marks (``evicts``) one node at a time is deleted or replaced so, and its jobs start anew. Jobs that run
+  acts. Without marks (``evicts``) one node at a time is deleted or replaced so, and its jobs start again. Jobs that run
   carry ``karpenter.sh/do-not-disrupt``, which its documentation advises for batch jobs: a node with such a pod is not
   a candidate, so what is left is that empty nodes go.
 

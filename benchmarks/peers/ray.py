@@ -9,7 +9,7 @@
   least 1; over all types at most 10 requests are under way at once (``max_concurrent_launches``).
 - A node that is idle for 5 minutes (``idle_timeout_minutes``) ends.
 
-Kinder than the system: what waits is packed anew at each look, so nothing that was queued and is not wanted any more
+Kinder than the system: what waits is packed again in each pass, so nothing that was queued and is not wanted any more
 is launched; a node that ends takes no demand.
 """
 

@@ -44,8 +44,8 @@ def member(address: tuple[str, int], rank: int) -> int:
 
 def main() -> None:
     with wl.ComputePool(provider=wl.Local(), nodes=(0, 2), slots=2, console="lines") as pool:
-        for told in wl.gang(train, size=4)() >> pool:
-            print(told)
+        for result in wl.gang(train, size=4)() >> pool:
+            print(result)
 
 
 if __name__ == "__main__":

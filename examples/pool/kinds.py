@@ -1,6 +1,6 @@
 """Several kinds of machine in one pool: each task goes to the cheapest kind that has what it needs.
 
-The devices are only said to be there, so this runs on any computer; each task is told which of them it has.
+The devices are only declared, so this runs on any computer; each task gets the numbers of its devices.
 
     python examples/pool/kinds.py
 """
@@ -42,7 +42,7 @@ def main() -> None:
         try:
             impossible() >> pool
         except ValueError as error:
-            print(f"told at once: {error}")
+            print(f"refused at once: {error}")
         print(pool.status())
 
 

@@ -15,7 +15,7 @@ SAID = {
     "phases": ("warm nodes: 1", "most frequent: [('the', 48)", "264 words in all"),
     "burst": ("burst 1: 0 nodes before", "burst 2: 2 nodes at its end", "idle: 0 nodes"),
     "gang": ("{'rank': 3, 'of': 4, 'local_rank': '1', 'sum of ranks': 6}",),
-    "kinds": ("with GPU 0", "with GPU 1", "told at once: impossible can never run in this pool: it needs 8 gpu"),
+    "kinds": ("with GPU 0", "with GPU 1", "refused at once: impossible can never run in this pool: it needs 8 gpu"),
 }
 
 
