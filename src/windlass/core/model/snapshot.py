@@ -228,9 +228,9 @@ class Slice:
     @cached_attribute
     def busy_group(self) -> str | None:
         """Its group, if it is plainly busy: ready, with work, healthy, not marked. None otherwise."""
-        simply = self.state == State.READY and self.busy and self.healthy and self.marked_until is None
-        simply = simply and not self.final
-        return self.group if simply else None
+        if self.state != State.READY or self.marked_until is not None or self.final:
+            return None
+        return self.group if self.busy and self.healthy else None
 
     @cached_attribute
     def healthy(self) -> bool:
