@@ -19,7 +19,7 @@ from windlass.core.model.snapshot import Bundle, Cluster, Demand, Gang, Group, S
 from windlass.journal import open_journal
 from windlass.journal.memory import MemoryJournal
 from windlass.sim.faults.catalogue import KINDS, Fault
-from windlass.sim.faults.presets import STORMS, BadFaultSet, storm_from
+from windlass.sim.faults.presets import FAULT_SETS, BadFaultSet, fault_set_from
 from windlass.sim.fuzz.random_script import arbitrary_script
 from windlass.sim.run.simulation import Simulation, simulate
 from windlass.sim.run.virtual_loop import EPOCH, VirtualLoop, virtually
@@ -113,18 +113,18 @@ def test_another_seed_gives_another_run():
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault_set", [name for name in STORMS if name != "all"])
+@pytest.mark.parametrize("fault_set", [name for name in FAULT_SETS if name != "all"])
 def test_every_promise_is_kept_in_every_storm(fault_set):
-    run = simulate(script(faults=STORMS[fault_set], hours=2.0, settings=settings(GPU)))
+    run = simulate(script(faults=FAULT_SETS[fault_set], hours=2.0, settings=settings(GPU)))
     assert run.breaches == ()
     assert run.finished >= 3
 
 
 def test_every_fault_of_the_catalogue_is_in_a_storm_and_strikes():
-    assert {fault.kind for fault in STORMS["all"]} == KINDS
+    assert {fault.kind for fault in FAULT_SETS["all"]} == KINDS
     struck: set[str] = set()
     for seed in range(60):
-        stormy = replace(arbitrary_script(seed, 1.0), faults=STORMS["all"])
+        stormy = replace(arbitrary_script(seed, 1.0), faults=FAULT_SETS["all"])
         struck |= simulate(stormy, thorough=False, stop_at_breach=False).faults.keys()
         if struck >= KINDS:
             break
@@ -160,7 +160,7 @@ def test_a_gang_of_several_slices_starts_soon_after_its_group_sells_again():
 
 
 def test_a_storm_is_read_from_a_file():
-    assert storm_from([{"kind": "quota", "rate": 0.5, "zones": ["a"]}, "calm"]) == (
+    assert fault_set_from([{"kind": "quota", "rate": 0.5, "zones": ["a"]}, "calm"]) == (
         Fault("quota", 0.5, zones=frozenset({"a"})),
     )
     for wrong, output in (
@@ -171,7 +171,7 @@ def test_a_storm_is_read_from_a_file():
         (["gale"], "there is no storm 'gale'"),
     ):
         with pytest.raises(BadFaultSet, match=output):
-            storm_from(wrong)
+            fault_set_from(wrong)
 
 
 def test_waiting_demand_is_known_by_its_id():

@@ -14,7 +14,7 @@ from windlass.control.controller import Controller
 from windlass.journal import Entry, Fenced, Journal, JournalVersion, open_journal
 from windlass.journal.memory import MemoryJournal
 from windlass.sim.faults.catalogue import Fault, FaultSet
-from windlass.sim.faults.crash_points import CallLog, Killed, Lifeline, PerilousJournal, Torn
+from windlass.sim.faults.crash_points import CallLog, CrashingJournal, Killed, Lifeline, Torn
 from windlass.sim.random_source import RandomSource
 from windlass.sim.run.simulation import Simulation, simulate
 
@@ -121,10 +121,10 @@ def test_a_journal_that_keeps_half_a_write_or_loses_one_is_caught(journal):
 # -- another version -----------------------------------------------------------------------------------------------
 
 
-def handle(store: Journal, log: CallLog, version: int) -> PerilousJournal:
+def handle(store: Journal, log: CallLog, version: int) -> CrashingJournal:
     """The journal as a program of a version has it open."""
     calm = FaultSet.of((), RandomSource(1))
-    return PerilousJournal(store, Lifeline(lambda: calm, lambda: 0.0, 1), lambda: calm, lambda: 0.0, log, version)
+    return CrashingJournal(store, Lifeline(lambda: calm, lambda: 0.0, 1), lambda: calm, lambda: 0.0, log, version)
 
 
 def test_a_program_that_is_older_than_the_journals_tables_writes_nothing_and_still_reads():
@@ -164,7 +164,7 @@ def test_an_older_one_started_on_a_newer_journal_refuses_and_the_newer_goes_on()
 
 
 def test_an_older_one_that_does_not_refuse_is_caught(monkeypatch):
-    monkeypatch.setattr(PerilousJournal, "_check_version", lambda self: None)
+    monkeypatch.setattr(CrashingJournal, "_check_version", lambda self: None)
     assert "S12" in broken(simulate(script(faults=VERSIONS)))
 
 

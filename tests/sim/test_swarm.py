@@ -12,7 +12,7 @@ from tests.sim.small import broken, job, script
 from windlass.cli.commands.whatif.simulate import command
 from windlass.control import controller as controller_module
 from windlass.core.planner import plan
-from windlass.sim.faults.presets import JOURNAL, STORMS
+from windlass.sim.faults.presets import FAULT_SETS, JOURNAL
 from windlass.sim.fuzz.shrink import as_test, shrunken
 from windlass.sim.fuzz.swarm import SwarmTask, outcome_of
 from windlass.sim.run.script import Script
@@ -95,10 +95,10 @@ def test_shrinking_leaves_only_what_is_needed():
     ("task", "behaviour"),
     [
         (SwarmTask(96, 2.0), "a slice that never showed keeps its place until it cannot come any more"),
-        (SwarmTask(5057, 1.0, STORMS["all"]), "also when it was throttled first, and asked for again"),
+        (SwarmTask(5057, 1.0, FAULT_SETS["all"]), "also when it was throttled first, and asked for again"),
         (SwarmTask(246, 2.0), "a machine with half of what was ordered is never ready"),
         (SwarmTask(654, 2.0), "a clock that leaps ahead gives up no slice that was out of sight for a moment"),
-        (SwarmTask(5007, 1.0, STORMS["all"]), "and no launch that was asked for a moment ago"),
+        (SwarmTask(5007, 1.0, FAULT_SETS["all"]), "and no launch that was asked for a moment ago"),
         (SwarmTask(20265, 2.0), "work and a spare do not change places for ever"),
         (SwarmTask(100667, 2.0), "nor is a slice that still boots by the list, and already works"),
         (SwarmTask(50347, 2.0), "nor are hosts that are unwell and at work, because a list has lost them"),

@@ -42,7 +42,7 @@ from .leadership import Leading
 from .settings import Leadership, Settings
 
 SAVE_AFTER = 1000
-"""Entries between two saved states at the least. A large chronicle is saved when twice its size was written, so that
+"""Entries between two saved states at the least. A large state is saved when twice its size was written, so that
 saving costs no more than writing; a restart reads no more than that."""
 
 
@@ -105,7 +105,7 @@ class Controller:
     # -- leading ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take the lease and read the chronicle; ``NotLeading`` while another controller leads."""
+        """Take the lease and read the state; ``NotLeading`` while another controller leads."""
         began = self.steady()
         self.leading = Leading(self.journal, self.leadership, self.now, self.steady)
         try:
@@ -149,7 +149,7 @@ class Controller:
     # -- settings -----------------------------------------------------------------------------------------------------
 
     def check(self, providers: Mapping[str, Provider]) -> None:
-        """``Misfit`` if slices would be left without the provider that sold them."""
+        """``IncompatibleConfig`` if slices would be left without the provider that sold them."""
         left: dict[str, int] = {}
         for record in self.controller_state.fleet.slices.values():
             if record.provider not in providers and record.state != State.QUEUED:
@@ -161,7 +161,8 @@ class Controller:
             )
 
     async def reconfigure(self, settings: Settings, providers: Mapping[str, Provider], workload: Workload) -> None:
-        """Go on with other settings. Slices of groups that are gone are drained. ``Misfit`` changes nothing."""
+        """Go on with other settings. Slices of groups that are gone are drained. ``IncompatibleConfig`` changes
+        nothing."""
         async with self._turn:
             await self._reconfigure(settings, providers, workload)
 
@@ -250,7 +251,7 @@ class Controller:
         return replace(steered, settings=whole)
 
     def _report(self, made: ReconcileResult, settings: Settings, refused: Sequence[Refused]) -> None:
-        """Tell a workload that shows decisions to its own users what was decided."""
+        """Report the decision to a workload that shows decisions to its users."""
         if not isinstance(self.workload, DecisionListener):
             return
         slices = {

@@ -120,7 +120,7 @@ def passes_of(records: Iterable[Record], orders: list[tuple[int, Order]]) -> Ite
 
 
 def beginning(journal: Journal, since: float | None = None) -> tuple[ControllerState, bool, int]:
-    """The chronicle with which the journal begins, as the controller of that instant knew it; whether what follows it
+    """The state with which the journal begins, as the controller of that instant knew it; whether what follows it
     may be made again; and the number of the last record that is in it. ``since``: that of the last saved state before
     it, if there is one."""
     start = (None if since is None else journal.latest_state(since)) or journal.oldest_state()
@@ -181,7 +181,7 @@ def _again(
     change: Callable[[Settings], Settings] | None,
     planner: Callable[[Snapshot], Plan],
 ) -> ControllerState:
-    """One pass made again, and the chronicle after it as it was recorded."""
+    """One pass made again, and the state after it as it was recorded."""
     found.passes += 1
     number = found.passes + found.unmarked
     found.decisions += sum(record.kind in DECIDED for record in one.records)
@@ -315,7 +315,7 @@ def _ids_of(one: RecordedPass) -> Callable[[str], str]:
 
 
 def _applied(before: ControllerState, one: RecordedPass, nodes: ControllerState) -> ControllerState:
-    """The chronicle after a pass as it was recorded, with the nodes of ``nodes``: those are in no record."""
+    """The state after a pass as it was recorded, with the nodes of ``nodes``: those are in no record."""
     reader = StateReader()
     reader.tables = {kind: dict(table) for kind, table in before.tables().items()}
     for record in one.records:

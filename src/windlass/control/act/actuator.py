@@ -81,7 +81,7 @@ class Actuator:
         }
 
     def start(self, fleet: Fleet, settings: Settings) -> None:
-        """Start every call that the book asks for and that is not under way or done."""
+        """Start every call that the fleet needs and that is not under way or done."""
         now, policy = self.now(), settings.policy
         wanted = dict(self._calls(fleet, settings, now))
         if fleet.gone is not self._gone:
@@ -124,13 +124,13 @@ class Actuator:
             await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def close(self) -> None:
-        """Give up what is under way; the next controller finds it in the book."""
+        """Cancel the calls under way; the next controller finds them in the fleet."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- what the book asks for ---------------------------------------------------------------------------------------
+    # -- calls that the fleet needs -----------------------------------------------------------------------------------
 
     def _calls(self, fleet: Fleet, settings: Settings, now: float) -> Iterator[tuple[Key, Call]]:
         for record in fleet.activity.active.values():

@@ -21,7 +21,7 @@ from .action_limits import within_limits
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:
-    """The book with a plan's changes in it, and what they are."""
+    """The fleet with a plan's changes in it, and the changes."""
 
     fleet: Fleet
     moves: tuple[Moved, ...]
@@ -31,7 +31,7 @@ class AppliedPlan:
 def decide(
     fleet: Fleet, plan: Plan, settings: Settings, unknown: tuple[str, ...], new_id: Callable[[str], str], now: float
 ) -> AppliedPlan:
-    """What becomes of the book by a plan."""
+    """Apply a plan to the fleet."""
     deciding = _Deciding(fleet, settings.by_name, now)
     plan = within_limits(plan, fleet, settings)
     for launch in plan.launches:
@@ -54,7 +54,7 @@ def decide(
 
 
 class _Deciding:
-    """A book under change."""
+    """The fleet under change."""
 
     def __init__(self, fleet: Fleet, groups: Mapping[str, SoldGroup], now: float) -> None:
         self.fleet, self.groups, self.now = fleet, groups, now
@@ -66,7 +66,7 @@ class _Deciding:
         return AppliedPlan(self.fleet.after(self.changed), tuple(self.moves), tuple(self.bought))
 
     def record(self, slice_id: str) -> SliceRecord | None:
-        """As it is by now."""
+        """The record with the changes so far."""
         return self.changed.get(slice_id) or self.fleet.slices.get(slice_id)
 
     def active(self) -> Iterable[SliceRecord]:
@@ -108,7 +108,8 @@ class _Deciding:
         return record is not None and record.busy_nodes > 0 and change.reason.code in SAVING
 
     def cancel(self, slice_id: str, reason: Reason) -> None:
-        """A launch that is not needed any more; not while hosts of it are in the workload: they may hold work."""
+        """Cancel a launch that is not needed any more; not while hosts of it are in the workload, because they may hold
+        work."""
         record = self.record(slice_id)
         if record is None or (record.nodes and record.state != State.QUEUED):
             return
@@ -120,7 +121,7 @@ class _Deciding:
             self.changed[slice_id] = record.replace(marked_until=until)
 
     def end_certified(self) -> None:
-        """Drained slices that were not called back and that the workload reports as empty."""
+        """End drained slices that were not called back and that the workload reports as empty."""
         draining = [record for record in self.active() if record.state is State.DRAINING]
         for record in sorted(draining, key=lambda one: one.id):
             # A freeze keeps the rules from releasing a slice, not the operator who ordered this one to drain.
@@ -130,7 +131,7 @@ class _Deciding:
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 
     def drain_leaving(self) -> None:
-        """Slices that must leave, whatever the plan says."""
+        """Drain or cancel slices that must leave, whatever the plan says."""
         leaving = [record for record in self.active() if record.leaving is not None]
         for record in sorted(leaving, key=lambda one: one.id):
             assert record.leaving is not None

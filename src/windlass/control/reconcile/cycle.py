@@ -47,23 +47,23 @@ CALLING: Final = "calling"
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that comes into one pass."""
+    """All inputs of one pass."""
 
     now: float
     settings: Settings
     observed: Observed
-    """What was seen, and of sources that are unknown what they showed last."""
+    """The observations; of unknown sources their last valid ones."""
     jump: float = 0.0
     """By how much the clock was set since the last pass, or how long nothing was observed."""
     orders: Sequence[tuple[int, Order]] = ()
-    """What operators have asked for since, each with its number."""
+    """New orders of operators, each with its number."""
     refused: tuple[Refused, ...] = ()
     calling: Collection[str] = ()
     """Slices whose launch call is under way."""
     mistakes: tuple[str, ...] = ()
-    """What the workload showed and could not be understood, if it is new."""
+    """New mistakes in the workload's answer."""
     mark: Mapping[str, Any] = field(default_factory=dict)
-    """What else is noted of this pass; the first one of a leader says with which version it was made."""
+    """What else is written about this pass; the first one of a leader has its version."""
 
     @property
     def step(self) -> float:
@@ -73,16 +73,16 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """What came of a pass."""
+    """The result of a pass."""
 
     fold: Fold
     snapshot: Snapshot | None
-    """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
+    """The planner's input. None: the workload did not answer, and without it nothing can be planned."""
     plan: Plan | None
     after: ControllerState
-    """What is remembered once the entries are in the journal; its ``seq`` is still the old one."""
+    """The state once the entries are in the journal; its ``seq`` is still the old one."""
     entries: tuple[Entry, ...]
-    """What must be written first. None: everything is as it was, and the chronicle stays the same."""
+    """What must be written first. Empty: nothing changed, and the state stays the same."""
 
 
 def reconcile(
@@ -91,7 +91,8 @@ def reconcile(
     new_id: Callable[[str], str],
     planner: Callable[[Snapshot], Plan] | None = None,
 ) -> ReconcileResult:
-    """Fold, plan, decide, ask, and what is to be written. ``planner``: another one than ours, to compare it with."""
+    """Apply observations, plan, apply the plan, start launches, and return the entries to write. ``planner``: another
+    planner, to compare it with ours."""
     now, settings = given.now, given.settings
     fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), (order for _, order in given.orders), now)
     touched = _touched(before, given)
@@ -126,18 +127,18 @@ def reconcile(
 
 
 def _touched(before: ControllerState, given: Inputs) -> Collection[str] | None:
-    """Slices that do not show as they did when the book was made. It may be any where more than what shows is new: the
-    settings, the clock, an order, or who gives an answer at all."""
+    """Slices whose observation changed since the last pass. None (any slice) when settings, clock, operator orders or
+    source health changed."""
     usual = before.settings.get(SETTINGS) is given.settings and not (given.jump or given.orders)
     if not usual or before.observed.unknown or given.observed.unknown:
         return None
-    # Who came into a state by the last decision has not been looked at in it: a word may be there already.
+    # A slice that the last decision moved was not checked in its new state: an acknowledgement may be there already.
     decided = [name for name, one in before.fleet.activity.active.items() if one.since >= before.at]
     return given.observed.touched_since(before.observed).union(decided)
 
 
 def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
-    """The book with what is asked for now, and the calls under way if these made a difference to it."""
+    """The fleet with the launches that start now, and the calls under way if they made a difference."""
     asked = ask(fleet, given.settings, given.calling, given.now)
     if given.calling:
         otherwise = ask(fleet, given.settings, (), given.now)
@@ -151,7 +152,7 @@ def _asked(fleet: Fleet, given: Inputs) -> tuple[Fleet, Collection[str]]:
 def _kept(
     before: ControllerState, after: ControllerState, now: float, step: float, *, news: bool
 ) -> tuple[ControllerState, tuple[Entry, ...]]:
-    """The chronicle without what has ended and with its time charged, and the entries of what changed."""
+    """The state without ended slices and with its time charged, and the entries of what changed."""
     changes = entries_between(before, after, now)
     fleet = forgotten(after.fleet, now)
     if fleet is not after.fleet:
@@ -159,7 +160,7 @@ def _kept(
         changes += entries_of("gone", after.fleet.gone, fleet.gone, now)
     if not changes and not news:
         return before, ()
-    # Time is charged to what was the case until now, and only when something changes: in between nothing does.
+    # Time is charged to the state that held until now, and only when something changes.
     account = opened(charged(before.account, before.fleet, before.stay, now, step), fleet, now)
     account = backdated(account, before.fleet.slices, fleet.slices, now)
     account = refunded(account, before.fleet.slices, after.fleet.slices, now, step)
@@ -168,8 +169,8 @@ def _kept(
 
 
 def _marked(before: ControllerState, given: Inputs, calling: Collection[str]) -> tuple[Entry, ...]:
-    """The entry of the pass itself. It is left out when it would say nothing: entries of another instant than those
-    before them are another pass anyhow."""
+    """The entry of the pass itself. It is left out when it holds nothing: entries of another instant belong to another
+    pass anyway."""
     data: dict[str, Any] = dict(given.mark)
     if given.jump:
         data[JUMP] = given.jump

@@ -55,7 +55,7 @@ def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
 
 
 def apply_orders(fleet: Fleet, orders: Iterable[Order], now: float) -> Fleet:
-    """The book after the orders."""
+    """The fleet after the orders."""
     for order in orders:
         frozen, record = dict(fleet.frozen), fleet.slices.get(order.subject)
         match order.what:

@@ -40,7 +40,7 @@ REMEMBERED = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The next book and how it came about."""
+    """The next fleet, and the transitions that led to it."""
 
     fleet: Fleet
     moves: tuple[Moved, ...]
@@ -56,7 +56,7 @@ def fold(
     refused: Sequence[Refused] = (),
     touched: Collection[str] | None = None,
 ) -> Fold:
-    """The next book. ``touched``: slices that do not show as they did when the book was made; None: it may be any."""
+    """The next fleet. ``touched``: slices whose observation changed since the last one; None: any may have."""
     return _Folding(fleet, observed, settings, now).done(refused, touched)
 
 
@@ -101,8 +101,8 @@ class _Folding:
         )
 
     def _due(self) -> list[str]:
-        """Slices that something may come of although they show as they did: the limit of their state is over, or
-        another clock runs for them. The others wait for news."""
+        """Slices to process although their observation is unchanged: the limit of their state is over, or another timer
+        runs for them. The others wait for a new observation."""
         policy, now = self.policy, self.now
         limits = {state: policy.limit_of(state) for state in State}
         over = {state: now - limit for state, limit in limits.items() if limit is not None}
@@ -117,15 +117,15 @@ class _Folding:
         ]
 
     def _without_record(self, touched: Collection[str] | None) -> set[str]:
-        """Slices that a provider lists and the book does not have."""
+        """Slices that a provider lists and the fleet does not have."""
         listed, known = self.observed.instance, self.fleet.slices
         if touched is None:
             return listed.keys() - known.keys()
-        # What was listed before has a record, unless that one came to its end since.
+        # What was listed before has a record, unless it has ended since.
         return {name for name in (*touched, *(listed.keys() & self.fleet.gone.keys())) if name in listed} - known.keys()
 
     def _listed(self, name: str) -> Instance | None:
-        """What shows of a slice in the list of a provider that has answered."""
+        """The entry of a slice in the list of a provider that has answered."""
         found = self._answer_about(name)
         return None if found is None or found.state == "ended" else found
 
@@ -365,7 +365,7 @@ def ended(fleet: Fleet) -> tuple[str, ...]:
 
 
 def forgotten(fleet: Fleet, now: float) -> Fleet:
-    """The book without the slices that have come to their end; that they did is remembered for a while."""
+    """The fleet without the slices that have ended; their end is remembered for a while."""
     over = ended(fleet)
     if not over:
         return fleet

@@ -73,7 +73,7 @@ def stays_after(before: Mapping[str, Reason], plan: Plan) -> Mapping[str, Reason
 
 
 def entries_between(before: ControllerState, after: ControllerState, at: float) -> list[Entry]:
-    """What must be written so that the later chronicle is read back."""
+    """The entries from which the later state can be read back."""
     found: list[Entry] = []
     for kind, old, new in zip(KINDS, _TABLES(before), _TABLES(after), strict=True):
         if new is not old:

@@ -23,7 +23,7 @@ UNSEEN: Final = "unseen"
 
 
 def saved(controller_state: ControllerState) -> Mapping[str, Any]:
-    """The whole chronicle as one saved state."""
+    """The whole state as one checkpoint."""
     return Later(lambda: _saved(controller_state))
 
 
@@ -47,7 +47,7 @@ def _unseen(controller_state: ControllerState) -> dict[str, Any]:
 
 
 def with_nodes(controller_state: ControllerState) -> ControllerState:
-    """The chronicle with the nodes of every slice, as the workload showed them last; nothing else is changed."""
+    """The state with the nodes of every slice, as the workload last reported them; nothing else changes."""
     nodes = controller_state.observed.nodes_of
     slices = {
         name: record.replace(nodes=seen_nodes(nodes.get(name, ())))
@@ -57,7 +57,7 @@ def with_nodes(controller_state: ControllerState) -> ControllerState:
 
 
 class StateReader:
-    """Adds up records to a chronicle. ``JournalVersion``: one of them says what this version has no word for."""
+    """Adds up records to a state. ``JournalVersion``: a record holds something that this version cannot read."""
 
     def __init__(self, start: tuple[int, Mapping[str, Any]] | None = None) -> None:
         self.seq, self.at = 0, 0.0
@@ -122,7 +122,7 @@ class TooOld(Exception):
 
 
 def recovered(journal: Journal, until: float | None = None) -> ControllerState:
-    """The chronicle as it was committed last, or as it was at an instant.
+    """The state as it was committed last, or as it was at an instant.
 
     ``TooOld``: what happened before that instant has been compacted away.
     """

@@ -8,7 +8,7 @@ from typing import Any, Final
 from windlass.core.model.reasons import IMPOSSIBLE, Code, plural
 
 NAMED: Final = 3
-"""Hindrances of a sentence that are named; the others are counted."""
+"""Blockers that a sentence names; the others are counted."""
 LIMITS: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET, Code.FROZEN, Code.RATE_LIMITED})
 MARKET: Final = frozenset({Code.STOCKOUT, Code.QUOTA, Code.BACKOFF})
 NEVER: Final = IMPOSSIBLE | {Code.NO_SHAPE_FITS, Code.INVALID_DEMAND}

@@ -49,7 +49,7 @@ class ActiveSlices:
     def after(
         self, before: Mapping[str, SliceRecord], changed: Mapping[str, SliceRecord], over: Collection[str] = ()
     ) -> ActiveSlices:
-        """The roll once these records have changed or are new and those are over; ``before``: what they were."""
+        """The active slices after these records changed or were added and those ended; ``before``: the old records."""
         active, steady = dict(self.active), dict(self.steady)
         for name in (*changed, *over):
             old = before.get(name)

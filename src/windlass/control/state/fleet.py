@@ -86,8 +86,8 @@ class SliceRecord(FastReplace):
     dead: bool = False
     """A host of it is gone, so nothing that runs there can be saved: it is ended without a certificate."""
     leaving: Reason | None = None
-    """Why it must go whatever waits: the operator says so, the provider takes it soon, it is unhealthy. No demand calls
-    it back, and its work is waited for without a limit."""
+    """Why it must leave in any case: an operator's order, a preemption notice, bad health. No demand calls it back, and
+    its work is waited for without a limit."""
     final: bool = False
     """Its cordon cannot be taken back: it ends when its work has ended, and takes no other."""
     billed_since: float | None = None
@@ -99,7 +99,7 @@ class SliceRecord(FastReplace):
     failed: State | None = None
     """How it failed, if it did: the last of LAUNCH_FAILED, LAUNCH_TIMEOUT, INIT_FAILED and LOST that it was in."""
     ended_at: float | None = None
-    """When it ended by its provider's word: it is billed until then, and not until that was seen."""
+    """When its provider says that it ended: it is billed until then, not until that was observed."""
     quarantine: str = ""
     """Why the controller leaves it alone; empty: it does not."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})
@@ -107,7 +107,7 @@ class SliceRecord(FastReplace):
 
     @property
     def certified(self) -> bool:
-        """Whether the workload's word for the current fence is that nothing runs there."""
+        """Whether the workload has confirmed for the current fence that nothing runs there."""
         return self.certificate is not None and self.certificate == self.fence
 
     @property
@@ -122,7 +122,7 @@ class SliceRecord(FastReplace):
 
     @cached_attribute
     def quiet(self) -> bool:
-        """Whether it is at work, well, and nothing is due about it: only news can change that."""
+        """Whether it is busy and healthy and no timer runs: only a new observation can change that."""
         return (
             self.state is State.READY
             and not self.fence
@@ -163,8 +163,8 @@ class SliceRecord(FastReplace):
 FAILURES: Final = frozenset({State.LAUNCH_FAILED, State.LAUNCH_TIMEOUT, State.INIT_FAILED, State.LOST})
 """States of a slice that failed to start, or was lost."""
 SAVING: Final = frozenset({Code.IDLE, Code.GANG_RELEASED, Code.LOW_UTILIZATION, Code.CONSOLIDATE})
-"""Why a slice is drained that could as well stay. To end its work for that would be to pay twice, and where the work
-cannot go elsewhere after all, to pay for ever."""
+"""Reasons that only save money. Ending work for them would mean paying for it twice, or for ever if it cannot run
+elsewhere."""
 
 
 def seen_nodes(nodes: Iterable[WorkNode]) -> tuple[Node, ...]:
@@ -244,7 +244,7 @@ class Fleet:
         gone: Mapping[str, Gone] | None = None,
         frozen: Mapping[str, str] | None = None,
     ) -> Fleet:
-        """The book with records that are new or have changed, without those that are over, and with whatever else is
+        """The fleet with records that are new or have changed, without those that have ended, and with whatever else is
         given; the same one if nothing is."""
         provider_health = self.provider_health if provider_health is None else provider_health
         gone = self.gone if gone is None else gone

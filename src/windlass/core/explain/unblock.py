@@ -77,7 +77,7 @@ STEPS: Final = 4
 
 
 _LIMITS: Final = frozenset({Code.AT_MAX, Code.MAX_NODES, Code.BUDGET})
-"""Hindrances that slices take part in until they are confirmed gone."""
+"""Blockers to which slices count until they are confirmed gone."""
 
 
 class _Spent(Exception):

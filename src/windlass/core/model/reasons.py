@@ -126,7 +126,7 @@ NEAREST: Final = (
     Code.NO_LABEL_MATCH,
     Code.TOO_SMALL,
 )
-"""Hindrances of groups, the one nearest to being lifted first: a demand waits with the first that any group has.
+"""Blockers of groups, the nearest to being lifted first: a demand waits with the first that any group has.
 
 What an operator has frozen is one word away, so it comes before what only time or the provider can lift.
 """
@@ -135,7 +135,7 @@ TRANSIENT: Final = frozenset({Code.RATE_LIMITED, Code.BACKOFF, Code.STOCKOUT, Co
 """Blockers that end with time; what is frozen waits for its operator."""
 
 IMPOSSIBLE: Final = frozenset({Code.TOO_SMALL, Code.NO_LABEL_MATCH, Code.NOT_TOLERATED, Code.GANG_SHAPE})
-"""Hindrances that hold even on an empty cluster with every limit lifted."""
+"""Blockers that hold even on an empty cluster with every limit lifted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,7 @@ class TaskFuture(Future[Any]):
     def __init__(self, cancel: Callable[[list[BookTask]], None]) -> None:
         super().__init__()
         self.tasks: list[BookTask] = []
-        """What it stands for in the book."""
+        """Its tasks in the task book."""
         self._cancel, self._values = cancel, list[bytes]()
         self._started = False
         self._lock = threading.Lock()

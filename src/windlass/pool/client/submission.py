@@ -1,4 +1,4 @@
-"""Preparer turns a user's tasks into tasks of the book: pickled, checked, with large arguments in the data store.
+"""Preparer turns a user's tasks into scheduled tasks: pickled, checked, with large arguments in the data store.
 
 It works on the user's own thread. What is wrong with a task is raised here, before anything is sent: a function that
 cannot be pickled, a need that no group has.

@@ -30,7 +30,7 @@ class NodeFacts:
     node: str
     slots: int
     python: str
-    """Such as ``3.11.9``. A node whose minor version is not the pool's own is refused by the book with a clear word."""
+    """Such as ``3.11.9``. A node whose minor version is not the pool's own is refused with a clear message."""
     address: str
     """Where other nodes reach it; a gang's head is found by it."""
 

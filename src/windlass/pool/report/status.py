@@ -1,6 +1,6 @@
 """This module reports the status of a pool, and why a node, a task or a group is as it is.
 
-Made of the controller's own chronicle and journal, like ``windlass status`` and ``windlass why``, so the words are the
+Made from the controller's state and journal, like ``windlass status`` and ``windlass why``, so the words are the
 same. On the pool's thread.
 """
 
@@ -104,7 +104,7 @@ def status_of(hub: PoolRuntime) -> PoolStatus:
         mine = joined.get(record.id, [])
         code, why = picture.stay(record)
         tasks = sum(node.tasks() for node in mine)
-        if code == Code.BUSY:  # the last plan's word; the book knows what runs at this very moment
+        if code == Code.BUSY:  # from the last plan; the task book knows what runs now
             why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
         nodes.append(
             NodeStatus(

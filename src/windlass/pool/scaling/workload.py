@@ -1,6 +1,7 @@
 """PoolWorkload shows the task book of a pool to the controller as a workload.
 
-The book is on the same event loop as the controller, so every view and every acknowledgement is exact at its instant.
+The task book is on the same event loop as the controller, so every view and every acknowledgement is exact at its
+instant.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The task book knows every task, every node and slot, and what is placed where.
 
-The book itself chooses: a task goes to a free slot of a node with room for it, in the order in which tasks came, on the
+The task book chooses: a task goes to a free slot of a node with room for it, in the order in which tasks came, on the
 node with the lowest number, so that the others can become empty and go. Short tasks travel in batches (`batching`), and
 one batch may wait behind another on a slot; a task that has not begun counts as waiting wherever it is, and is taken
 back when another slot is free for it. So what runs where is known exactly, and a drain fence is exact: on a cordoned

@@ -154,9 +154,9 @@ class SimulatedProvider:
             self._changed(machine)
 
     def list(self) -> Coroutine[Any, Any, Sequence[Instance]]:
-        return self._listed_in_a_storm() if self._fault_set.faults else Completed(self._listed())
+        return self._listed_with_faults() if self._fault_set.faults else Completed(self._listed())
 
-    async def _listed_in_a_storm(self) -> Sequence[Instance]:
+    async def _listed_with_faults(self) -> Sequence[Instance]:
         self.step()
         if self._met("list-fails", ""):
             raise ProviderError("the list cannot be had just now")

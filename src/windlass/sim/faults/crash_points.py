@@ -44,7 +44,7 @@ class Lifeline:
             raise Killed(name)
 
 
-class Perilous:
+class CrashingCalls:
     """A provider, a workload or a journal as a mortal controller sees it."""
 
     def __init__(self, inner: Any, lifeline: Lifeline) -> None:
@@ -105,7 +105,7 @@ class Torn(Sequence[Entry]):
         return self.all[index]
 
 
-class PerilousJournal(Perilous):
+class CrashingJournal(CrashingCalls):
     """A journal that may also be full, lose its answer, or be of a newer version than the program that has it open."""
 
     def __init__(

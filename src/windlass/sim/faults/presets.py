@@ -95,7 +95,7 @@ JOURNAL: Final = (
 """Of the controller too. They came to the catalogue last, and stay at its end: what chance does with a fault goes by
 its place, and seeds that once showed something are to show it again."""
 
-STORMS: Final[Mapping[str, tuple[Fault, ...]]] = {
+FAULT_SETS: Final[Mapping[str, tuple[Fault, ...]]] = {
     "calm": (),
     "launch": _LAUNCH,
     "list": _LIST,
@@ -110,19 +110,19 @@ STORMS: Final[Mapping[str, tuple[Fault, ...]]] = {
 
 
 class BadFaultSet(ValueError):
-    """A storm that cannot be read; the text says what to change."""
+    """A set of faults that cannot be read; the text says what to change."""
 
 
-def storm_from(data: Any) -> tuple[Fault, ...]:
-    """The faults of a storm file: a list of mappings with ``kind`` and what else a fault has, or names of storms."""
+def fault_set_from(data: Any) -> tuple[Fault, ...]:
+    """The faults of a file: a list of mappings with ``kind`` and the other keys of a fault, or names of fault sets."""
     if not isinstance(data, list):
         raise BadFaultSet("a storm is a list of faults; begin each with '- kind: ...'")
     found: list[Fault] = []
     for index, one in enumerate(data):
         if isinstance(one, str):
-            if one not in STORMS:
-                raise BadFaultSet(f"[{index}]: there is no storm {one!r}; choose from {', '.join(STORMS)}")
-            found += STORMS[one]
+            if one not in FAULT_SETS:
+                raise BadFaultSet(f"[{index}]: there is no storm {one!r}; choose from {', '.join(FAULT_SETS)}")
+            found += FAULT_SETS[one]
         elif not isinstance(one, dict) or one.get("kind") not in KINDS:
             raise BadFaultSet(f"[{index}].kind: choose one of {', '.join(sorted(KINDS))}")
         else:

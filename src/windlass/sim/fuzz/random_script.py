@@ -25,7 +25,7 @@ from windlass.core.model.snapshot import (
 from windlass.providers.protocol import Offering
 from windlass.sim.cloud.machines import MachineKind
 from windlass.sim.faults.catalogue import HOURLY, Fault
-from windlass.sim.faults.presets import JOURNAL, STORMS
+from windlass.sim.faults.presets import FAULT_SETS, JOURNAL
 from windlass.sim.run.script import Script
 from windlass.sim.workload.jobs import Job
 
@@ -189,7 +189,7 @@ def _faults(first: Random, last: Random, hours: float) -> tuple[Fault, ...]:
     last is drawn with dice of its own: all else of a seed is what it was before."""
     share = first.choice((0.0, 0.1, 0.1, 0.3, 0.6))
     found = []
-    for fault in STORMS["all"]:
+    for fault in FAULT_SETS["all"]:
         dice = last if fault in JOURNAL else first
         if dice.random() >= share:
             continue

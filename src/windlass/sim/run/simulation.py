@@ -26,7 +26,7 @@ from windlass.sim.check.final_state import at_the_end
 from windlass.sim.check.invariants import Breach, CheckedStep, Checker
 from windlass.sim.cloud.provider import SimulatedProvider
 from windlass.sim.faults.catalogue import FaultSet
-from windlass.sim.faults.crash_points import MORTAL, CallLog, Killed, Lifeline, Perilous, PerilousJournal
+from windlass.sim.faults.crash_points import MORTAL, CallLog, CrashingCalls, CrashingJournal, Killed, Lifeline
 from windlass.sim.random_source import RandomSource
 from windlass.sim.workload.hosts import Joining
 from windlass.sim.workload.workload import SimulatedWorkload
@@ -50,7 +50,7 @@ class SimulatedLeader:
 
     controller: Controller
     lifeline: Lifeline
-    journal: PerilousJournal
+    journal: CrashingJournal
     number: int
     offset: float = 0.0
     """How far its clock is off."""
@@ -203,7 +203,7 @@ class Simulation:
         self.started += 1
         clock, known = self._loop.time, self.log.version if version is None else version
         lifeline = Lifeline(lambda: self.fault_set, clock, self.started)
-        journal = PerilousJournal(self.store, lifeline, lambda: self.fault_set, clock, self.log, known)
+        journal = CrashingJournal(self.store, lifeline, lambda: self.fault_set, clock, self.log, known)
         leadership = Leadership(f"controller-{1 if not ahead else self.started}", self.lease)
         if self._is_led(leadership.holder, clock() + ahead):
             # It would be built, refused and dropped once a second while a dead one's lease runs out.
@@ -211,7 +211,7 @@ class Simulation:
                 journal.acquire(leadership.holder, leadership.lease, clock() + ahead)
             return None
         mortal: Callable[[Any], Any] = (
-            (lambda one: Perilous(one, lifeline)) if MORTAL & self.fault_set.by_kind.keys() else lambda one: one
+            (lambda one: CrashingCalls(one, lifeline)) if MORTAL & self.fault_set.by_kind.keys() else lambda one: one
         )
         leader = SimulatedLeader(None, lifeline, journal, self.started, ahead)  # type: ignore[arg-type]
         leader.controller = self.controller(

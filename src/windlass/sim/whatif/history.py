@@ -47,7 +47,7 @@ class RecordedHistory(Spent):
 
 
 class Happening:
-    """Adds up the records of a journal, pass by pass, from a chronicle on and up to an instant."""
+    """Adds up the records of a journal, pass by pass, from a state on and up to an instant."""
 
     def __init__(self, start: ControllerState, since: float, until: float) -> None:
         self.since, self.until = since, until

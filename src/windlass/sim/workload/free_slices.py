@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from windlass.core.model.snapshot import Amounts, Demand
 
 
-class Offered:
+class FreeSlices:
     """Every slice with the most of each resource that is free on one of its nodes."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from windlass.sim.random_source import RandomSource
 from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
 
 from .cordons import Cordon, Cordons
-from .free_slices import Offered
+from .free_slices import FreeSlices
 from .hosts import Compared, Joining
 from .jobs import Interrupted, Job, TaskRun, recounted, task_seconds
 from .outages import Outages
@@ -35,7 +35,7 @@ from .running_tasks import RunningIndex
 
 
 class SimulatedWorkload:
-    """Runs work that does not exist."""
+    """Runs simulated jobs."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class SimulatedWorkload:
         """Nodes about which something has changed since."""
         self._shown: tuple[WorkNode, ...] | None = None
         self._demands: tuple[Demand, ...] | None = None
-        self._offered = Offered()
+        self._offered = FreeSlices()
         self._laid_out: dict[str, Slice] = {}
         """Slices with room as they were last offered, if they were asked for."""
         self._stale_offers: dict[str, None] = {}
@@ -108,13 +108,13 @@ class SimulatedWorkload:
     # -- the contract -----------------------------------------------------------------------------------------------
 
     def observe(self) -> Coroutine[Any, Any, WorkloadView]:
-        return self._observed_in_a_storm() if self._fault_set.faults else Completed(self._observed())
+        return self._observed_with_faults() if self._fault_set.faults else Completed(self._observed())
 
     def _observed(self) -> WorkloadView:
         self._look()
         return WorkloadView(self._seen_waiting, self.requests, self._view(), self._seen_words)
 
-    async def _observed_in_a_storm(self) -> WorkloadView:
+    async def _observed_with_faults(self) -> WorkloadView:
         self._look()
         now, looks = self._now(), self._looks
         if self._fault_set.strikes("observe-fails", now, looks):
@@ -138,7 +138,7 @@ class SimulatedWorkload:
         return self._demands
 
     def _acknowledged(self, words: tuple[Acknowledgement, ...], now: float) -> tuple[Acknowledgement, ...]:
-        """What is said about cordons as it arrives in a storm: some of it twice."""
+        """Acknowledgements of cordons as they arrive under faults: some of them twice."""
         if not words or "ack-doubled" not in self._fault_set.by_kind:
             return words
         doubled = [
@@ -208,7 +208,7 @@ class SimulatedWorkload:
             self._room_changed = False  # what has just started took room and made none
 
     def _let_pass(self, now: float) -> None:
-        """Tasks end, spells turn, jobs arrive."""
+        """Tasks end, outages begin and end, jobs arrive."""
         for run in self._runs.over(now):
             self._idle_since[run.node] = run.ends
             self._touch(run.node)

@@ -14,7 +14,7 @@ import yaml
 from windlass.cli.ui.output import content, write
 from windlass.core.model.reasons import plural
 from windlass.sim.faults.catalogue import Fault
-from windlass.sim.faults.presets import STORMS, BadFaultSet, storm_from
+from windlass.sim.faults.presets import FAULT_SETS, BadFaultSet, fault_set_from
 from windlass.sim.fuzz.swarm import SwarmTask, Tally, outcomes, reproduction
 
 
@@ -51,15 +51,15 @@ PROGRESS_EVERY = 30.0
 
 
 def read_fault_set(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Fault, ...] | None:
-    """A storm by its name, or from a file."""
+    """A set of faults by its name, or from a file."""
     if text is None:
         return None
-    if text in STORMS:
-        return STORMS[text]
+    if text in FAULT_SETS:
+        return FAULT_SETS[text]
     if not Path(text).exists():
-        raise click.BadParameter(f"{text} is neither a file nor one of {', '.join(STORMS)}")
+        raise click.BadParameter(f"{text} is neither a file nor one of {', '.join(FAULT_SETS)}")
     try:
-        return storm_from(yaml.safe_load(content(text)))
+        return fault_set_from(yaml.safe_load(content(text)))
     except (BadFaultSet, yaml.YAMLError) as error:
         raise click.BadParameter(f"{text}: {error}") from None
 
