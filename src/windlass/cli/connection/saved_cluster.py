@@ -13,10 +13,10 @@ from typing import Final, cast
 
 from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observation
-from windlass.control.reconcile.apply_plan import snapshot_of
+from windlass.control.reconcile.planner_input import snapshot_of
 from windlass.control.reconcile.transitions import fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
-from windlass.control.record.journal_tables import ControllerState
+from windlass.control.record.controller_state import ControllerState
 from windlass.control.settings import Settings
 from windlass.core.model.snapshot import Snapshot
 from windlass.kubernetes_api.api import Api
