@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from windlass.control.observe.observed import observed_after
 from windlass.control.observe.observer import Observation
-from windlass.control.reconcile.planner_input import snapshot_of
+from windlass.control.reconcile.planner_input import observed_now, snapshot_of
 from windlass.control.reconcile.transitions import fold
 from windlass.control.reconcile.workload_groups import with_workload_groups
 from windlass.control.record.controller_state import ControllerState
@@ -46,10 +45,9 @@ def saved_snapshot(data: bytes, now: float) -> tuple[Snapshot, list[str]]:
         raise NotSavedObjects("; ".join(look.troubles.values()) or "the objects cannot be read")
     settings = with_workload_groups(Settings(()), look.work.shown.groups)
     before = ControllerState()
-    observed = observed_after(before.observed, look.instances, look.work, look.troubles, None, settings)
+    observed = observed_now(before, look, settings)
     fleet = fold(before.fleet, observed, settings, now).fleet
-    work = look.work
-    snapshot = snapshot_of(fleet, work.demand.values(), work.request.values(), settings, now)
+    snapshot = snapshot_of(fleet, observed.demand.values(), observed.request.values(), settings, now)
     return snapshot, [*mistakes, *look.mistakes]
 
 
