@@ -19,6 +19,7 @@ def group(
     max: int | None = None,
     spare: int | None = None,
     family: str | None = None,
+    fallback: bool | None = None,
     rank: int | None = None,
     price: Quantity | None = None,
     preemptible: bool | None = None,

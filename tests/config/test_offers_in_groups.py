@@ -52,8 +52,8 @@ def test_each_offer_that_fits_is_a_group_of_the_family_with_its_shape_price_and_
     }
     assert {one.group.family for one in found.groups} == {"gpu"}
     assert all(one.group.price <= 5 * 10**9 for one in found.groups if one.group.price is not None)
-    assert {one.group.rank for one in found.groups if one.group.preemptible} == {7}
-    assert {one.group.rank for one in found.groups if not one.group.preemptible} == {8}
+    assert {one.group.rank for one in found.groups} == {7}
+    assert all(one.group.fallback != one.group.preemptible for one in found.groups), "on-demand where there is no spot"
     (family,) = found.cluster.families
     assert (family.name, family.min, family.max, family.spare, family.section) == ("gpu", 1, 16, 2, "groups")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from windlass.core.buying.fallbacks import without_fallbacks
 from windlass.core.buying.market import Market, filled_slice
 from windlass.core.buying.strategies import Choice, choose
 from windlass.core.capacity.class_counts import NO_VALUE, ClassCounts
@@ -264,7 +265,8 @@ class PlanDraft:
         def key(group: int) -> tuple[object, ...]:
             kind = self.groups[group]
             price = (kind.price is None, kind.price or 0)
-            return (*price, kind.rank, group) if self.strategy == "cheapest" else (kind.rank, *price, group)
+            by_strategy = (*price, kind.rank) if self.strategy == "cheapest" else (kind.rank, *price)
+            return kind.fallback, *by_strategy, group
 
         return sorted(groups, key=key)
 
@@ -303,8 +305,8 @@ class PlanDraft:
     # -- buying -----------------------------------------------------------------------------------------------------
 
     def stages(self, selectors: Iterable[Selector]) -> int:
-        """How many alternatives of ``any_of`` there are to go through, at least one."""
-        return max((len(self._alternatives(one)) for one in selectors if one[3]), default=1)
+        """How many times to buy: for each alternative of ``any_of``, and once more where groups are fallbacks."""
+        return max((len(self._alternatives(one)) for one in selectors if one[3]), default=1) + self.layout.has_fallbacks
 
     def _alternatives(self, selector: Selector) -> list[int]:
         """The alternatives of ``any_of`` that some group meets, the preferred first."""
@@ -342,7 +344,7 @@ class PlanDraft:
             hosts=self.hosts,
             price=self.price,
             rank=self.rank,
-            eligible=eligible,
+            eligible=without_fallbacks(self.groups, self.group_table.fresh, ledger, needs, eligible, gang),
             unmet=unmet,
             headroom=np.array([ledger.own_headroom(group, gang) for group in groups], np.int64),
             nodes_left=ledger.nodes_left(),

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from windlass.core.buying.fallbacks import first_choices
 from windlass.core.capacity.limits import BOUNDLESS
 from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Gang
@@ -68,6 +69,7 @@ def _groups(draft: PlanDraft) -> list[int]:
         if _most(draft, group) > 0
         and any(all(amount <= dict(kind.resources).get(name, 0) for name, amount in need) for need in needs)
     ]
+    useful = first_choices(draft.groups, useful)
     return useful if len(useful) <= GROUPS else []
 
 

@@ -128,6 +128,8 @@ class GroupReader(DataReader):
             found = {"max": family.max, "rank": self._ranks.get(family.name, 100), **found}
         elif isinstance(value, Mapping) and fields.get("max") is None and fields.get("family") is None:
             self.wrong((*at, "max"), f"is required in {form.noun}, and is missing")
+        if found.get("fallback") and fields.get("family") is None:
+            self.wrong((*at, "fallback"), "needs a family: a fallback is bought where no other group of it can be had")
         group = Group(**{"name": name, "resources": (), "max": MOST_SLICES, **found})
         if group.max < group.min:
             self.wrong((*at, "max"), f"must be at least min ({group.min}), is {group.max}")

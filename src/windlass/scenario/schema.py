@@ -238,6 +238,9 @@ GROUP: Final = Form.of(
             "The family whose `min`, `max` and `spare` hold over all its groups together.",
             default="none",
         ),
+        "fallback": Declared(
+            FLAG, "Whether it is bought only where no other group of its family can be had. Needs `family`."
+        ),
         "rank": Declared(
             whole(MOST),
             "Under `rank` the group with the lowest number is taken first; elsewhere it breaks ties.",

@@ -47,8 +47,8 @@ OFFERS: Final = Section(
             OneOf(("on-demand", "spot", "spot-first", "any")),
             "on-demand",
             "",
-            "`spot-first` and `any`: both. The strategy of the cluster chooses among offers; under `cheapest` the "
-            "price decides, elsewhere `spot-first` gives on-demand offers the next rank.",
+            "`any`: both. `spot-first`: both, and on-demand offers are bought only where no spot offer can be had. The "
+            "strategy of the cluster chooses among the offers of a market.",
         ),
         Setting("max_price", Number(), None, "$/h", "The most that one machine may cost.", absent="no limit"),
         Setting("cpus", Whole(high=10_000), 0, "", "CPUs that each node has at least."),
@@ -71,6 +71,7 @@ NOT_WITH_OFFERS: Final = {
     "preemptible": "follows from the market of each offer; leave it out and set offers.market",
     "provider": "is chosen among offers.providers; leave it out",
     "family": "is made by offers; leave it out",
+    "fallback": "follows from offers.market; leave it out",
 }
 
 
@@ -147,7 +148,7 @@ def members(found: Sequence[OfferedGroup], base: SoldGroup, market: str) -> list
             hosts=offer.hosts,
             price=offer.price,
             preemptible=offer.market == "spot",
-            rank=base.group.rank + (market == "spot-first" and offer.market != "spot"),
+            fallback=market == "spot-first" and offer.market != "spot",
             labels={**base.group.labels, **own},
         )
         made.append(replace(base, group=group, provider=provider, settings={**base.settings, **settings}))

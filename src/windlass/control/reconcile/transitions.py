@@ -187,6 +187,8 @@ class _Folding:
                 sight = self._sight(record)  # what was acknowledged was an earlier cordon
             elif record.state == State.LOST:
                 record = record.replace(dead=True, dead_hosts=dead_hosts(sight))
+            elif record.state == State.INIT_FAILED:
+                record = record.replace(dead_hosts=dead_hosts(sight))
             elif record.state == State.READY:
                 # One that was adopted may have been marked by a controller whose journal is lost: its node shows it.
                 marks = [] if record.joined_at is not None else [one.marked_until for one in sight.nodes]

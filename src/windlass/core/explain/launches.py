@@ -158,6 +158,9 @@ def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dic
 def _lost(draft: PlanDraft, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]) -> Reason:
     """A group that could have been taken and was not."""
     winner, loser = draft.groups[purchase.group], draft.groups[other]
+    if loser.fallback and not winner.fallback and winner.family == loser.family:
+        why = f"it is a fallback of family {loser.family}, and {winner.name} can be had"
+        return Reason(Code.LOWER_RANK, why)
     if draft.strategy == "cheapest":
         prices = f"{format_money(loser.price or 0)}/h a machine, {format_money(winner.price or 0)}/h for {winner.name}"
         if draft.snapshot.cluster.apart is not None and sum(count for _, count in purchase.tasks) == 1:

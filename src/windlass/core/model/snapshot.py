@@ -150,6 +150,8 @@ class Group:
     """By an operator's order nothing is launched in it and nothing of it is released, until it is resumed."""
     family: str = ""
     """The family whose limits hold over this group and others together; empty: none."""
+    fallback: bool = False
+    """Whether it is bought only where no other group of its family can be had."""
 
     def __post_init__(self) -> None:
         if type(self.labels) is not FrozenDict:

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from windlass.core.buying.fallbacks import without_fallbacks
 from windlass.core.buying.market import Batch, Market, host_fills
 from windlass.core.capacity.class_counts import NO_VALUE, Bounds, ClassCounts, without_start
 from windlass.core.capacity.eligibility import alternative, preferences
@@ -310,7 +311,8 @@ class ConstrainedPlacement:
         missing: dict[tuple[int, Cell], int] = {}
         for call in joint_purchases(wants, self.items):
             left = [want.count for want in call.wants]
-            for stage in range(max((len(self._alternatives(want)) for want in call.wants), default=0)):
+            stages = range(max((len(self._alternatives(want)) for want in call.wants), default=0))
+            for stage in (*stages, *stages) if self.draft.layout.has_fallbacks else stages:
                 self._buy_stage(call, left, stage, served)
             for want, rest in zip(call.wants, left, strict=True):
                 if rest:
@@ -342,6 +344,8 @@ class ConstrainedPlacement:
             _, unmet = draft.eligibility.answers(item.selector)
             of_groups = unmet[draft.profile_index]
             groups = want.groups & (alternative(of_groups) == alternatives[stage])
+            fresh = draft.group_table.fresh
+            groups = without_fallbacks(draft.groups, fresh, draft.ledger, [item.need], groups[None, :], self.gang)[0]
             more = tuple((base + column, 1) for column, key in enumerate(columns) if counts_in(item.rules, key))
             need = Need((*item.need.plain, *more), item.need.whole, item.need.shares, item.need.unknown)
             misses = preferences(of_groups)

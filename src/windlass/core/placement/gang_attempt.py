@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windlass.core.buying.fallbacks import first_choices
 from windlass.core.buying.strategies import Choice, Key, fit_scores
 from windlass.core.capacity.class_counts import Bounds, ClassCounts, without_start
 from windlass.core.capacity.eligibility import alternative, preferences
@@ -148,7 +149,8 @@ def best_group(attempt: Try, candidates: dict[int, tuple[int, Load]]) -> int | N
     """Of groups with (slices needed, tasks on one slice), the one that the strategy takes."""
     if not candidates:
         return None
-    draft, groups = attempt.draft, sorted(candidates)
+    draft = attempt.draft
+    groups = first_choices(draft.groups, candidates)
     unliked = np.zeros(len(groups), np.int64)
     for one in attempt.tasks:
         _, by_profile = draft.eligibility.answers(one.selector)

@@ -152,6 +152,8 @@ def _onto_cheaper(release: Release, position: int, work: Work) -> bool:
     for other, new in enumerate(draft.groups):
         if new.price is None or release.wanted[other] or draft.ledger.headroom(other) < 1 or len(work) > new.hosts:
             continue
+        if new.fallback and old.family == new.family and not old.fallback:
+            continue
         alike = all(
             _looks_alike(_labels(draft, position, node), old.taints, new.node_labels(), new.taints) for node, _ in work
         )

@@ -45,6 +45,7 @@ class SnapshotTables:
         families = family_index(self.groups, self.scopes)
         self.scopes_of = [(group,) if at < 0 else (group, at) for group, at in enumerate(families)]
         """For each group the scopes that it counts for."""
+        self.has_fallbacks = any(group.fallback for group in self.groups)
         self.family_index: Ints | None = None
         """For each group the place of its family among the families, -1 without one. None: there are no families."""
         if len(self.scopes) > len(self.groups):

@@ -33,9 +33,9 @@ from windlass.providers.protocol import (
     Offering,
     QuotaExceeded,
 )
-from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
+from windlass.providers.remote.connection import Login, Unreachable, plain
 from windlass.providers.remote.machine import AgentRefused, RemoteMachine
-from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, phase_of
+from windlass.providers.remote.preparation import Death, Phases, Preparations, ProgramRules, checked, death_of, phase_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -269,7 +269,9 @@ class AWSProvider:
                 continue
             one, known = found[number], self._known.get(str(found[number]["InstanceId"]))
             running, phase, trouble = self._host(one, known, slice_id)
-            hosts.append(Host(f"{slice_id}/{number}", running, known.machine.login.address if known else ""))
+            address = known.machine.login.address if known else ""
+            death = death_of((known.looked or {}) if known and not running else {}) or Death("")
+            hosts.append(Host(f"{slice_id}/{number}", running, address, death.exit_code, death.last_output))
             phases.append(phase)
             troubles.append(trouble)
             notices.append(_notice((known.looked or {}).get("notice")) if known else None)
@@ -299,15 +301,8 @@ class AWSProvider:
         sold = looked.get("sold") or {}
         if known.trouble and known.silent_for > self._lost_after:
             return False, "", known.trouble
-        if sold.get("failed"):
-            return False, "", plain_lines(sold["failed"])
-        if sold.get("started") and not looked.get("running"):
-            exited = looked.get("exited") or {}
-            return (
-                False,
-                "",
-                f"its program ended with code {exited.get('code')}: {plain_lines(exited.get('tail'), 500)}",
-            )
+        if (death := death_of(looked)) is not None:
+            return False, "", death.trouble
         alone = not sold.get("started") and slice_id not in self._orders and not self._look_only
         if alone and time.monotonic() - known.since > ORPHAN_AFTER:
             return False, "", "no controller prepares it: the one that bought it has ended"

@@ -28,7 +28,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from windlass.providers.remote.machine_store import OrderRefused, Store, alive, kill_marked, tail
+from windlass.providers.remote.machine_store import OrderRefused, Store, alive, kill_marked
 from windlass.providers.remote.supervisor import supervise
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
@@ -258,10 +258,6 @@ class Session:
             if left is not None and (left["cluster"], left["slice"]) == (request["cluster"], request["slice"]):
                 store.release(left)
         return {"was": True}
-
-    def do_log(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """The last words of the program."""
-        return {"text": tail(self._store.run / "program.log")}
 
     def _metadata(self, url: str) -> dict[str, Any] | None:
         """A cloud's notice that it will take this machine away, as its metadata service reports it; read every 2 s."""

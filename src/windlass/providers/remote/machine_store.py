@@ -25,11 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MARK = "WINDLASS_REMOTE"
 """In the environment of everything that a program starts: by it the last orphan is found."""
 REMEMBERED_DAYS = 30
+PUBLIC = ("WINDLASS_SLICE", "WINDLASS_GROUP", "WINDLASS_HOST", "WINDLASS_NODE")
+"""Variables of a program that hold no secret."""
+SHORTEST_SECRET = 6
+"""A shorter value is in too many words to be replaced."""
 
 
 class OrderRefused(Exception):
@@ -113,14 +117,25 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def tail(path: Path) -> str:
+def tail(path: Path, hidden: Iterable[str] = ()) -> str:
+    """The end of a file, without the values in ``hidden``."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - 4000))
-            return file.read().decode("utf-8", "replace")
+            file.seek(max(0, file.tell() - 64_000))  # more than is kept: a value that is cut would not be found
+            text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+    for value in hidden:
+        text = text.replace(value, "***")
+    return text[-4000:]
+
+
+def secrets_of(environment: dict[str, str]) -> list[str]:
+    """Values of variables that must not be shown, the longest first: a private key as a whole and line by line."""
+    found = {value for name, value in environment.items() if name not in PUBLIC}
+    found |= {line for value in found for line in value.splitlines()}
+    return sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
 
 
 class Store:

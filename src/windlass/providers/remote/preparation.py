@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from windlass.providers.protocol import HostOrder, InvalidRequest, LaunchOrder
 from windlass.providers.remote.connection import Unreachable, plain, plain_lines, redacted
@@ -153,6 +153,29 @@ def phase_of(looked: Mapping[str, Any]) -> str:
     """What a machine is doing before its program runs; empty when it is done."""
     sold = looked.get("sold") or {}
     return "" if sold.get("failed") else plain(sold.get("phase") or "", 120)
+
+
+class Death(NamedTuple):
+    """Why the program of a machine does not run, and what it left behind."""
+
+    trouble: str
+    exit_code: int | None = None
+    last_output: str = ""
+
+
+def death_of(looked: Mapping[str, Any]) -> Death | None:
+    """How a program ended or failed to start, by what its machine says; None while it runs or is being prepared."""
+    sold = looked.get("sold") or {}
+    if sold.get("failed"):
+        text = plain_lines(sold["failed"])
+        return Death(text, last_output=text)
+    if not sold.get("started") or looked.get("running"):
+        return None
+    exited = looked.get("exited") or {}
+    code, output = exited.get("code"), plain_lines(exited.get("tail") or "")
+    code = code if type(code) is int else None
+    ended = "its program ended" if code is None else f"its program ended with code {code}"
+    return Death(f"{ended}: {output[-500:]}" if output else ended, code, output)
 
 
 class Phases:

@@ -19,7 +19,16 @@ import sys
 import time
 from typing import Any
 
-from windlass.providers.remote.machine_store import MARK, Store, descendants, identity, prctl, tail, write_json
+from windlass.providers.remote.machine_store import (
+    MARK,
+    Store,
+    descendants,
+    identity,
+    prctl,
+    secrets_of,
+    tail,
+    write_json,
+)
 from windlass.providers.remote.mux import Mux
 
 TUNNELS = "WINDLASS_TUNNELS"
@@ -66,7 +75,8 @@ class Supervisor:
             code = await self._end()
             if alone:
                 self._release()
-            exited = {"code": code, "tail": tail(self._store.run / "program.log")}
+            hidden = secrets_of(self._order["environment"])
+            exited = {"code": code, "tail": tail(self._store.run / "program.log", hidden)}
             with contextlib.suppress(OSError):
                 write_json(self._store.run / "supervisor.json", {**me, "exited": exited})
 

@@ -32,9 +32,9 @@ from windlass.providers.protocol import (
     ProviderError,
     StaleEpoch,
 )
-from windlass.providers.remote.connection import Login, Unreachable, plain, plain_lines
+from windlass.providers.remote.connection import Login, Unreachable, plain
 from windlass.providers.remote.machine import AgentRefused, RemoteMachine
-from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, phase_of
+from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, death_of, phase_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -306,9 +306,10 @@ class SSHProvider:
             if seen is None:
                 hosts.append(Host(name, running=False))
                 continue
-            hosts.append(Host(name, running=self._runs(seen), address=seen.spec.address))
+            hosts.append(self._host(name, seen))
             phases.append(phase_of(seen.looked or {}))
-            troubles.append(self._trouble_of(seen))
+            death = death_of(seen.looked or {})
+            troubles.append(death.trouble if death is not None else seen.trouble)
         ending = slice_id in self._ended or any(bool((seen.sold or {}).get("ending")) for seen in found)
         whole = len(by_number) == count
         phase = "" if ending else next(filter(None, phases), "")
@@ -323,23 +324,12 @@ class SSHProvider:
             trouble="; ".join(filter(None, troubles)),
         )
 
-    def _runs(self, seen: _Seen) -> bool:
-        """Whether a host is up: it is being prepared, or its program runs."""
-        sold, looked = seen.sold or {}, seen.looked or {}
-        if seen.silent_for > self._lost_after:
-            return False
-        return not sold.get("failed") and (not sold.get("started") or bool(looked.get("running")))
-
-    def _trouble_of(self, seen: _Seen) -> str:
-        sold, looked = seen.sold or {}, seen.looked or {}
-        if sold.get("failed"):
-            return plain_lines(sold["failed"])
-        if seen.trouble:
-            return seen.trouble
-        if sold.get("started") and not looked.get("running"):
-            exited = looked.get("exited") or {}
-            return f"its program ended with code {exited.get('code')}: {plain_lines(exited.get('tail', ''), 500)}"
-        return ""
+    def _host(self, name: str, seen: _Seen) -> Host:
+        """A host is up while it is being prepared and while its program runs."""
+        death = death_of(seen.looked or {})
+        if death is not None:
+            return Host(name, False, seen.spec.address, death.exit_code, death.last_output)
+        return Host(name, seen.silent_for <= self._lost_after, seen.spec.address)
 
     # -- selling ----------------------------------------------------------------------------------------------------
 

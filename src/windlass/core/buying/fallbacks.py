@@ -1,0 +1,41 @@
+"""Fallback groups: they are bought only where no other group of their family can be had.
+
+The on-demand offers of a family with ``market: spot-first`` are fallbacks. Whether a group can be had depends on the
+work: it must fit, and the limits and the stock must allow one more slice. A group of another family does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from windlass.core.capacity.limits import LimitCounter
+from windlass.core.capacity.room import Bools, Need, Room
+from windlass.core.model.snapshot import Group
+
+
+def without_fallbacks(
+    groups: Sequence[Group], fresh: Room, ledger: LimitCounter, needs: Sequence[Need], eligible: Bools, gang: bool
+) -> Bools:
+    """``eligible`` ([need, group]) without the fallbacks of families that have another group which can be had.
+
+    ``fresh``: an empty node of each group.
+    """
+    families = sorted({group.family for group in groups if group.fallback})
+    if not families or not needs:
+        return eligible
+    had = eligible & np.array([fresh.capacity(need) > 0 for need in needs], np.bool_)
+    had &= np.array([not one.fallback and ledger.headroom(at, gang) > 0 for at, one in enumerate(groups)], np.bool_)
+    found = eligible.copy()
+    for family in families:
+        mine = np.array([group.family == family for group in groups], np.bool_)
+        later = mine & np.array([group.fallback for group in groups], np.bool_)
+        found[np.ix_(had[:, mine].any(axis=1), later)] = False
+    return found
+
+
+def first_choices(groups: Sequence[Group], candidates: Collection[int]) -> list[int]:
+    """The candidates, in order, without the fallbacks of families that have another one among them."""
+    had = {groups[one].family for one in candidates if not groups[one].fallback}
+    return sorted(one for one in candidates if not (groups[one].fallback and groups[one].family in had))
