@@ -141,6 +141,19 @@ class SshHost:
             process.stdin.close()
         self._process = None
 
+    def reset(self) -> None:
+        """Make the host as new for the next test: its network is there, nothing of ours runs or is kept on it."""
+        self.replug()
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        deadline = time.monotonic() + _START_LIMIT
+        while (left := [pid for pid in self.pids() if not _is_listener(pid)]) and time.monotonic() < deadline:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        shutil.rmtree(self.home / ".windlass", ignore_errors=True)
+
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def pids(self) -> list[int]:
@@ -181,6 +194,13 @@ class SshHost:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         self._stopped = []
+
+
+def _is_listener(pid: int) -> bool:
+    """Whether a process is the sshd that accepts connections, and not one that serves a connection."""
+    with suppress(OSError):
+        return b"[listener]" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return True  # it has ended
 
 
 def _is_init(pid: int) -> bool:
