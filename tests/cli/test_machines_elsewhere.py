@@ -15,7 +15,7 @@ import pytest
 from distributed import Client
 
 from tests.cli.test_live_cluster import Running, eventually, leading
-from tests.pool.machines_elsewhere import PACKAGE, package_index
+from tests.pool.machines_elsewhere import PACKAGE, GatedIndex
 from windlass.testing.clouds import FakeEC2, SshHost, SshHosts, missing_for_ec2, missing_for_hosts
 
 pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'windlass[ssh]'")
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 on_ec2 = [pytest.mark.aws, pytest.mark.skipif(bool(missing_for_ec2()), reason=missing_for_ec2() or "-")]
 SECRET = "hunter2-is-not-a-password"
-WAIT = 120.0
+WAIT = 180.0
 
 
 @contextmanager
@@ -67,8 +67,18 @@ def on_ssh(hosts: SshHosts, **more: Any) -> dict[str, Any]:
     return {"type": "ssh", "hosts": [host.spec for host in hosts], **keys, **more}
 
 
-def image(directory: Path) -> dict[str, Any]:
-    return {"pip": [PACKAGE], "pip_index": package_index(directory), "env": {"TOY": SECRET}, "setup": ["sleep 1"]}
+class Gates:
+    """What machines and tasks wait for, so that a test sees them on the way however fast or slow they are."""
+
+    def __init__(self, directory: Path, index: GatedIndex) -> None:
+        self.index = index
+        self.set_up, self.second_half = directory / "set-up", directory / "second-half"
+
+    @property
+    def image(self) -> dict[str, Any]:
+        image = self.index.image
+        setup = [f"until [ -e {self.set_up} ]; do sleep 0.1; done"]
+        return {**image, "env": {**image["env"], "TOY": SECRET}, "setup": setup}
 
 
 def until(cluster: Running, wanted: Callable[[Any], object]) -> Any:
@@ -80,30 +90,39 @@ def until(cluster: Running, wanted: Callable[[Any], object]) -> Any:
     return found
 
 
-def two_hundred_tasks(cluster: Running, scheduler: str, disturb: Callable[[list[str]], None]) -> None:
-    """Run 200 tasks; ``disturb`` is called with the machines at work when some are done."""
+def two_hundred_tasks(cluster: Running, scheduler: str, gates: Gates, disturb: Callable[[list[str]], None]) -> None:
+    """Run 200 tasks; ``disturb`` is called with the machines at work when some are done and others are not."""
 
-    def work(number: int) -> tuple[int, str, str]:  # inside, so that its code is sent
+    def work(number: int, gate: str) -> tuple[int, str, str]:  # inside, so that its code is sent
         import os
         import time
+        from pathlib import Path
 
         import windlasstoy  # type: ignore[import-not-found]
 
-        time.sleep(0.05)
+        while number >= 60 and not Path(gate).exists():
+            time.sleep(0.05)
         return windlasstoy.triple(number), os.environ["WINDLASS_NODE"], os.environ["TOY"]
 
+    def in_phase(words: str) -> Any:
+        def there(now: Any) -> list[Any]:
+            return [one for one in now["slices"] if words in (one["phase"] or "")]
+
+        return there(until(cluster, there))[0]
+
     with Client(scheduler, set_as_default=False) as client:
-        futures = client.map(work, range(200), pure=False, retries=3)
+        futures = client.map(work, range(200), gate=str(gates.second_half), pure=False, retries=3)
 
-        def done() -> int:
-            return sum(one.done() for one in futures)
-
-        seen = until(cluster, lambda now: any(one["phase"] for one in now["slices"]))
-        coming = next(one for one in seen["slices"] if one["phase"])
+        coming = in_phase(f"installing {PACKAGE}")
         assert coming["state"] in ("requesting", "booting", "initializing"), coming
-        assert cluster.data("why", coming["id"])["slice"]["id"] == coming["id"]
-        eventually(done, lambda count: count >= 40, WAIT)
-        disturb([one["id"] for one in cluster.data("status")["slices"] if one["state"] == "ready"])
+        assert PACKAGE in cluster.data("why", coming["id"])["slice"]["phase"]
+        gates.index.opened.set()
+        in_phase("setup 1 of 1")
+        gates.set_up.touch()
+        eventually(lambda: sum(one.done() for one in futures), lambda count: count >= 40, WAIT)
+        seen = until(cluster, lambda now: sum(one["state"] == "ready" for one in now["slices"]) == 2)
+        disturb([one["id"] for one in seen["slices"] if one["state"] == "ready"])
+        gates.second_half.touch()
         answers = client.gather(futures)
         assert [answer[0] for answer in answers] == [3 * number for number in range(200)]
         assert {answer[2] for answer in answers} == {SECRET}, "variables of the image reach the program"
@@ -132,11 +151,13 @@ def test_200_tasks_on_machines_with_ssh_with_a_package_a_killed_host_scale_to_ze
             killed[0].crash()
 
         (tmp_path / "cluster").mkdir()
-        group = {"resources": {"cpu": 1}, "price": 0.5, "image": image(tmp_path)}
-        with leading(tmp_path / "cluster", configured(on_ssh(hosts), group, scheduler)) as cluster:
-            two_hundred_tasks(cluster, scheduler, kill_one)
-            killed[0].start()  # what it had counts as ended when the machine itself says so
-            scaled_to_zero(cluster)
+        with GatedIndex(tmp_path, hosts.gateway) as index:
+            gates = Gates(tmp_path, index)
+            group = {"resources": {"cpu": 1}, "price": 0.5, "image": gates.image}
+            with leading(tmp_path / "cluster", configured(on_ssh(hosts), group, scheduler)) as cluster:
+                two_hundred_tasks(cluster, scheduler, gates, kill_one)
+                killed[0].start()  # what it had counts as ended when the machine itself says so
+                scaled_to_zero(cluster)
         assert not [host for host in hosts if (host.home / ".windlass/sold.json").exists()]
 
 
@@ -162,20 +183,24 @@ class TestEC2:
         }
 
     def test_200_tasks_on_offers_with_a_package_a_killed_host_a_spot_notice_scale_to_zero_and_the_bill(self, tmp_path):
-        with FakeEC2() as ec2, scheduler_at(tmp_path, ec2.hosts.gateway) as scheduler:
+        with (
+            FakeEC2() as ec2,
+            scheduler_at(tmp_path, ec2.hosts.gateway) as scheduler,
+            GatedIndex(tmp_path, ec2.hosts.gateway) as index,
+        ):
 
             def disturb(ready: list[str]) -> None:
-                at_work = [one for one in ec2.live if any(name in one.template for name in ready)]
-                ec2.crash(at_work[0].id)
-                if len(at_work) > 1:
-                    ec2.give_notice(at_work[1].id, seconds=120)
+                first, second = (one for one in ec2.live if any(name in one.template for name in ready))
+                ec2.crash(first.id)
+                ec2.give_notice(second.id, seconds=120)
 
             offers = {"cpus": 2, "market": "spot-first", "max_price": 0.1, "providers": ["there"]}
-            group = {"offers": offers, "image": image(tmp_path)}
+            gates = Gates(tmp_path, index)
+            group = {"offers": offers, "image": gates.image}
             (tmp_path / "cluster").mkdir()
             config = configured(self.provider(ec2, tmp_path), group, scheduler)
             with leading(tmp_path / "cluster", config) as cluster:
-                two_hundred_tasks(cluster, scheduler, disturb)
+                two_hundred_tasks(cluster, scheduler, gates, disturb)
                 status = scaled_to_zero(cluster)
                 groups = {one["name"] for one in status["groups"]}
                 assert groups >= {"big/c7i.large/spot", "big/c7i.large/on-demand"}

@@ -12,6 +12,8 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,41 @@ def package_index(directory: Path) -> str:
             archive.writestr(name, text)
     (home / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
     return (directory / "simple").as_uri()
+
+
+class GatedIndex:
+    """The same index over HTTP. It answers only once it is opened, so that a test sees machines that install."""
+
+    def __init__(self, directory: Path, address: str) -> None:
+        package_index(directory)
+        self.opened = opened = threading.Event()
+
+        class Serve(SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                opened.wait(300)
+                super().do_GET()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer((address, 0), partial(Serve, directory=str(directory)))
+        self._server.daemon_threads = True
+
+    def __enter__(self) -> GatedIndex:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def image(self) -> dict[str, Any]:
+        """What an image needs to install the package from here."""
+        host, port = self._server.server_address[:2]
+        url = f"http://{host!s}:{port}/simple"
+        return {"pip": [PACKAGE], "pip_index": url, "env": {"PIP_TRUSTED_HOST": str(host), "PIP_TIMEOUT": "300"}}
 
 
 @contextmanager

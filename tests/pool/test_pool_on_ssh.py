@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -35,22 +34,26 @@ SECRET = "hunter2-is-not-a-password"
 
 
 @wl.compute
-def tripled(number, file, seconds):
-    """Leaves a line when it begins, and one when it ends."""
+def tripled(number, file, seconds, gate=""):
+    """Leaves a line when it begins, and one when it ends. With a ``gate`` it waits for that file to be there."""
     import windlasstoy  # type: ignore[import-not-found]
 
     with Path(file).open("a", encoding="utf-8") as out:
         out.write(f"begin {number} {os.environ['WINDLASS_NODE']}\n")
     time.sleep(seconds)
+    while gate and not Path(gate).exists():
+        time.sleep(0.05)
     with Path(file).open("a", encoding="utf-8") as out:
         out.write(f"end {number} {os.environ['TOY']}\n")
     return windlasstoy.triple(number)
 
 
 @wl.compute
-def marked(number, file, seconds):
+def marked(number, file, seconds, gate=""):
     with Path(file).open("a", encoding="utf-8") as out:
         out.write(f"begin {number} {os.environ['WINDLASS_NODE']}\n")
+    while gate and not Path(gate).exists():
+        time.sleep(0.05)
     time.sleep(seconds)
     return number
 
@@ -62,10 +65,24 @@ def marks(file: Path, word: str) -> list[int]:
     return [int(line[1]) for line in lines if line[0] == word]
 
 
-@pytest.fixture
-def hosts() -> Iterator[SshHosts]:
+def begun_on(file: Path) -> set[str]:
+    """Nodes on which tasks have begun."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {line.split()[2] for line in lines if line.startswith("begin")}
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[SshHosts]:
     with SshHosts(4) as hosts:
         yield hosts
+
+
+@pytest.fixture
+def hosts(four: SshHosts) -> SshHosts:
+    """Four hosts, as new."""
+    for host in four:
+        host.reset()
+    return four
 
 
 def pool_on(hosts: SshHosts, nodes, **more) -> wl.ComputePool:
@@ -78,20 +95,15 @@ def pool_on(hosts: SshHosts, nodes, **more) -> wl.ComputePool:
 
 def test_200_tasks_with_a_package_a_crashed_machine_and_scale_to_zero(hosts, tmp_path, monkeypatch):
     monkeypatch.setattr("windlass.pool.machines.LEASE", 8.0)
-    file = tmp_path / "marks"
+    file, gate = tmp_path / "marks", tmp_path / "gate"
     image = wl.Image(pip=[PACKAGE], pip_index=package_index(tmp_path), env={"TOY": SECRET}, setup=["echo set up"])
     journal = tmp_path / "pool"
     with pool_on(hosts, (0, 4), image=image, directory=journal) as pool:
-
-        def crash_one() -> None:
-            eventually(lambda: len(marks(file, "end")) > 40, 90, lambda: marks(file, "end"))
-            holder = next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists())
-            holder.crash()
-
-        saboteur = threading.Thread(target=crash_one)
-        saboteur.start()
-        values = wl.gather(*[tripled(n, str(file), 0.1) for n in range(200)]) >> pool
-        saboteur.join()
+        future = wl.gather(*[tripled(n, str(file), 0.0, str(gate) if n >= 50 else "") for n in range(200)]) > pool
+        eventually(lambda: len(marks(file, "end")) > 40, 180, lambda: marks(file, "end"))
+        next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists()).crash()
+        gate.touch()
+        values = future.result()
         assert values == [3 * n for n in range(200)]
         begun = Counter(marks(file, "begin"))
         lines = [line.split() for line in file.read_text().splitlines() if line.startswith("begin")]
@@ -99,7 +111,7 @@ def test_200_tasks_with_a_package_a_crashed_machine_and_scale_to_zero(hosts, tmp
         again = {first[str(number)] for number, times in begun.items() if times > 1}
         assert len(again) <= 1, "only what ran on the machine that crashed is run again"
         assert pool.status().dollars > 0
-        eventually(lambda: pool.status().count("ready") == 0, 60, pool.status)
+        eventually(lambda: pool.status().count("ready") == 0, 180, pool.status)
     for host in hosts:
         assert not [pid for pid in host.pids() if b"dask" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         assert not (host.home / ".windlass/sold.json").exists() or host._process is None
@@ -107,14 +119,17 @@ def test_200_tasks_with_a_package_a_crashed_machine_and_scale_to_zero(hosts, tmp
 
 
 def test_a_connection_that_is_cut_while_tasks_run_runs_none_twice(hosts, tmp_path):
-    file = tmp_path / "marks"
+    file, gate = tmp_path / "marks", tmp_path / "gate"
     with pool_on(hosts, 2) as pool:
-        future = wl.gather(*[marked(n, str(file), 3.0) for n in range(8)]) > pool
-        eventually(lambda: len(marks(file, "begin")) >= 4, 60, lambda: marks(file, "begin"))
+        future = wl.gather(*[marked(n, str(file), 0.5, str(gate)) for n in range(8)]) > pool
+        eventually(lambda: len(marks(file, "begin")) >= 4, 180, lambda: marks(file, "begin"))
         for host in hosts:
             host.cut()
+        gate.touch()
         assert future.result() == list(range(8))
     assert Counter(marks(file, "begin")) == Counter(range(8))
+    for host in hosts:
+        assert not (host.home / ".windlass/sold.json").exists(), "a closed pool leaves its machines free"
 
 
 @wl.compute
@@ -138,7 +153,7 @@ def test_large_values_go_between_program_and_machine_without_the_scheduler_and_l
     array = np.arange(5 << 20, dtype=float)
     before = set(Path("/dev/shm").glob("windlass-data-*"))
     with pool_on(hosts, 2) as pool:
-        eventually(lambda: pool.status().count("ready") == 2, 90, pool.status)
+        eventually(lambda: pool.status().count("ready") == 2, 180, pool.status)
         handle = pool.put(array)
         results = wl.gather(*[shifted(handle, number) for number in range(6)]) >> pool
         for number, result in enumerate(results):
@@ -152,13 +167,6 @@ def test_large_values_go_between_program_and_machine_without_the_scheduler_and_l
                     os.kill(pid, signal.SIGKILL)
         assert float((shifted(handle, 1) >> pool)[3]) == 4.0
     eventually(lambda: set(Path("/dev/shm").glob("windlass-data-*")) <= before, 60)
-
-
-def test_a_closed_pool_leaves_its_machines_free_for_the_next(hosts, tmp_path):
-    with pool_on(hosts, 1) as pool:
-        assert marked(1, str(tmp_path / "a"), 0) >> pool == 1
-    with pool_on(hosts, 4) as pool:
-        eventually(lambda: pool.status().count("ready") == 4, 60, pool.status)
 
 
 BEHIND_NAT = """
@@ -209,7 +217,7 @@ def test_a_program_that_the_machines_cannot_reach_runs_its_tasks_there(hosts, tm
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=300,
             cwd=tmp_path,
         )
     assert done.returncode == 0, done.stderr[-3000:]
