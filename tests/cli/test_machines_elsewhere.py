@@ -248,16 +248,3 @@ def refused(directory: Path, provider: dict[str, Any], *words: str) -> str:
 def test_a_dask_cluster_through_a_tunnel_is_refused_with_the_remedy(tmp_path):
     ssh = {"type": "ssh", "hosts": ["gpu1"], "connect": "tunnel"}
     assert "connect: direct" in refused(tmp_path, ssh, "config", "check", "windlass.yaml")
-
-
-@pytest.mark.parametrize(
-    ("hosts", "words"),
-    [
-        ([], "no hosts"),
-        ([{"adress": "gpu1"}], "'adress' is not known"),
-        (["gpu1", "gpu1"], "twice"),
-        ([{"address": "gpu1", "resources": {"cpu": "lots"}}], "hosts[0].resources"),
-    ],
-)
-def test_a_bad_list_of_hosts_is_refused_with_its_place(tmp_path, hosts, words):
-    assert words in refused(tmp_path, {"type": "ssh", "hosts": hosts}, "plan", "--live")

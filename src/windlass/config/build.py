@@ -6,6 +6,7 @@ With ``look_only`` nothing that is built here changes anything when it is only l
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from windlass._extras import install_command
 from windlass._registry import BadRegistration
 from windlass.providers.protocol import ClusterIdentity, GroupAwareProvider, ImageAwareProvider, Provider
 from windlass.providers.registry import PROVIDER_TYPES, ProviderContext, ProviderType
+from windlass.scenario.reader import Path
 from windlass.setting_types import BadSettings
 from windlass.workloads.protocol import GroupAwareWorkload, ProviderWrapper, Workload
 from windlass.workloads.registry import WORKLOAD_TYPES, WorkloadContext, WorkloadType
@@ -38,6 +40,18 @@ class Components:
                 await provider.close()
         if id(self.workload) not in kept:
             await self.workload.close()
+
+
+def refuse_incompatible(config: Config) -> None:
+    """Raise ``ConfigError`` with what cannot work together in a configuration, each with its place in the file."""
+    if wrong := incompatibilities(config):
+        raise ConfigError(wrong, map(_place, wrong))
+
+
+def _place(mistake: str) -> Path:
+    """The path in the data with which a mistake begins, such as ``providers.rack.hosts[0].port``."""
+    words = re.findall(r"[^.\[\]]+", mistake.partition(": ")[0])
+    return tuple(int(word) if word.isdecimal() else word for word in words)
 
 
 def incompatibilities(config: Config) -> list[str]:
@@ -88,8 +102,7 @@ def build_components(
     ``like``: components that go on where their part of the configuration is still the same.
     """
     try:
-        if wrong := incompatibilities(config):
-            raise ConfigError(wrong)
+        refuse_incompatible(config)
         providers: dict[str, Provider] = {}
         for name, one in config.providers.items():
             if like is not None and like.config.providers.get(name) == one:

@@ -7,7 +7,7 @@ overridden in the configuration.
 
 from __future__ import annotations
 
-from windlass.offers.catalogue import BadCatalogue, MachineOffer, read_catalogue
+from windlass.offers.catalogue import BadCatalogue, MachineOffer, price_given, read_catalogue
 from windlass.offers.selection import Wanted, is_model, machine_resources, select
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Wanted",
     "is_model",
     "machine_resources",
+    "price_given",
     "read_catalogue",
     "select",
 ]

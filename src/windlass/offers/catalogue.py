@@ -63,8 +63,8 @@ class MachineOffer:
 
     def at(self, prices: Mapping[str, float]) -> MachineOffer:
         """The same offer at the price that is given for it: by ``TYPE/MARKET`` or by ``TYPE``, in dollars per hour."""
-        dollars = prices.get(self.name, prices.get(self.type))
-        return self if dollars is None else replace(self, price=round(dollars * NANO))
+        given = price_given(prices, self.type, self.market)
+        return self if given is None else replace(self, price=given)
 
     @property
     def dollars(self) -> float:
@@ -74,6 +74,12 @@ class MachineOffer:
     def accelerators(self) -> float:
         """Of all hosts together."""
         return self.count * self.hosts
+
+
+def price_given(prices: Mapping[str, float], kind: str, market: str) -> int | None:
+    """Nanodollars per hour that are given for a machine type, by ``TYPE/MARKET`` or by ``TYPE``; None: none are."""
+    dollars = prices.get(f"{kind}/{market}", prices.get(kind))
+    return None if dollars is None else round(dollars * NANO)
 
 
 def cache_directory() -> Path:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from windlass.offers import MachineOffer, Wanted, read_catalogue, select
 from windlass.pool.engines.registry import need
 from windlass.pool.errors import BadPool
+from windlass.providers.aws.settings_check import all_mistakes
 from windlass.providers.protocol import Provider, ProviderError
+from windlass.providers.ssh.machine_list import BadMachine, read_machines
 
 LEASE = 30.0
 """Seconds without the pool's program after which its nodes end themselves: so none outlives it."""
@@ -55,8 +57,10 @@ class SSH(RemoteMachines):
     price: float | str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.hosts, str) or not self.hosts:
-            raise BadPool("SSH: hosts must be a list of machines, such as SSH(hosts=['gpu1.example.org'])")
+        try:
+            read_machines(self.hosts)
+        except BadMachine as error:
+            raise BadPool(f"SSH: {error}") from None
         if self.connect not in ("tunnel", "direct"):
             raise BadPool(f"SSH: connect must be 'tunnel' or 'direct', is {self.connect!r}")
         need("asyncssh", "ssh")
@@ -118,6 +122,8 @@ class AWS(RemoteMachines):
         for name in ("zones", "subnets"):
             if isinstance(getattr(self, name), str):
                 raise BadPool(f"AWS: {name} must be a list, such as {name}=[{getattr(self, name)!r}]")
+        if wrong := all_mistakes({one.name: getattr(self, one.name) for one in fields(self)}, "AWS: "):
+            raise BadPool(wrong[0])
         need("boto3", "aws")
         need("asyncssh", "aws")
 

@@ -5,12 +5,13 @@ An image may hold secrets (variables, a package index with a password). No value
 
 from __future__ import annotations
 
+import re
 from pathlib import Path as FilePath
 from typing import Any, Final
 
 from windlass.providers.registry import PROVIDER_TYPES
 from windlass.scenario.declarations import Form, Key, ValueType
-from windlass.scenario.reader import DataReader, Path
+from windlass.scenario.reader import DataReader, Path, shown
 from windlass.scenario.value_types import LABELS, TEXT
 
 TEXTS: Final = ValueType(
@@ -35,6 +36,7 @@ IMAGE: Final = Form(
         "setup": Key("none", "A list of shell commands that are run once, last.", type=TEXTS),
     },
 )
+_MINOR: Final = re.compile(r"3\.[0-9]{1,2}")
 LISTS: Final = ("pip", "apt", "includes", "setup")
 
 
@@ -47,6 +49,8 @@ def read_image(reader: DataReader, at: Path, value: object, home: FilePath) -> d
     for name in ("python", "pip_index"):
         if (given := fields.get(name)) is not None:
             found[name] = _text(reader, (*at, name), given, _version_hint(name, given))
+    if (python := found.get("python")) and "/" not in python and not _MINOR.fullmatch(python):
+        reader.wrong((*at, "python"), f"must be a minor version such as '3.11' or a full path, is {shown(python)}")
     for name in LISTS:
         if (given := fields.get(name)) is not None:
             found[name] = _texts(reader, (*at, name), given)

@@ -115,6 +115,7 @@ def offered_groups(
             return []
         known += sold
         found += [(seller, one) for one in select(sold, wanted) if _fits(one, given)]
+    _check_prices(reader, (*at, "prices"), prices, known)
     if not found:
         reader.wrong(at, f"no machine of {', '.join(chosen)} fits: {_remedy(known, wanted, given)}")
     found.sort(key=lambda one: (wanted.market == "spot-first" and one[1].market != "spot", one[1].price))
@@ -203,6 +204,16 @@ def _sellers(reader: DataReader, at: Path, given: Sequence[str] | None, sellers:
             which = f"; {', '.join(able)} has one" if able else ""
             reader.wrong(here, f"{name} ({sellers[name].type}) has no catalogue of machines{which}")
     return list(dict.fromkeys(name for name in given if name in able))
+
+
+def _check_prices(reader: DataReader, at: Path, prices: Mapping[str, float], known: Sequence[MachineOffer]) -> None:
+    """A price for a machine that no provider sells would have no effect."""
+    names = {one.type for one in known} | {one.name for one in known}
+    for name in prices:
+        if name not in names:
+            meant = nearest_name(name[:80], names)
+            hint = f"did you mean {meant}?" if meant else "windlass offers lists the machine types"
+            reader.wrong((*at, name), f"no provider of this group sells it; {hint}")
 
 
 def _catalogue(seller: Seller, prices: Mapping[str, float]) -> list[MachineOffer]:

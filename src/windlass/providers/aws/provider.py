@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from windlass.offers import MachineOffer, machine_resources, read_catalogue
+from windlass.offers import MachineOffer, machine_resources, price_given, read_catalogue
 from windlass.providers.aws.api import EC2Api
 from windlass.providers.aws.buying import TAG, AWSSettings, FleetBuyer
 from windlass.providers.protocol import (
@@ -311,7 +311,8 @@ class AWSProvider:
     def _price(self, found: Sequence[Mapping[str, Any]]) -> int | None:
         market = "spot" if found[0].get("InstanceLifecycle") == "spot" else "on-demand"
         prices = {one.type: one.price for one in self._catalogue() if one.market == market}
-        each = [prices.get(str(one.get("InstanceType"))) for one in found]
+        kinds = [str(one.get("InstanceType")) for one in found]
+        each = [prices.get(kind, price_given(self.settings.prices, kind, market)) for kind in kinds]
         return None if None in each else sum(price for price in each if price is not None)
 
     def _catalogue(self) -> Sequence[MachineOffer]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from windlass.offers import MachineOffer, read_catalogue
+from windlass.providers.aws.settings_check import all_mistakes
 from windlass.providers.protocol import Provider
 from windlass.providers.registry import ProviderContext, ProviderType
 from windlass.providers.ssh.registration import IMAGE, check_network
@@ -45,6 +46,10 @@ def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
         look_only=context.look_only,
         now=context.now,
     )
+
+
+def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
+    return [*check_network(settings, name, workload), *all_mistakes(settings, f"providers.{name}.")]
 
 
 def _sells(settings: Mapping[str, Any]) -> list[MachineOffer]:
@@ -117,7 +122,7 @@ AWS_INSTANCES: Final = ProviderType(
     ),
     build=_build,
     runs=frozenset({"dask"}),
-    check=check_network,
+    check=_check,
     modules=("boto3", "asyncssh"),
     extra="aws",
     takes_images=True,

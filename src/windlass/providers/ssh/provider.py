@@ -35,6 +35,7 @@ from windlass.providers.protocol import (
 from windlass.providers.remote.connection import Login, Unreachable, plain
 from windlass.providers.remote.machine import AgentRefused, RemoteMachine
 from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, death_of, phase_of
+from windlass.providers.ssh.machine_list import BadMachine, MachineSpec, read_machines
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -47,17 +48,6 @@ PATIENCE: Final = 5.0
 """Seconds that a list waits for machines; a controller gives all of it ten."""
 SLOTS: Final = "slots"
 """A resource that a pool's nodes make themselves; no machine has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineSpec:
-    """One machine of the list. ``resources`` None: as the machine says."""
-
-    address: str
-    port: int = 22
-    user: str = ""
-    resources: Amounts | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -115,13 +105,10 @@ class SSHProvider:
 
         ``look_only``: the list repairs nothing.
         """
-        specs = [_spec(one, user) for one in hosts]
-        if not specs:
-            raise InvalidRequest("ssh: there are no hosts; give at least one, such as hosts: [gpu1.example.org]")
-        names = [(spec.address, spec.port) for spec in specs]
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidRequest(f"ssh: {twice[0]}:{twice[1]} is in hosts twice; name each machine once")
+        try:
+            specs = read_machines(list(hosts), user)
+        except BadMachine as error:
+            raise InvalidRequest(f"ssh: {error}") from None
         self._machines = [
             _Seen(
                 RemoteMachine(Login(spec.address, spec.port, spec.user, key_file, known_hosts), "windlass", directory),
@@ -421,26 +408,6 @@ class SSHProvider:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _spec(given: MachineSpec | Mapping[str, Any] | str, user: str) -> MachineSpec:
-    if isinstance(given, str):
-        name, _, address = given.rpartition("@")
-        return MachineSpec(address, user=name or user)
-    if isinstance(given, MachineSpec):
-        return given if given.user else MachineSpec(given.address, given.port, user, given.resources, given.labels)
-    unknown = sorted(set(given) - {"address", "port", "user", "resources", "labels"})
-    if unknown or not given.get("address"):
-        what = f"{unknown[0]!r} is not known" if unknown else "address is missing"
-        raise InvalidRequest(f"ssh: hosts: {what}; a host has address, port, user, resources and labels")
-    resources = given.get("resources")
-    return MachineSpec(
-        str(given["address"]),
-        int(given.get("port") or 22),
-        str(given.get("user") or user),
-        resources if resources is None or isinstance(resources, tuple) else amounts(dict(resources)),
-        dict(given.get("labels") or {}),
-    )
 
 
 def resources_of(facts: Mapping[str, Any]) -> Amounts:

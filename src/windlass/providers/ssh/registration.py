@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from windlass.core.model.quantities import BadQuantity, parse_quantity
-from windlass.core.model.snapshot import amounts
 from windlass.providers.protocol import InvalidRequest, Provider
 from windlass.providers.registry import ProviderContext, ProviderType
+from windlass.providers.ssh.machine_list import BadMachine, read_machines
 from windlass.scenario.declarations import REQUIRED
 from windlass.setting_types import BadSettings, Data, Duration, MachineImage, Name, OneOf, Place, Section, Setting
 
@@ -26,12 +25,9 @@ IMAGE: Final = Setting(
 def _build(settings: Mapping[str, Any], context: ProviderContext) -> Provider:
     from .provider import SSHProvider
 
-    hosts = settings["hosts"]
-    if not isinstance(hosts, list | tuple):
-        raise BadSettings([f"providers.{context.name}.hosts: must be a list of machines, such as [gpu1.example.org]"])
     try:
         return SSHProvider(
-            [_host(one, f"providers.{context.name}.hosts[{number}]") for number, one in enumerate(hosts)],
+            settings["hosts"],
             user=settings["user"] or "",
             key_file=settings["key_file"] or "",
             known_hosts=settings["known_hosts"] or "",
@@ -57,15 +53,13 @@ def check_network(settings: Mapping[str, Any], name: str, workload: str) -> list
     return [why]
 
 
-def _host(given: Any, where: str) -> Any:
-    """A machine with its resources as amounts."""
-    if not isinstance(given, Mapping) or given.get("resources") is None:
-        return given
+def _check(settings: Mapping[str, Any], name: str, workload: str) -> list[str]:
+    wrong = check_network(settings, name, workload)
     try:
-        read = {str(name): parse_quantity(value, str(name)) for name, value in dict(given["resources"]).items()}
-    except (BadQuantity, TypeError, ValueError) as error:
-        raise BadSettings([f"{where}.resources: {error}"]) from None
-    return {**given, "resources": amounts(read)}
+        read_machines(settings["hosts"])
+    except BadMachine as error:
+        wrong.append(f"providers.{name}.{error}")
+    return wrong
 
 
 SSH_MACHINES: Final = ProviderType(
@@ -112,7 +106,7 @@ SSH_MACHINES: Final = ProviderType(
     ),
     build=_build,
     runs=frozenset({"dask"}),
-    check=check_network,
+    check=_check,
     modules=("asyncssh",),
     extra="ssh",
     takes_images=True,

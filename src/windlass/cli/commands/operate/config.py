@@ -12,7 +12,7 @@ import click
 from windlass.cli.ui.mistakes import refuse, warn
 from windlass.cli.ui.output import content, write
 from windlass.config import Config, ConfigError, read_config
-from windlass.config.build import incompatibilities
+from windlass.config.build import refuse_incompatible
 from windlass.config.warnings import config_warnings
 from windlass.core.model.quantities import format_money, format_needs
 from windlass.core.model.reasons import plural
@@ -40,8 +40,7 @@ def check(file: str) -> None:
     text = content(file)
     try:
         config = read_config(text, path="windlass.yaml" if file == "-" else file)
-        if wrong := incompatibilities(config):
-            raise ConfigError(wrong)
+        refuse_incompatible(config)
     except ConfigError as error:
         refuse(error, file, text)
     write("\n".join(_summary(config, file)) + "\n")
