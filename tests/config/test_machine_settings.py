@@ -1,4 +1,4 @@
-"""Mistakes in the settings of machines elsewhere: each is refused with its file, line and place, before anything runs."""
+"""Mistakes in the settings of machines elsewhere: each is refused with file, line and place before anything runs."""
 
 from __future__ import annotations
 
