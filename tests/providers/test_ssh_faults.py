@@ -118,7 +118,8 @@ def test_a_machine_with_another_host_key_is_out_of_stock_and_nothing_is_sent(hos
         refusal = await refusal_of(provider.launch(order("s-1"), 1), InsufficientCapacity)
         assert "host key" in str(refusal)
         assert list(await provider.list()) == []
-        assert "host key" in provider.mistakes[0]
+        (found,) = await provider.diagnose()
+        assert "host key" in found
 
     using(hosts, test, known_hosts=str(other))
     using(hosts, test, known_hosts=str(tmp_path / "missing"))

@@ -208,6 +208,15 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class DiagnosedProvider(Protocol):
+    """An optional part of the contract, for a provider that can tell which of its machines cannot be used."""
+
+    async def diagnose(self) -> Sequence[str]:
+        """Check what it sells from, and change nothing. One sentence for each problem, with its remedy."""
+        ...
+
+
+@runtime_checkable
 class EndConfirmingProvider(Protocol):
     """An optional part of the contract, for a provider that remembers which slices have ended.
 

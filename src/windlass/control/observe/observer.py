@@ -216,6 +216,10 @@ class Observer:
                 troubles[f"provider {name}"] = source.trouble or _NO_ANSWER
                 if not source.trouble:
                     awaited.add(f"provider {name}")
+        for listed in instances.values():
+            for slice_id, one in (listed or {}).items():
+                if one.trouble and all(host.running for host in one.hosts):  # a dead host is told as such
+                    troubles[f"slice {slice_id}"] = one.trouble
         if work is not None:
             troubles |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
         if (self._workload.trouble or work is None) and not self._workload.brief:

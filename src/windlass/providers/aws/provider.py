@@ -15,10 +15,10 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from windlass.offers import MachineOffer, machine_resources, price_given, read_catalogue
 from windlass.providers.aws.api import EC2Api
@@ -33,12 +33,12 @@ from windlass.providers.protocol import (
     Offering,
     QuotaExceeded,
 )
+from windlass.providers.remote.background import BackgroundTasks
 from windlass.providers.remote.connection import Login, Unreachable, plain
 from windlass.providers.remote.machine import AgentRefused, RemoteMachine
 from windlass.providers.remote.preparation import Death, Phases, Preparations, ProgramRules, checked, death_of, phase_of
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 LIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
 LOOK_LIMIT: Final = 5.0
@@ -89,7 +89,7 @@ class AWSProvider:
         """What this controller has launched and not yet ended."""
         self._known: dict[str, _Known] = {}
         self._launching: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks()
         self._buyer = FleetBuyer(self._api, settings)
 
     # -- the contract -------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class AWSProvider:
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
         checked(order, self._rules)
         if order.slice_id not in self._launching:
-            task = self._launching[order.slice_id] = self._task(self._launch(order, epoch))
+            task = self._launching[order.slice_id] = self._tasks.begin(self._launch(order, epoch))
             task.add_done_callback(lambda _: self._launching.pop(order.slice_id, None))
         await asyncio.shield(self._launching[order.slice_id])
 
@@ -128,7 +128,7 @@ class AWSProvider:
             raise
 
     async def terminate(self, slice_id: str, epoch: int) -> None:  # noqa: ARG002  # EC2 keeps no epoch
-        await asyncio.shield(self._task(self._terminate(slice_id)))
+        await asyncio.shield(self._tasks.begin(self._terminate(slice_id)))
 
     async def _terminate(self, slice_id: str) -> None:
         self._orders.pop(slice_id, None)
@@ -170,9 +170,7 @@ class AWSProvider:
 
     async def close(self) -> None:
         await self._preparations.stop()
-        for task in [*self._tasks]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for name in list(self._known):
             await self._forget(name)
         self._api.close()
@@ -319,15 +317,6 @@ class AWSProvider:
         if not hasattr(self, "_offers"):
             self._offers = read_catalogue(["aws"], prices=self.settings.prices)
         return self._offers
-
-    def _task(self, work: Awaitable[T]) -> asyncio.Task[T]:
-        async def run() -> T:
-            return await work
-
-        task = asyncio.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _tags(one: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -83,7 +84,21 @@ async def connect(login: Login, limit: float = CONNECT_LIMIT) -> asyncssh.SSHCli
     except TimeoutError as error:
         raise Unreachable(f"{login.name}: no answer within {limit:g} s") from error
     except (OSError, asyncssh.Error, ValueError) as error:
-        raise Unreachable(f"{login.name}: {plain(error) or type(error).__name__}") from error
+        raise Unreachable(f"{login.name}: {_in_words(error, login)}") from error
+
+
+def _in_words(error: Exception, login: Login) -> str:
+    """Why no connection came about, for people."""
+    match error:
+        case ConnectionRefusedError():
+            return f"it refuses connections on port {login.port}; is its SSH server running?"
+        case socket.gaierror():
+            return f"its name is not known ({plain(error.strerror)}); check the address"
+        case FileNotFoundError() | PermissionError() if error.filename:
+            return f"{error.filename} cannot be read ({error.strerror})"
+        case OSError() if error.errno:
+            return os.strerror(error.errno).lower()
+    return plain(error) or type(error).__name__
 
 
 def _known_hosts(login: Login) -> asyncssh.SSHKnownHosts:

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from windlass.core.model.snapshot import Amounts, amounts
 from windlass.providers.protocol import (
@@ -32,13 +32,13 @@ from windlass.providers.protocol import (
     ProviderError,
     StaleEpoch,
 )
+from windlass.providers.remote.background import BackgroundTasks
 from windlass.providers.remote.connection import Login, Unreachable, plain
 from windlass.providers.remote.machine import AgentRefused, RemoteMachine
 from windlass.providers.remote.preparation import Phases, Preparations, ProgramRules, checked, death_of, phase_of
 from windlass.providers.ssh.machine_list import BadMachine, MachineSpec, read_machines
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 LOST_AFTER: Final = 60.0
 _MARGIN: Final = 10.0
@@ -127,9 +127,7 @@ class SSHProvider:
         self._choosing = asyncio.Lock()
         self._ended: set[str] = set()
         """Slices whose end was asked for while a machine of theirs was silent."""
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self.mistakes: tuple[str, ...] = ()
-        """Machines that do not answer, and why, for people."""
+        self._tasks = BackgroundTasks()
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
@@ -148,7 +146,7 @@ class SSHProvider:
                 f"slice {order.slice_id} has {len(order.hosts)} hosts and there are {len(self._machines)} machines"
             )
         # In a task of its own: a caller that goes away leaves no machine that is sold and never prepared.
-        await asyncio.shield(self._task(self._launch(order, epoch)))
+        await asyncio.shield(self._tasks.begin(self._launch(order, epoch)))
 
     async def _launch(self, order: LaunchOrder, epoch: int) -> None:
         async with self._choosing:
@@ -170,7 +168,7 @@ class SSHProvider:
                 self._preparations.begin(seen.machine, order, number, epoch)
 
     async def terminate(self, slice_id: str, epoch: int) -> None:
-        await asyncio.shield(self._task(self._terminate(slice_id, epoch)))
+        await asyncio.shield(self._tasks.begin(self._terminate(slice_id, epoch)))
 
     async def _terminate(self, slice_id: str, epoch: int) -> None:
         await self._preparations.stop(slice_id)
@@ -181,7 +179,6 @@ class SSHProvider:
 
     async def list(self) -> Sequence[Instance]:
         await self._look(())
-        self.mistakes = tuple(seen.trouble for seen in self._machines if seen.trouble)
         if not self._look_only:
             self._repair()
         slices: dict[str, list[_Seen]] = {}
@@ -200,6 +197,11 @@ class SSHProvider:
         ended = {name for seen in answering for name in (seen.looked or {}).get("ended", ())}
         return [name for name in slice_ids if name in ended and not any(seen.holds(name) for seen in answering)]
 
+    async def diagnose(self) -> Sequence[str]:
+        """Machines that do not answer, and why."""
+        await self._look(())
+        return [seen.trouble for seen in self._machines if seen.trouble]
+
     async def offerings(self) -> Sequence[Offering]:
         await self._all(self._facts)
         found = [seen for seen in self._machines if seen.resources is not None]
@@ -207,9 +209,7 @@ class SSHProvider:
 
     async def close(self) -> None:
         await self._preparations.stop()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await asyncio.gather(*(seen.machine.close() for seen in self._machines))
 
     # -- looking ----------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class SSHProvider:
 
         for seen in self._machines:
             if seen.looking is None or seen.looking.done():
-                seen.looking = self._task(self._asked(seen, look))
+                seen.looking = self._tasks.begin(self._asked(seen, look))
         under_way = [seen.looking for seen in self._machines if seen.looking is not None]
         await asyncio.wait(under_way, timeout=PATIENCE)
         for seen in self._machines:
@@ -280,7 +280,7 @@ class SSHProvider:
                 continue
             slice_id = str(sold["slice"])
             if slice_id in self._ended or sold.get("ending"):
-                self._task(self._end(seen, slice_id, int((seen.looked or {}).get("epoch", 0))))
+                self._tasks.begin(self._end(seen, slice_id, int((seen.looked or {}).get("epoch", 0))))
 
     def _instance(self, slice_id: str, found: Sequence[_Seen]) -> Instance:
         by_number = {int(seen.sold["host"]): seen for seen in found if seen.sold}
@@ -399,15 +399,6 @@ class SSHProvider:
             if error.kind != "gone":
                 raise ProviderError(f"{seen.machine.login.name}: {plain(error)}") from error
         return True
-
-    def _task(self, work: Awaitable[T]) -> asyncio.Task[T]:
-        async def run() -> T:
-            return await work
-
-        task = asyncio.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def resources_of(facts: Mapping[str, Any]) -> Amounts:

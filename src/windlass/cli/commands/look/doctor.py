@@ -33,6 +33,7 @@ from windlass.core.model.lifecycle import COUNTED, IN_FLIGHT, OFFERING, RECALLAB
 from windlass.core.model.quantities import format_money
 from windlass.core.model.reasons import plural, seconds
 from windlass.journal import Journal, JournalError, Lease, open_journal
+from windlass.providers.protocol import DiagnosedProvider, ProviderError
 from windlass.workloads.protocol import Diagnosed, Diagnosis, WorkloadError
 
 SCHEMA: Final = "windlass.doctor/v1"
@@ -262,6 +263,7 @@ def _sources(config: Config, before: ControllerState | None, led: bool) -> Itera
             yield problem(where, trouble or f"gave no answer within {limit}", _source_remedy(config, name, sight))
         else:
             yield ok(where, f"lists {plural(len(many), 'machine')} of this cluster")
+            yield from _diagnosed_provider(config, name)
     if look.work is None or "workload" in look.troubles:
         text = look.troubles.get("workload", f"gave no answer within {limit}")
         yield problem("workload", text, f"check workload in {config_file()}; nothing is decided without it")
@@ -291,6 +293,24 @@ def _diagnosed(config: Config) -> Iterator[Check]:
             yield problem("workload", one.text, one.remedy) if one.remedy else ok("workload", one.text)
     except WorkloadError as error:
         yield problem("workload", str(error), f"check workload in {config_file()}")
+
+
+def _diagnosed_provider(config: Config, name: str) -> Iterator[Check]:
+    """What a provider says about the machines that it sells from."""
+
+    async def asked() -> Sequence[str]:
+        components = build_components(config, look_only=True)
+        try:
+            provider = components.providers[name]
+            return await provider.diagnose() if isinstance(provider, DiagnosedProvider) else ()
+        finally:
+            await components.close()
+
+    try:
+        for text in asyncio.run(asked()):
+            yield problem(f"provider {name}", text, "until then it is not used; other machines are")
+    except ProviderError as error:
+        yield problem(f"provider {name}", str(error), f"check providers.{name} in {config_file()}")
 
 
 def _source_remedy(config: Config, name: str, sight: LiveView) -> str:

@@ -1,0 +1,31 @@
+"""Work of a provider that goes on when its caller is cancelled, and that ends with the provider."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundTasks:
+    """The tasks that a provider has begun and that have not ended."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        async def run() -> T:
+            return await work
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Cancel what has not ended."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
