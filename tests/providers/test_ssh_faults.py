@@ -51,11 +51,23 @@ def hosts(machine: SshHosts) -> SshHosts:
     return machine
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy computer answers late, and a machine that is late is out of stock."""
+    monkeypatch.setattr("windlass.providers.ssh.provider.PATIENCE", 60.0)
+    monkeypatch.setattr("windlass.providers.ssh.provider.LOOK_LIMIT", 60.0)
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller that notices silence soon."""
-    monkeypatch.setattr("windlass.providers.remote.connection.KEEPALIVE", 0.7)
-    monkeypatch.setattr("windlass.providers.ssh.provider.PATIENCE", 1.0)
+def notice_silence_soon(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """To be called once a machine is up: a busy computer may need longer until then."""
+    monkeypatch.setattr("windlass.providers.remote.connection.KEEPALIVE", 1.0)
+
+    def soon() -> None:
+        monkeypatch.setattr("windlass.providers.ssh.provider.PATIENCE", 1.0)
+        monkeypatch.setattr("windlass.providers.ssh.provider.LOOK_LIMIT", 20.0)
+
+    return soon
 
 
 def order(name: str, command: tuple[str, ...] = ("sleep", "600"), **environment: str) -> LaunchOrder:
@@ -149,12 +161,12 @@ def test_a_machine_that_hangs_at_connect_is_out_of_stock_with_why(hosts):
     using(hosts, test)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_machine_that_goes_silent_and_comes_back_keeps_its_slice_and_its_program(hosts):
+def test_a_machine_that_goes_silent_and_comes_back_keeps_its_slice_and_its_program(hosts, notice_silence_soon):
     async def test(provider: SSHProvider) -> None:
         await provider.launch(order("s-1"), 1)
         await shown(provider, "s-1", is_up)
         before = (hosts[0].home / ".windlass/run/supervisor.json").read_text()
+        notice_silence_soon()
         hosts[0].unplug()
         during = [one.slice_id for one in await provider.list()]
         assert during == ["s-1"], "shown as it was last seen"
@@ -165,11 +177,11 @@ def test_a_machine_that_goes_silent_and_comes_back_keeps_its_slice_and_its_progr
     using(hosts, test)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_machine_that_stays_silent_counts_as_dead_and_its_slice_is_ended_when_it_is_back(hosts):
+def test_a_machine_that_stays_silent_counts_as_dead_and_its_slice_is_ended_when_it_is_back(hosts, notice_silence_soon):
     async def test(provider: SSHProvider) -> None:
         await provider.launch(order("s-1"), 1)
         await shown(provider, "s-1", is_up)
+        notice_silence_soon()
         hosts[0].unplug()
         await shown(provider, "s-1", lambda one: not one.hosts[0].running)
         await provider.terminate("s-1", 1)
