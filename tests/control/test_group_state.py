@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.control.worlds import GPU, QUICK, World
-from windlass.control.report.assignments import AssignmentLog
 from windlass.control.report.current import pictured, read_state
+from windlass.control.report.events import AssignmentLog
 from windlass.control.report.leader import Leader
 from windlass.control.report.status import GroupStatus, Status
 from windlass.control.settings import Settings, SoldGroup

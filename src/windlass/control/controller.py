@@ -42,7 +42,7 @@ from .leadership import Leading
 from .settings import Leadership, Settings
 
 SAVE_AFTER = 1000
-"""Entries between two saved states at the least. A large state is saved when twice its size was written, so that
+"""Entries between two saved states at least. A large state is saved when twice its size was written, so that
 saving costs no more than writing; a restart reads no more than that."""
 
 
@@ -85,7 +85,7 @@ class Controller:
         offload: Offload = inline,
     ) -> None:
         """``now``: the time of day. ``steady``: a monotonic clock, by which the lease and answers grow old; the same as
-        ``now`` unless it is given. ``wake`` is called when a look or a call has come back. ``steer`` says how
+        ``now`` unless it is given. ``wake`` is called when an observation or a call has come back. ``steer`` says how
         the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with.
         ``offload``: how calls to the journal are made, which may block."""
         self._offload, self._turn = offload, asyncio.Lock()

@@ -181,7 +181,7 @@ class Service:
             await asyncio.wait_for(self._wake.wait(), seconds)
 
     def _listen(self) -> None:
-        """Be woken by the workload's next change. Ask again after each look: it counts from the last one."""
+        """Be woken by the workload's next change. Ask again after each observation: it counts from the last one."""
         if self._changed is None or self._changed.done():
             self._changed = asyncio.create_task(self._hear())
 

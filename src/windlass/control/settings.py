@@ -20,7 +20,7 @@ def _limit(state: State) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Seconds between two passes of the loop: at the least, however much happens; at the most, when nothing does."""
+    """Seconds between two passes of the loop: at least, however much happens; at most, when nothing does."""
 
     min: float = 0.2
     max: float = 5.0

@@ -1,6 +1,6 @@
 """Shadow mode observes and plans like the loop, and records what it would do. Nothing here can act.
 
-It runs beside the autoscaler in use, with a journal of its own. The table ``would`` holds the actions of the current
+It runs next to the autoscaler in use, with a journal of its own. The table ``would`` holds the actions of the current
 plan, and ``spending`` the dollars per hour as they are and as they would be.
 """
 

@@ -122,7 +122,7 @@ class Decisions:
     invalid: list[tuple[Demand, str]] = field(default_factory=list)
     """Demands that no machine could run, each with its mistake."""
     held: list[Demand] = field(default_factory=list)
-    """Demands that no machine would help, by the word of their workload."""
+    """Demands that no machine would help, according to their workload."""
 
     def moved(self, place: Ints) -> Decisions:
         """The same with the slices renamed: ``place`` has the new position of each."""
@@ -281,7 +281,7 @@ class PlanDraft:
         return self.slices[position].busy_count
 
     def is_whole_and_free(self, position: int) -> bool:
-        """Nothing runs on it, nothing is wrong with it, and it is not as good as gone."""
+        """Nothing runs on it, nothing is wrong with it, and it is not about to end."""
         item = self.slices[position]
         return not self.busy(position) and item.healthy and not item.final
 
@@ -325,7 +325,7 @@ class PlanDraft:
     ) -> Market:
         """What can be bought for so many tasks of each need, under the ceilings as they are now.
 
-        ``stage``: how many of the alternatives of ``any_of``, beside the preferred one, may be used.
+        ``stage``: how many of the alternatives of ``any_of``, in addition to the preferred one, may be used.
         """
         ledger, groups = self.ledger, range(len(self.groups))
         answers = [self.eligibility.answers(selector) for selector in selectors]

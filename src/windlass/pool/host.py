@@ -68,7 +68,7 @@ class PoolHost:
         return self.runtime is not None and not self._closed
 
     def start(self) -> None:
-        """Bring everything up; nodes come by and by."""
+        """Start everything; nodes come later."""
         if self.used:
             raise PoolError("a pool is used once: make a new one for the next with")
         self.directory = self._given_directory or own_directory()

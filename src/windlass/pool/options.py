@@ -28,7 +28,7 @@ MOST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """At least ``min`` nodes, at the most ``max``, and ``desired`` to begin with."""
+    """At least ``min`` nodes, at most ``max``, and ``desired`` to begin with."""
 
     min: int
     desired: int

@@ -100,7 +100,7 @@ class ComputePool:
         ``image``: packages, files and environment of nodes.
 
         ``autoscale_cooldown``: seconds that little use must last before nodes go. ``autoscale_idle_timeout``: seconds
-        without any work after which the pool goes to its ``min``. ``reconcile_tick_interval``: seconds at the most
+        without any work after which the pool goes to its ``min``. ``reconcile_tick_interval``: seconds at most
         between two passes when nothing happens, and between two tries of a launch that was refused.
         ``unhealthy_timeout``: seconds without a sign of life after which a node's tasks run elsewhere and it is
         replaced.
@@ -149,7 +149,7 @@ class ComputePool:
         self.close(wait=error is None)
 
     def start(self) -> None:
-        """Bring it up; nodes come by and by. ``with`` does it."""
+        """Start it; nodes come later. ``with`` does it."""
         if self._shape.notice and not self._host.used:
             self._console.on_message(self._shape.notice)
         self._host.start()
@@ -247,7 +247,7 @@ class ComputePool:
         *on_result: Callable[[int], None],
         begun: Callable[[Started], None] = lambda _: None,
     ) -> Started:
-        """Start many tasks; ``arrived`` is given the position of each whose answer has come, on the pool's thread.
+        """Start many tasks; ``on_result`` gets the position of each task whose result has come, on the pool's thread.
         ``begun`` is given what is started before any of it has."""
         runtime, thread = self._host.running()
         plain = [position for position, task in enumerate(tasks) if isinstance(task, Task)]

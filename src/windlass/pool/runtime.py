@@ -130,7 +130,7 @@ class PoolRuntime:
         return self.workload.task_book
 
     async def start(self) -> None:
-        """Bring up the engine and the controller; nodes come by and by."""
+        """Start the engine and the controller; nodes come later."""
         await self.workload.start()
         self._running = asyncio.create_task(self.service.run())
 

@@ -179,7 +179,7 @@ class FakeEngine:
             self._end_slot(found, CallOutcome("crashed", detail=why, began=True))
 
     def silence(self, node: str, seconds: float = 5.0) -> None:
-        """The host hangs: nothing is heard of it."""
+        """The host hangs: it sends no heartbeats."""
         self._silent[node] = []
         self._soon(self._events.on_node_silent, node, seconds)
 

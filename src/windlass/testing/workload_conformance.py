@@ -59,8 +59,8 @@ class WorkloadConformance:
     evicts: bool = True
     """Whether it can end running work on request."""
     exact: bool = True
-    """Whether every look counts each task once. Where parts of a look may be a moment older than others, it does so
-    once nothing changes any more."""
+    """Whether every observation counts each task once. Where parts of an observation may be a moment older than others,
+    it does so once nothing changes any more."""
     final: bool = False
     """Whether a cordon cannot be taken back. A slice with work on it may refuse one then, and is drained instead."""
     tells_changes: bool = True

@@ -184,7 +184,7 @@ class Workload(Protocol):
         ...
 
     async def changed(self) -> None:
-        """Return when there is something new to observe since the last look: demand, a node, work that ended.
+        """Return when there is something new to observe since the last observation: demand, a node, work that ended.
 
         It may return too often, and it may be cancelled. A workload that cannot notify never returns; it is observed by
         the clock then.

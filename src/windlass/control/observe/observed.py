@@ -37,7 +37,7 @@ class Observed:
     word: Mapping[str, Acknowledgement] = field(default_factory=dict)
     instance: Mapping[str, Instance] = field(default_factory=dict)
     trouble: Mapping[str, str] = field(default_factory=dict)
-    """What is in trouble, by name: a source, or a slice whose calls fail; and what the trouble is."""
+    """What has an error, by name: a source, or a slice whose calls fail; and what the trouble is."""
     unknown: Mapping[str, bool] = field(default_factory=dict)
     """Sources that gave no answer that counts."""
     seller: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +96,8 @@ def observed_after(
     was: Settings | None,
     settings: Settings,
 ) -> Observed:
-    """What is remembered of a look. ``troubles``: of sources and of outside calls; ``was``: the settings before."""
+    """What is remembered of an observation. ``troubles``: of sources and of outside calls; ``was``: the settings
+    before."""
     shows: ValidView | Observed = before if work is None else work
     silent = [name for name, many in instances.items() if many is None]
     unknown = [f"{PROVIDER}{name}" for name in sorted(silent)] + ([] if work is not None else [WORKLOAD])

@@ -22,8 +22,8 @@ from .validation import InvalidAnswer, Lists, ValidView, Views
 T = TypeVar("T")
 
 PATIENCE = 0.5
-"""Seconds that the loop waits for a look that it has just begun. Most take milliseconds; one that hangs is not waited
-for a second time."""
+"""Seconds that the loop waits for an observation that it has just begun. Most take milliseconds; one that hangs is not
+waited for a second time."""
 
 
 _NO_ANSWER: Final = "has not answered yet"
@@ -40,16 +40,16 @@ class _Source(Generic[T]):
     on_answer: Callable[[], None]
     answer: T | None = None
     asked_at: float | None = None
-    """When the look began that gave the answer."""
+    """When the observation began that gave the answer."""
     trouble: str = ""
     brief: bool = False
     """Whether it has failed for too short a time to be called in trouble."""
     task: asyncio.Task[None] | None = None
     _time: asyncio.Timeout | None = None
-    """How long the last look may take."""
+    """How long the last observation may take."""
 
     def begin(self) -> bool:
-        """Whether a look has just begun that takes its time; not while an older one is under way."""
+        """Whether an observation has just begun that takes its time; not while an older one is under way."""
         if self.is_looking:
             return False
         asked_at = self.steady()
@@ -58,7 +58,7 @@ class _Source(Generic[T]):
             if isinstance(look, Completed):
                 self._take(look.answer, asked_at)
                 return False
-        except Exception as error:  # noqa: BLE001  # as in a look that takes its time
+        except Exception as error:  # noqa: BLE001  # as in an observation that takes its time
             self._fail(error)
             return False
         self.task = asyncio.create_task(self._look(look, asked_at))
@@ -69,8 +69,8 @@ class _Source(Generic[T]):
         return self.task is not None and not self.task.done()
 
     def bound(self, begun: float) -> None:
-        """Give the look under way its time limit, from when it began. A timer for each one that answers at once would
-        cost more than the answer."""
+        """Give the observation under way its time limit, from when it began. A timer for each one that answers at once
+        would cost more than the answer."""
         if self._time is not None:
             self._time.reschedule(begun + self.limit())
 
@@ -178,8 +178,8 @@ class Observer:
         on_answer: Callable[[], None] = lambda: None,
         missing: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """``answered`` is called when a look ends that no caller waits for any more. ``missing``: the slices of a
-        provider, with their groups, that may have ended: a provider that remembers ends is asked about them."""
+        """``on_answer`` is called when an observation ends that no caller waits for any more. ``missing``: the slices
+        of a provider, with their groups, that may have ended: a provider that remembers ends is asked about them."""
         self._on_answer, self._waited_for = on_answer, False
         self._views, self._lists = Views(), {name: Lists() for name in providers}
         self._workload = _Source(workload.observe, self._views, limit, steady, self._late)

@@ -156,8 +156,9 @@ def _coming_up(
 
 
 def _lost(record: SliceRecord, sight: SliceObservation, policy: Policy, now: float) -> tuple[State, Reason] | None:
-    """READY and after: gone or dead without our asking, by the provider's word. One dead host of a slice takes all of
-    it. What the workload alone does not see may still be at work: that is drained under the fence (``_must_leave``)."""
+    """READY and after: gone or dead without our asking, according to the provider. One dead host of a slice takes all
+    of it. What the workload alone does not see may still be at work: that is drained under the fence
+    (``_must_leave``)."""
     if sight.lost_node:
         return State.LOST, Reason(Code.LOST, sight.lost_node)
     if _gone(record, sight, policy, now) and not _contradicted(record, sight, policy, now):

@@ -216,7 +216,7 @@ class Status:
 
     @cached_property
     def troubles(self) -> dict[str, str]:
-        """What is in trouble, by name: sources, calls, slices that are not touched any more."""
+        """What has an error, by name: sources, calls, slices that are not touched any more."""
         held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in self.records if one.quarantine}
         stuck = {
             f"slice {one.id}": f"cannot be ended: {one.reason.why}"

@@ -72,7 +72,7 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _value_of(value: Enum) -> Any:
-    return value._value_  # the same, without a look for a property
+    return value._value_  # the same, without looking for a property
 
 
 def _record_writer(kind: type) -> Callable[[Any], Any]:

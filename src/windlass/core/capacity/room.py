@@ -4,9 +4,9 @@ Every part of the planner that asks "does it fit?" (placing on running nodes, fi
 explaining, consolidating) asks this module, so that no two parts can disagree.
 
 A node is a row. Columns are resource kinds, in whole units (``quantities``). Accelerators are devices: a need below one
-device takes a share of ONE device, a need from one on takes whole free devices. So a row holds, beside the free amount,
-how many devices are whole and what is left on each device in part use. Shares go to the fullest device that still has
-room; opened devices are never merged.
+device takes a share of ONE device, a need from one on takes whole free devices. So a row holds, in addition to the free
+amount, how many devices are whole and what is left on each device in part use. Shares go to the fullest device that
+still has room; opened devices are never merged.
 
 Everything works on whole columns at once (numpy), so that ten thousand nodes cost little more than ten.
 """

@@ -66,7 +66,7 @@ class TrialOutcome:
 WhatIf = Callable[[Snapshot], TrialOutcome]
 
 MOST_REPLANS: Final = 400
-"""What-if plans for one plan at the most, when it is small."""
+"""What-if plans for one plan at most, when it is small."""
 WORK: Final = 200_000
 """Slices and demands that all what-if plans together may look at: a large plan gets fewer of them."""
 MOST_TOLD: Final = 5

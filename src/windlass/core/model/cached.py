@@ -1,8 +1,8 @@
 """``cached_attribute``: an attribute that is computed when it is first read, and then kept.
 
-It works like ``functools.cached_property`` at half the cost: it takes no lock, and the value is stored beside the other
-attributes of the object, which therefore needs no dictionary of its own. Two threads that read it at the same time both
-compute the same value, because it follows from the object alone.
+It works like ``functools.cached_property`` at half the cost: it takes no lock, and the value is stored next to the
+other attributes of the object, which therefore needs no dictionary of its own. Two threads that read it at the same
+time both compute the same value, because it follows from the object alone.
 """
 
 from __future__ import annotations

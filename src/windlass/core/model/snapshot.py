@@ -196,7 +196,7 @@ _HEALTHY: Final = attrgetter("healthy")
 @dataclass(frozen=True)
 class Slice:
     """The unit that is bought and released: one node, or several hosts that live and die together. A loop hands in the
-    very same slice again while nothing about it changes, so what follows from it alone is worked out once."""
+    same slice again while nothing about it changes, so what follows from it alone is worked out once."""
 
     id: str
     group: str
@@ -210,7 +210,7 @@ class Slice:
     price: int = 0
     """Nanodollars per hour, likewise."""
     final: bool = False
-    """Its workload cannot take the cordon, drain or mark back: it offers nothing and is as good as gone, but counts for
+    """Its workload cannot take the cordon, drain or mark back: it offers nothing and is about to end, but counts for
     the limits until it is."""
 
     @property
@@ -303,7 +303,7 @@ class Demand:
     since: Seconds | None = None
     deadline: Seconds | None = None
     held: str = ""
-    """Why no machine would help, by the word of its workload: nothing is placed or bought for it. Empty: one would."""
+    """Why no machine would help, according to its workload: nothing is placed or bought for it. Empty: one would."""
     not_understood: bool = False
     """Whether ``held`` says what the workload does not understand about it."""
     any_of: Alternatives = ()

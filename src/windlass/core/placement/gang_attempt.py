@@ -36,7 +36,7 @@ class Try:
     code: Code
 
     def tables(self) -> tuple[Offers, ...]:
-        """The table it goes on, and, for a request, the free room beside it."""
+        """The table it goes on, and, for a request, its own free room."""
         return (self.table,) if self.table is self.draft.offers else (self.table, self.draft.offers)
 
     def buy(

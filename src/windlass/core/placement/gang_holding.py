@@ -16,7 +16,7 @@ from .gangs import serve_whole
 
 def holds_what_it_would_use(draft: PlanDraft, gang: Demand, waiting: Waiting) -> bool:
     """Whether slices are held for a gang that waits: until its deadline, or while some blocker passes without a
-    change of the configuration. Of any group, not the nearest: a frozen group beside it must not make the gang give up
+    change of the configuration. Of any group, not the nearest: a frozen group next to it must not make the gang give up
     what it waits with."""
     if waiting.reason.code in IMPOSSIBLE or waiting.reason.code == Code.NO_SHAPE_FITS:
         return False

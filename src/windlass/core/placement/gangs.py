@@ -127,7 +127,7 @@ def _from_one_group(draft: PlanDraft, market: Market) -> list[Choice] | None:
 
 
 def together(tasks: Tasks) -> Need:
-    """What a node must have at the least to hold all tasks: sums, with shares left to ``holds_all``."""
+    """What a node must have at least to hold all tasks: sums, with shares left to ``holds_all``."""
     plain: dict[int, int] = {}
     whole: dict[tuple[int, int], int] = {}
     unknown: list[str] = []

@@ -107,7 +107,7 @@ def _place(draft: PlanDraft, shapes: Sequence[Shape], served: Sequence[Served]) 
 
 
 def _serve_with_rules(draft: PlanDraft, shapes: Sequence[Shape]) -> list[Served]:
-    """Shapes with constraints between tasks, and those beside them.
+    """Shapes with constraints between tasks, and those next to them.
 
     Those that follow a class which others of them have come after these: only then is it known where they may go.
     """

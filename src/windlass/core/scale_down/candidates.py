@@ -1,9 +1,9 @@
-"""This module releases surplus launches, idle slices, and slices above a utilization target.
+"""Release tracks which slices the rules of this package may release.
 
-In this order, never below ``min`` slices and ``spare`` free ones, never a slice that got a placement in this plan or
-holds requested room, never a protected one, never one of a group that is frozen or that this plan launches: surplus in
-flight, ``idle_timeout``, ``low_utilization``, ``utilization`` with marks. Consolidation has its own file. A slice with
-an unhealthy node is left alone here: replacing it is the loop's business.
+The rules run in this order: surplus in flight and ``idle_timeout`` (`idle`), ``low_utilization`` and ``utilization``
+with marks (`utilization`), consolidation (`consolidation`). They never go below ``min`` slices and ``spare`` free ones,
+and never take a slice that got a placement in this plan or holds requested room, a protected one, or one of a group
+that is frozen or that this plan launches. A slice with an unhealthy node is left alone: the loop replaces it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class SnapshotTables:
         self.slices_without_group: list[int] = []
         """The places of all slices of no group."""
         self.final = frozenset(place for place in self.others if self.slices[place].final)
-        """The places of slices that are as good as gone."""
+        """The places of slices that are about to end."""
         for (name, state), places in slice_table.standing.items():
             group = index.get(name)
             alike = self.positions.get((group, state))

@@ -37,7 +37,7 @@ class Collection:
     """The answers to many tasks, by position, in the order in which they come."""
 
     def __init__(self, count: int, *on_result: Callable[[int], None]) -> None:
-        """``arrived``: given each position whose answer has come."""
+        """``on_result``: gets each position whose result has come."""
         self.answers: list[Answer | list[Answer]] = [None] * count
         """None: a value that is None, or one that has not come."""
         self.values: dict[int, list[bytes]] = {}
@@ -279,7 +279,7 @@ class TaskFuture(Future[Any]):
 
 
 class StreamTicket:
-    """Hands on values as they come."""
+    """Passes on values as they come."""
 
     def __init__(self) -> None:
         self.arrived: queue.SimpleQueue[bytes | ItemResult | TaskError] = queue.SimpleQueue()
@@ -326,7 +326,7 @@ class AllFuture(Future[Any]):
         super().__init__()
         self._make, self._left = make, 0
         self._failed: int | None = None
-        """The first that failed: those that were cancelled for it have exceptions of their own by and by."""
+        """The first that failed: those that were cancelled for it get exceptions of their own later."""
         self.started: Started
         self.set_running_or_notify_cancel()
 

@@ -83,12 +83,12 @@ class Listener(Protocol):
         ...
 
     def on_node_silent(self, node: str, seconds: float) -> None:
-        """The node has not been heard of for so long, and may hang. It is silent until ``on_node_heard`` or
+        """The node has been silent for so long, and may hang. It is silent until ``on_node_heard`` or
         ``on_node_left``."""
         ...
 
     def on_node_heard(self, node: str) -> None:
-        """A node that was silent is heard of again."""
+        """A node that was silent sends heartbeats again."""
         ...
 
     def on_call_began(self, call: str) -> None:

@@ -38,7 +38,7 @@ class PoolWorkload:
         store: DataStore | None = None,
     ) -> None:
         """``environment``: for the processes of every node. ``python``: the version that nodes must have. ``limit``:
-        bytes of the largest result of a task. ``over`` is given tasks that are over, before their tickets are.
+        bytes of the largest result of a task. ``on_finished`` gets tasks that have ended, before their tickets.
         ``store``: where large values are."""
         self._engine, self._environment = engine, dict(environment or {})
         self._news = asyncio.Event()

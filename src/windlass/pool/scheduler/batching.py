@@ -22,7 +22,7 @@ than a second round gains."""
 SHORT: Final = 2.0
 """Seconds: a batch that takes no longer may wait behind another on a slot, so that the slot never waits for it."""
 BYTES: Final = 8 << 20
-"""Of arguments that travel in one batch at the most."""
+"""Of arguments that travel in one batch at most."""
 ROUNDS: Final = 2
 """Batches that each slot should at least get of what waits, so that all end at about the same time."""
 

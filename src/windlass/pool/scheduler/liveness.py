@@ -28,7 +28,7 @@ class NodeLiveness:
         self._nodes, self._engine, self._timeout, self._now, self._later = nodes, engine, timeout, now, later
 
     def silent(self, node: PoolNode, seconds: float) -> None:
-        """It has not been heard of for so long."""
+        """It has been silent for so long."""
         since = node.silent_since = self._now() - seconds
         self._later(max(0.0, self._timeout - seconds), lambda: self._give_up(node, since))
 

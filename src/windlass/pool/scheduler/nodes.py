@@ -43,9 +43,9 @@ class PoolNode:
         self.idle_since: float | None = now
         self.joined_at = now
         self.leaving = False
-        """Whether a call was lost with it: it is as good as gone."""
+        """Whether a call was lost with it: it is about to end."""
         self.silent_since: float | None = None
-        """Since when nothing was heard of it, if it may hang."""
+        """Since when it is silent, if it may hang."""
         self.done = 0
         """Tasks that came to an end here."""
         self.pinned: list[ScheduledTask] = []

@@ -37,7 +37,7 @@ class Send(Protocol):
 
 
 def _ran(call: TaskPlacement, now: float) -> float:
-    """Seconds for which the task that has the slot has run at the least."""
+    """Seconds for which the task that has the slot has run at least."""
     if call.moved_at is None:
         return 0.0
     return max(0.0, now - call.moved_at - (UNSEEN if len(call.tasks) > 1 else 0.0))

@@ -66,10 +66,10 @@ class TaskBook:
         store: DataStore | None = None,
         all_groups: Callable[[], Iterable[Group]] = tuple,
     ) -> None:
-        """``groups`` gives the group of a slice, ``all_groups`` those that nodes can be bought of. ``changed`` is
-        called when there is something new to look at. ``limit``: bytes of the largest result of a task. ``over`` is
-        given tasks that are over. ``unhealthy_timeout``: seconds without a sign of life after which a node is given up.
-        ``store``: where large values are."""
+        """``groups`` gives the group of a slice, ``all_groups`` those that nodes can be bought of. ``on_change`` is
+        called when there is something new to observe. ``limit``: bytes of the largest result of a task. ``on_finished``
+        gets tasks that have ended. ``unhealthy_timeout``: seconds without a sign of life after which a node is given
+        up. ``store``: where large values are."""
         self.engine, self._groups, self._now, self._later = engine, groups, now, later
         self._on_change, self._on_output, self._python, self._limit = on_change, on_output, python, limit
         self._store = store

@@ -29,8 +29,8 @@ class TaskEndings:
         kill: Callable[[TaskPlacement], None],
         on_finished: OnFinished,
     ) -> None:
-        """``pace`` gives what is known of the tasks of a kind. ``kill`` ends a call that runs. ``over`` is given tasks
-        that are over."""
+        """``pace`` gives what is known of the tasks of a kind. ``kill`` ends a call that runs. ``on_finished`` gets
+        tasks that are over."""
         self._waiting, self._nodes, self._now = waiting, nodes, now
         self._pace, self._kill, self._on_finished = pace, kill, on_finished
         self.done = 0

@@ -1,6 +1,6 @@
 """DataStore holds large values as files that processes of one machine map into memory instead of copying.
 
-A file has the pickle of a value and, beside it, its buffers as pickle protocol 5 gives them: reading a value maps the
+A file has the pickle of a value and, next to it, its buffers as pickle protocol 5 gives them: reading a value maps the
 file privately, so arrays are not copied, and a process that changes one changes only its own pages. Files are in shared
 memory (``/dev/shm``) up to a limit, and on disk above it. Their directories belong to one pool, or to one node on
 another machine, and go with it; those of a process that was killed are removed by the processes that watch over it, or
@@ -181,7 +181,7 @@ class DataStore:
         cache: bool = False,
     ) -> None:
         """``disk``: a directory of its own for what does not fit into shared memory; None: a temporary one. ``limit``:
-        bytes in shared memory; None: half of what is free there, a third of the machine's memory at the most.
+        bytes in shared memory; None: half of what is free there, a third of the machine's memory at most.
         ``cache``: its values can be had again, so that they may be removed at any time."""
         base = memory or SHARED_MEMORY
         if not (base.is_dir() and os.access(base, os.W_OK)):

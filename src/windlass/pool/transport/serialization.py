@@ -131,7 +131,7 @@ def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
 
 
 def length_of(arguments: Arguments) -> int:
-    """Bytes that they take on the way, at the most."""
+    """Bytes that they take on the way, at most."""
     return len(arguments) if isinstance(arguments, bytes) else LONGEST
 
 
@@ -292,7 +292,7 @@ def unpack_value(blob: bytes | mmap) -> Any:
 
 
 LONGEST: Final = 512
-"""Bytes of all plain values of an item, pickled, at the most, for those who count bytes."""
+"""Bytes of all plain values of an item, pickled, at most, for those who count bytes."""
 _SMALL: Final = LONGEST // 2
 """The same as Python counts them in memory, where a letter that takes two bytes in a pickle may take one."""
 TYPES: Final = frozenset({int, float, bool, str, bytes, type(None)})

@@ -8,7 +8,7 @@ without losing the host. What it guarantees:
 - A host starts at most once. The supervisor holds the lock of its host's directory for as long as it lives, and writes
   ``process.json`` before it does anything else; a second one finds the lock taken or the file there, and goes.
 - Nothing stays behind. It adopts what its command leaves orphaned (a "subreaper"), so that a daemon that slipped out of
-  the process group is found too. Told to end (SIGTERM), or when the owner it is tied to is dead, or when the command
+  the process group is found too. Asked to end (SIGTERM), or when the owner it is tied to is dead, or when the command
   has ended, it sends SIGTERM to all of it, waits the grace period, and sends SIGKILL until nothing is left.
 - If the supervisor itself is killed, the kernel kills the command (its parent-death signal); the rest is found by the
   mark in its environment when the slice is terminated.
@@ -254,7 +254,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _reaped() -> dict[int, int]:
-    """Children, our own and adopted, that have ended since the last look, with their wait status."""
+    """Children, our own and adopted, that have ended since the last check, with their wait status."""
     found = {}
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:

@@ -2,7 +2,7 @@
 
 The order comes on standard input, because it may hold private keys. The program runs in a session of its own; what it
 leaves behind is adopted. Everything is ended when that is asked for (SIGTERM), when the program has ended, or when no
-controller was heard of for the lease, if there is one: then the controller may count the program as gone.
+controller was heard from for the lease, if there is one: then the controller may count the program as gone.
 
 Runs on the machine, as a part of the agent: the standard library only, from Python 3.8 on.
 """

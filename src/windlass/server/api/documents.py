@@ -17,7 +17,7 @@ from windlass.server.live.feed import Current, Feed
 from windlass.server.problems import Problem
 
 MOST: Final = 5000
-"""Rows of one page at the most."""
+"""Rows of one page at most."""
 SECRET: Final = re.compile(r"(?i)(pass(word|wd|phrase)?|secret|token|credential|api_?key|private|auth)")
 """Keys of settings whose values are left out."""
 

@@ -29,7 +29,7 @@ def add_reading(app: FastAPI, server: Server) -> None:
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
         wants_gzip = "gzip" in request.headers.get("accept-encoding", "")
-        # Encoded once for all readers, and beside the loop that serves the streams.
+        # Encoded once for all readers, and next to the loop that serves the streams.
         body, packed = await asyncio.to_thread(lambda: (known.body, known.gzipped if wants_gzip else None))
         return sent(request, body, packed, headers={"ETag": tag})
 

@@ -39,7 +39,7 @@ PASS: Final = "windlass.pass/v1"
 LOOK: Final = 0.05
 """Seconds between two looks at the journal: one row is read."""
 PAUSE: Final = 0.2
-"""Seconds between two messages at the least."""
+"""Seconds between two messages at least."""
 IDLE: Final = 2.0
 """Seconds after which the status is made again although nothing was written: a lease or a back-off may have run out."""
 WAYS_FOR: Final = 30.0
@@ -238,7 +238,7 @@ class Feed:
             return self._make(records)
         except JournalError as error:
             self.problem = str(error)
-        except Exception as error:  # noqa: BLE001  # the thread must live on: the next look may go better
+        except Exception as error:  # noqa: BLE001  # the thread must live on: the next read may succeed
             self.problem = f"{type(error).__name__}: {error}"
         return False
 
@@ -377,9 +377,10 @@ class Feed:
 
 
 class _JoinedSlices:
-    """Slices with the nodes that have joined; one that did not change is the same object as at the last look.
+    """Slices with the nodes that have joined; one that did not change is the same object as at the last observation.
 
-    What follows from a slice alone is kept with it, so a look costs by what has changed and not by how much there is.
+    What follows from a slice alone is kept with it, so an observation costs by what has changed and not by how much
+    there is.
     """
 
     def __init__(self) -> None:

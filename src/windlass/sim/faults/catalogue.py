@@ -69,7 +69,7 @@ FaultKind = Literal[
     "reconfigured",  # other limits, or a group less, while things are in flight (hourly)
     "torn-record",  # killed in the middle of a journal write, of which nothing may be there afterwards
     "newer-version",  # a newer version brings the journal's tables up to date under the one that leads (hourly)
-    "older-version",  # an older one is started on a newer journal, beside the leader or in its place (hourly)
+    "older-version",  # an older one is started on a newer journal, next to the leader or in its place (hourly)
     # input
     "observe-fails",  # the workload cannot be asked
     "observe-hangs",  # never answers
@@ -79,7 +79,7 @@ FaultKind = Literal[
     "demand-negative",
     "demand-nan",
     "demand-poisoned",  # one entry that is no demand
-    "demand-burst",  # a hundred thousand tasks, gone at the next look
+    "demand-burst",  # a hundred thousand tasks, gone at the next observation
     "demand-impossible",  # what no group can hold
 ]
 

@@ -15,7 +15,7 @@ from typing import Any
 from windlass.sim.run.script import Script
 
 TRIES = 400
-"""Runs that shrinking may cost: some minutes at the most."""
+"""Runs that shrinking may cost: some minutes at most."""
 
 
 def shrunken(script: Script, breaks: Callable[[Script], bool], tries: int = TRIES) -> Script:

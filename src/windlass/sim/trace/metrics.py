@@ -99,7 +99,7 @@ class Gauge:
     """Watches an engine; give it as its ``watch``."""
 
     every: float
-    """Seconds between two samples at the least."""
+    """Seconds between two samples at least."""
     samples: list[Sample] = field(default_factory=list)
     node_seconds: float = 0.0
     busy_seconds: float = 0.0

@@ -27,7 +27,7 @@ from .provider_rates import ProviderRates
 from .tasks import RecordedTask
 
 PARTS = 8
-"""Tasks of one demand that ran for different times become so many jobs at the most, each with the mean of its part."""
+"""Tasks of one demand that ran for different times become so many jobs at most, each with the mean of its part."""
 ALIKE = 1.1
 """Tasks whose lengths differ by less than this factor are one job."""
 UNKNOWN_LENGTH = 300.0

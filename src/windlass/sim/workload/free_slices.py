@@ -44,7 +44,7 @@ class FreeSlices:
 
 
 def _least(demands: Iterable[Demand]) -> Amounts:
-    """What every waiting task needs at the least: where that is not free, none of them can start."""
+    """What every waiting task needs at least: where that is not free, none of them can start."""
     least: dict[str, int] | None = None
     for needs in {bundle.needs for demand in demands for bundle in demand.bundles}:
         some = dict(needs)

@@ -27,7 +27,7 @@ class Outage:
 
 
 class Outages:
-    """Those to come and those that hold, one for each node at the most."""
+    """Those to come and those that hold, one for each node at most."""
 
     def __init__(self) -> None:
         self._of_node: dict[str, Outage] = {}

@@ -84,11 +84,11 @@ class SimulatedWorkload:
         """Nothing happens without input before this, except that hosts come and go."""
         self._room_changed = False
         self._touched: dict[str, bool | None] = {}
-        """Nodes about which something has changed since the last look, each with whether it had work then; None: it was
-        not there."""
+        """Nodes about which something has changed since the last observation, each with whether it had work then; None:
+        it was not there."""
         self._seen_waiting: tuple[Demand, ...] = ()
         self._seen_words: tuple[Acknowledgement, ...] = ()
-        """What waited and what there was to say about cordons at the last look."""
+        """What waited and what there was to say about cordons at the last observation."""
         self._stirred: dict[str, None] = {}
         """Jobs of which tasks have begun or ended."""
         self.requests = tuple(requests)
@@ -240,10 +240,10 @@ class SimulatedWorkload:
         return first if first < inf else None
 
     def is_as_seen(self) -> bool:
-        """Whether nothing has happened since the last look but that tasks began or ended on nodes which had work before
-        and have work now, and nothing new is to be said about a cordon: then a plan that goes by what waits, by what is
-        idle and by what was acknowledged would be the same. A cordon that is lifted or forgotten is no news to who
-        asked for it."""
+        """Whether nothing has happened since the last observation but that tasks began or ended on nodes which had work
+        before and have work now, and nothing new is to be said about a cordon: then a plan that goes by what waits, by
+        what is idle and by what was acknowledged would be the same. A cordon that is lifted or forgotten is no news to
+        who asked for it."""
         if self._queue() != self._seen_waiting:
             return False
         tasks = self._runs.tasks
@@ -306,7 +306,7 @@ class SimulatedWorkload:
     # -- hosts ------------------------------------------------------------------------------------------------------
 
     def _meet_hosts(self, now: float, forgotten: Iterable[str] = ()) -> None:
-        """Hosts that have joined or left since the last time; those of forgotten slices are as good as gone."""
+        """Hosts that have joined or left since the last time; those of forgotten slices count as gone."""
         changes = self._hosts.changes()
         if forgotten:
             changes = {**changes, **dict.fromkeys(forgotten, ())}

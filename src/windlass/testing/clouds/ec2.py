@@ -97,7 +97,7 @@ class FakeEC2:
         self.spot_prices: dict[tuple[str, str], float] | None = None
         """Dollars per hour by machine type and zone; None: moto's own."""
         self.most_at_once = 0
-        """How many instances were there at once at the most."""
+        """How many instances were there at once at most."""
         self._answers: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
         self._lock = threading.RLock()
         self._fleets = threading.Lock()

@@ -84,7 +84,7 @@ class Heard:
         self._more.set()
 
     def of(self, name: str) -> list[tuple[Any, ...]]:
-        """All that was heard of one call or node."""
+        """All events of one call or node."""
         return [words for words in self.words if words[1] == name]
 
     def results(self, call: str) -> list[bytes]:

@@ -26,7 +26,7 @@ def batch_of(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> byte
 
 
 class Play:
-    """One test on the stage: its nodes, its calls, and what was heard of them."""
+    """One test on the stage: its nodes, its calls, and the events of both."""
 
     _numbers = 0
     _idle: ClassVar[WeakKeyDictionary[EngineStage, dict[int, list[NodeFacts]]]] = WeakKeyDictionary()

@@ -1,10 +1,10 @@
 """This plugin runs in the user's Dask scheduler: it counts what waits, and holds the fences.
 
 It is sent there by value, so the scheduler's machine needs Dask and not this package. What it knows outlives the
-controller: one that is started again, or a standby beside it, sees the same fences.
+controller: one that is started again, or a standby next to it, sees the same fences.
 
 **Counting.** Dask notifies a plugin of every transition of a task, so what waits is known by kind at any instant,
-however much it is. A look costs by the number of workers and of different tasks.
+however much it is. An observation costs by the number of workers and of different tasks.
 
 **The fence.** ``Scheduler.retire_workers`` gives up a retirement on its own when results cannot be moved, and with
 ``remove`` it starts running tasks again elsewhere. So its steps are taken here one by one: the scheduler places nothing
@@ -72,7 +72,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         self._active: dict[str, float] = {}
         """When something last ended on each worker of ours, or it joined."""
         self._busy: set[str] = set()
-        """Workers of ours on which something was assigned at the last look."""
+        """Workers of ours on which something was assigned at the last observation."""
         self._fences: dict[str, tuple[int, bool]] = {}
         """By slice: the newest epoch, and whether the fence stands under it or was taken down."""
         self._words: dict[str, dict[str, Any]] = {}
@@ -152,7 +152,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
 
     def status_changed(self, status: str, worker: str, stimulus_id: str) -> None:
         """In place of the scheduler's own handler: a worker that says that it runs does not pass its fence. It may have
-        said so before it heard of it."""
+        said so before it learned of it."""
         known = self._scheduler.workers.get(worker)
         if status != Status.running.name or known is None or not self._stands(slice_of(known.name) or ""):
             self._scheduler.handle_worker_status_change(status, worker, stimulus_id)
@@ -168,7 +168,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def wait(self, life: str, seen: int) -> bool:
-        """Until there is something that a look with this number has not shown."""
+        """Until there is something that an observation with this number has not shown."""
         while life == self._life and seen == self._number:
             self._news.clear()
             await self._news.wait()
@@ -423,7 +423,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
 
 
 def look_once(set_up: bytes, target: float, dask_scheduler: Scheduler) -> dict[str, Any]:
-    """A look that leaves nothing behind; what a hand that is there already knows is in it."""
+    """An observation that leaves nothing behind; what a hand that is there already knows is in it."""
     hand = dask_scheduler.plugins.get(PLUGIN)
     if hand is None:
         hand = Hand(set_up)

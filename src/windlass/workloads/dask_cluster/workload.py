@@ -68,7 +68,7 @@ class DaskWorkload:
     ) -> None:
         """``tls``: the paths ``ca_file``, ``cert`` and ``key``. ``silent``: seconds without a heartbeat after which a
         node is unhealthy. ``target``: seconds in which all that waits of a kind should be through; 0: every task that
-        waits gets a thread of its own. ``look_only``: a look leaves nothing in the scheduler."""
+        waits gets a thread of its own. ``look_only``: an observation leaves nothing in the scheduler."""
         self._scheduler, self._silent, self._target, self._now = scheduler, silent, target, now
         self._look_only = look_only
         self._tls = {key: value for key, value in (tls or {}).items() if value is not None}
@@ -215,7 +215,8 @@ class DaskWorkload:
                 await link.close_rpc()
 
     async def _listen(self) -> None:
-        """Ring when there is something new since the last look; after a silence too, for much may have happened."""
+        """Ring when there is something new since the last observation; after a silence too, for much may have
+        happened."""
         while True:
             self._looked.clear()
             life, number = self._seen

@@ -1,7 +1,7 @@
 """KubernetesWorkload puts a Kubernetes cluster behind the workload contract.
 
-A look is taken from the mirror, without a call, while every reflector is synced; else it is unknown. Nodes with the
-label of a provisioner are the slices' hosts; pods that the scheduler gave up on are demand; NodeProvisioners are
+An observation is taken from the mirror, without a call, while every reflector is synced; else it is unknown. Nodes with
+the label of a provisioner are the slices' hosts; pods that the scheduler gave up on are demand; NodeProvisioners are
 groups. Cordon, uncordon and the acknowledgement are the fence's. What the controller decides is handed to the
 publisher, which shows it on the API objects.
 """
@@ -47,7 +47,7 @@ from .translate.pods import MirroredPod
 from .translate.provisioners import allowed_to_leave, group_of, mistakes_in
 
 SYNCING: Final = 8.0
-"""Seconds that the first look waits for the mirror; a later one does not wait."""
+"""Seconds that the first observation waits for the mirror; a later one does not wait."""
 
 
 class Publisher(Protocol):

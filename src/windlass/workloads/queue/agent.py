@@ -6,16 +6,16 @@ It takes its node's place in the queue, claims what the node has room for, runs 
 reports each end at once. Between events it sleeps: a bell wakes it for work, the kernel for a task that ended, and once
 a second the clock, to say that it is alive and to look even if no bell rang.
 
-- Told to end (SIGTERM), it claims nothing more, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them
+- Asked to end (SIGTERM), it claims nothing more, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them
   back to waiting, and leaves.
-- Told to evict, it ends its tasks in the same way and stays.
+- Asked to evict, it ends its tasks in the same way and stays.
 - Dismissed (its slice was forgotten), it ends its tasks and itself.
 - Without a queue (a full disk, a directory that is away, a file that cannot be read) its tasks run on. It keeps what it
   has to report and tries again; its status file says that it is alive and what is wrong.
 - On a host that cannot start tasks (no room, no processes, no memory) the task waits again, and the node reports the
   trouble and claims nothing until a test shows that it is over.
 - Killed, it takes its tasks with it, so that no task runs twice at the same time: the kernel kills each task's own
-  process (the parent-death signal), and the ``Guard``, a process beside the agent, whatever that one had started.
+  process (the parent-death signal), and the ``Guard``, a process next to the agent, whatever that one had started.
 
 A task that was asked to end waits again whatever its exit status says: a program that stops early often says 0.
 Needs Linux. Standard library only, so that it starts in a twentieth of a second.
@@ -345,7 +345,7 @@ class Agent:
             self._running[process.pid] = RunningTask(claim, process)
 
     def _reap(self) -> None:
-        """What has ended since the last look, with all that it left behind in its process group."""
+        """What has ended since the last check, with all that it left behind in its process group."""
         for pid, (claim, process) in list(self._running.items()):
             # Looked at without taking it away: while the dead session leader exists, its process id is not reused.
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:

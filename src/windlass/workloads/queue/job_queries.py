@@ -90,7 +90,7 @@ class JobQueries(QueueFile):
         return None if row is None else JobState(*row)
 
     def tasks(self, name: str, states: Collection[TaskState] = TASK_STATES, most: int = -1) -> list[QueueTask]:
-        """Tasks that were started at least once, by index; ``most`` of them at the most (-1: all)."""
+        """Tasks that were started at least once, by index; ``most`` of them at most (-1: all)."""
         marks = ", ".join("?" * len(states))
         with self._looking() as run:
             rows = run(

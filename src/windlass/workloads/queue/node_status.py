@@ -30,7 +30,7 @@ class StatusFile:
             self._overwrite()
 
     def report(self, trouble: str) -> None:
-        """Say that the agent is alive, and what troubles it."""
+        """Say that the agent is alive, and its errors."""
         self._text = trouble
         with suppress(OSError):
             self._overwrite()

@@ -15,7 +15,7 @@ the task ended: an agent whose node was forgotten meanwhile has no word any more
 
 **Cheap by counts.** Of a job's tasks only those that were started have a row; the others are numbers from ``fresh`` on.
 Each job keeps how many of its tasks wait, run, are done and have failed, and ``runs`` how many of a job run on a node.
-So a look costs by jobs and nodes: a job of 100,000 tasks costs what one of a single task does.
+So an observation costs by jobs and nodes: a job of 100,000 tasks costs what one of a single task does.
 """
 
 from __future__ import annotations

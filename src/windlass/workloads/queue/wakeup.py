@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Final
 
 AGENTS: Final = "agents"
-"""Hear of what they must do: work to claim, tasks to end."""
+"""Learn of what they must do: work to claim, tasks to end."""
 WATCHERS: Final = "watchers"
-"""Hear of everything that a look would show."""
+"""Learn of everything that an observation would show."""
 
 
 class Bell:
-    """A socket that rings when something changed. ``WATCHERS`` hear of everything, ``AGENTS`` of what concerns them."""
+    """A socket that rings when something changed. ``WATCHERS`` learn of everything, ``AGENTS`` of what concerns
+    them."""
 
     def __init__(self, directory: Path, who: str) -> None:
         """OSError where there are no such sockets, or no such directory."""

@@ -6,7 +6,7 @@ the contract: a job with waiting tasks is a demand, an agent that has joined is 
 acknowledgement, true at the instant of the observation, because running tasks are counted in the same transaction and a
 claim cannot pass the fence.
 
-Nothing is kept in memory but connections: a controller that is restarted, or a standby beside it, sees the same.
+Nothing is kept in memory but connections: a controller that is restarted, or a standby next to it, sees the same.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class QueueWorkload:
         look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``look_only``: a look makes nothing, neither a queue nor a bell; a queue that is not there yet is empty."""
+        """``look_only``: an observation makes nothing, neither a queue nor a bell; a queue that is not there yet is
+        empty."""
         self._look_only = look_only
         self._directory = Path(directory).absolute()
         self._grace = grace
         self._now = now
-        # Apart from each other: a change may wait for another process that writes, a look never does.
+        # Apart from each other: a change may wait for another process that writes, an observation never does.
         self._looking = _Connection(self._directory, now, create=not look_only)
         self._changing = _Connection(self._directory, now, create=not look_only)
         self._bell: Bell | None = None
@@ -71,7 +72,8 @@ class QueueWorkload:
     async def observe(self) -> WorkloadView:
         if self._look_only and not (self._directory / FILE).exists():
             return WorkloadView()  # nothing was submitted yet
-        # Hushed before the look: what rings from here on may or may not be in the view, so it is looked at again.
+        # Hushed before the observation: what rings from here on may or may not be in the view, so it is looked at
+        # again.
         await self._listen()
         if self._bell is not None:
             self._bell.hush()

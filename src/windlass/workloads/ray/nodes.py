@@ -59,7 +59,7 @@ class RayNode:
     instance: str = ""
     joined_at: float = 0.0
     found: bool = False
-    """Whether it was there at the first look: it had joined before ``joined_at``, when it was first seen."""
+    """Whether it was there at the first observation: it had joined before ``joined_at``, when it was first seen."""
     idle_since: float | None = None
     idle_mark: float | None = None
     """The same according to the raylet alone; None: it does not call itself idle."""
@@ -273,8 +273,8 @@ def _idle_since(node: RayNode, before: RayNode | None, now: float) -> float | No
 
 
 def _since_ready(node: RayNode, ready: float) -> RayNode:
-    """Return a node that had joined before the first look, now that it is known since when its slice is READY: if it
-    has been idle ever since that look, the raylet's clock tells since when."""
+    """Return a node that had joined before the first observation, now that it is known since when its slice is READY:
+    if it has been idle ever since that observation, the raylet's clock shows since when."""
     joined, idle = min(ready, node.joined_at), node.idle_since
     if idle is not None and node.idle_mark is not None and idle <= node.joined_at:
         idle = min(idle, max(joined, node.idle_mark))

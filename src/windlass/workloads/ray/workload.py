@@ -1,8 +1,8 @@
 """``RayWorkload`` is the autoscaler of a real Ray cluster.
 
-A look reads the GCS (resources and demand, nodes, actors) and the head's raylet, and folds it onto what was known. A
-background task polls both every ``poll`` seconds and wakes the controller when something has changed since the last
-look. A head that gives no answer is unknown, never empty. A head that was restarted without its storage is another
+An observation reads the GCS (resources and demand, nodes, actors) and the head's raylet, and folds it onto what was
+known. A background task polls both every ``poll`` seconds and wakes the controller when something has changed since the
+last look. A head that gives no answer is unknown, never empty. A head that was restarted without its storage is another
 cluster: what had joined the old one is lost, and the new one is served from then on.
 """
 
@@ -287,7 +287,9 @@ class RayWorkload:
         self._since = {name: self._since.get(name, now) for name in gangs}
         since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
         self._loose &= since.keys()
-        loose = since.keys() if self._look_only else self._loose  # one look alone cannot try the preferred way first
+        loose = (
+            since.keys() if self._look_only else self._loose
+        )  # one observation alone cannot try the preferred way first
         nodes = with_placed_bundles(self._nodes, self._waited, now)
         self._shown = shown(state, nodes, self._waiting, since, self._version, now, loose)
         self._seen = _fingerprint(state, load)
@@ -339,8 +341,8 @@ class RayWorkload:
         self._fences.clear()
 
     async def _listen(self) -> None:
-        """Wake the controller when the head shows something else than at the last look, and when it stops or begins to
-        answer."""
+        """Wake the controller when the head shows something else than at the last observation, and when it stops or
+        begins to answer."""
         answers, checked = True, 0.0
         while True:
             await asyncio.sleep(self._poll)

@@ -26,7 +26,8 @@ from .knapsack import Catalogue, Knapsacks
 from .linear_program import DIGITS, LinearProgram
 
 SLACK: Final = 0.97
-"""Fills within 3 % of the best value per dollar are bought in the same look: a third of the looks for the same cost."""
+"""Fills within 3 % of the best value per dollar are bought in the same round: a third of the rounds for the same
+cost."""
 
 ROUGH: Final = 0.8
 """The same for the first cover of all, whose values are only a guess."""

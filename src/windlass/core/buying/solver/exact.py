@@ -2,7 +2,7 @@
 
 With a handful of tasks every way to divide them over slices can be looked at. A state is the multiset of tasks that are
 left, written as one number in mixed radix, so that taking tasks away is a subtraction. Each slice takes the first shape
-that is left and any others beside it. Without limits the best way from each state on depends on the state alone; that
+that is left and any others next to it. Without limits the best way from each state on depends on the state alone; that
 table is then the lower bound for the search that obeys the limits.
 
 Costs are whole numbers with the ties built in: dollars, then unmet preferences, slices, ranks, names.

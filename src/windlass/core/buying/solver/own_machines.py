@@ -30,7 +30,7 @@ MOST: Final = 64
 
 
 def holds(catalogue: Catalogue, groups: Ints, fills: Ints) -> Bools:
-    """Whether a slice of each group holds the fill beside it; a fill that only a clever packing fits may be denied."""
+    """Whether a slice of each group holds the fill as well; a fill that only a clever packing fits may be denied."""
     if not len(groups):
         return np.zeros(0, np.bool_)
     knapsacks = Knapsacks(catalogue)

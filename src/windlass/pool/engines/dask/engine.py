@@ -6,7 +6,7 @@ to which slot. Large values of nodes on other machines go directly between node 
 
 - A slot: the node starts it again; the call that ran there has crashed, and the node stays.
 - A node: its connection breaks, its calls are lost.
-- A node that hangs: its heartbeats stop, and the listener hears of the silence; it decides when to abandon the node.
+- A node that hangs: its heartbeats stop, and the listener learns of the silence; it decides when to abandon the node.
 - The scheduler: it is started again at the same address, nodes connect again, and calls go on. If that does not succeed
   the engine is lost.
 

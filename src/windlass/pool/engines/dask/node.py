@@ -10,7 +10,7 @@ slot that ended is back within milliseconds. It has no threads and no event loop
   before it has run anything takes the node with it.
 - A slot that is stopped (SIGSTOP) for longer than the limit is killed and started again.
 - It gives a heartbeat every second, so that the pool notices a node that hangs.
-- Told to leave (SIGTERM, or by the link), or without its link, it ends all processes and itself.
+- Asked to leave (SIGTERM, or by the link), or without its link, it ends all processes and itself.
 - Killed, it takes all of them with it, by the parent-death signal of the kernel. On another machine than the pool's a
   guard removes the large values that it kept.
 

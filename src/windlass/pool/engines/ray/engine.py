@@ -62,7 +62,7 @@ class RayEngine:
         self._writer: asyncio.StreamWriter | None = None
         self._hearing: asyncio.Future[None] | None = None
         self._nodes: dict[str, float] = {}
-        """Seconds since each node was heard of."""
+        """Seconds of silence of each node."""
         self._seconds: dict[str, float] = {}
         """What each call has taken so far."""
         self._closing = False

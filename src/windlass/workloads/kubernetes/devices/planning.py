@@ -44,7 +44,7 @@ class DeviceObjects(Protocol):
 
 
 class DevicePlanning:
-    """Keeps what follows from the devices of the last look."""
+    """Keeps what follows from the devices of the last observation."""
 
     def __init__(self, objects: DeviceObjects, counts: Callable[[str], bool | None]) -> None:
         """``counts``: whether the pod of that key makes its node used; None: it is not known."""

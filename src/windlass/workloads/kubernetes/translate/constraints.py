@@ -79,7 +79,7 @@ def _with_keys(
 
 @dataclass
 class ConstraintTable:
-    """The classes of one look, and the rules of its waiting pods."""
+    """The classes of one observation, and the rules of its waiting pods."""
 
     classes: dict[str, PodClass] = field(default_factory=dict)
     _matches: dict[tuple[str, str, int, int], bool] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class ConstraintTable:
         labels_of: Callable[[str], Mapping[str, str] | None],
         is_ours: Callable[[str], bool],
     ) -> ConstraintTable:
-        """The table of one look. ``labels_of`` a node; ``is_ours``: whether a provisioner owns a node."""
+        """The table of one observation. ``labels_of`` a node; ``is_ours``: whether a provisioner owns a node."""
         table = ConstraintTable()
         keys: set[tuple[str, str]] = set()
         waiting = list(waiting)

@@ -21,8 +21,7 @@ from windlass.config.server import ServerConfig
 from windlass.control.controller import IncompatibleConfig, Overtaken, Pass
 from windlass.control.journal_thread import JournalThread
 from windlass.control.leadership import NotLeading
-from windlass.control.report.assignments import AssignmentLog
-from windlass.control.report.events import EventLine, lines
+from windlass.control.report.events import AssignmentLog, EventLine, lines
 from windlass.control.service import Service
 from windlass.journal import JournalError, open_journal
 from windlass.workloads.protocol import Workload
