@@ -27,6 +27,7 @@ from windlass.workloads.ray.gcs import Gcs
 
 T = TypeVar("T")
 
+GAVE_UP = " lost: a host of it died before it joined"
 ALIVE = ("queued", "requesting", "booting", "initializing", "ready", "cordoned", "draining")
 
 
@@ -177,10 +178,19 @@ class Scaled:
         return (self.home / "run.log").read_text(encoding="utf-8")
 
     def launched(self) -> int:
-        """Return for how many slices a provider was ever asked. What was queued and cancelled is not among them."""
+        """Return for how many slices a provider was ever asked. What was queued and cancelled is not among them, and
+        neither is a start that Ray gave up: on a very busy machine `ray start` does so after 30 s."""
+        return len(self._that(" requesting: ") - self._that(GAVE_UP))
+
+    def lost(self) -> set[str]:
+        """Return the slices that were lost after they had joined."""
+        return self._that(" lost: ") - self._that(GAVE_UP)
+
+    def _that(self, text: str) -> set[str]:
+        """Return the slices of which an event says this."""
         events = [json.loads(line) for line in self.windlass("events", "--limit", "100000", "--json").splitlines()]
-        asked = [one for one in events if one["kind"] == "slice" and " requesting: " in one["text"]]
-        return len({name for one in asked for name in one["subjects"]})
+        found = [one for one in events if one["kind"] == "slice" and text in one["text"]]
+        return {name for one in found for name in one["subjects"]}
 
     def assert_bought(self, slices: int) -> None:
         """So many machines were bought until now, and not one more."""

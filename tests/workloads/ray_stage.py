@@ -38,8 +38,8 @@ HEAD = "head-0"
 """The instance id of every head."""
 MARK = "WINDLASS_TEST_RAY"
 """Set in the environment of every process of a stage: raylets and workers inherit it."""
-STARTING = 150.0
-"""Seconds for which tests wait: a worker takes 5 s to join, and many times that on a busy machine."""
+STARTING = 300.0
+"""Seconds for which tests wait: a worker takes 5 s to join, and on a very busy machine several starts of 30 s."""
 
 
 def programs(which: str) -> Path:

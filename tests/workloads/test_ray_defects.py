@@ -18,9 +18,10 @@ from windlass.providers.protocol import InsufficientCapacity
 Story = Callable[[RayWorld, Survivor], Coroutine[Any, Any, None]]
 
 
-def told(story: Story, settings: Settings = SETTINGS) -> None:
+def told(story: Story, settings: Settings = SETTINGS, prepare: Callable[[RayWorld], None] = lambda _: None) -> None:
     async def whole() -> None:
         world = RayWorld(settings)
+        prepare(world)
         await story(world, Survivor(world))
         assert world.head.killed == []
 
@@ -146,3 +147,29 @@ def test_an_idle_node_goes_in_the_pass_after_its_timeout_also_after_a_restart(de
         assert world.time <= ended + 5 + 1.5, "nothing starts its clock again"
 
     told(story)
+
+
+def test_after_failed_starts_hosts_on_one_machine_start_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray start` gives up on a machine that is too busy. Ray's own autoscaler bought 18 nodes for 6 then."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+    async def story(world: RayWorld, alive: Survivor) -> None:
+        head = world.head
+        head.waiting += ["t"]
+        await alive.until(lambda: head.running, 0.2)
+        head.waiting += [f"t{number}" for number in range(7)]
+        await alive.until(lambda: len(world.bought) == 4, 0.2)
+        for name in world.bought[1:]:
+            world.cloud.kill(name)
+        most = 0
+        while len(head.running) < 8:
+            await alive.tick(0.2)
+            coming = alive.in_state(State.REQUESTING, State.BOOTING, State.INITIALIZING)
+            most = max(most, len([name for name in coming if name not in world.cloud.died]))
+        assert most == 1
+        assert len(world.bought) == 7, "one for each that failed"
+
+    def local(world: RayWorld) -> None:
+        world.cloud.one_machine = True  # type: ignore[attr-defined]
+
+    told(story, prepare=local)

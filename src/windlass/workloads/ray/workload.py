@@ -42,6 +42,8 @@ REPORT: Final = 5.0
 """Seconds between two reports when nothing changes."""
 CHECK: Final = 0.5
 """Seconds between two checks whether raylets on the head's machine still listen."""
+CAREFUL: Final = 60.0
+"""Seconds after a failed start in which hosts on one machine start one at a time."""
 LOST: Final = "its cluster is gone: the head has been restarted"
 NO_LONGER_IDLE: Final = "the raylet is no longer idle"
 ALIVE: Final = 0
@@ -122,8 +124,10 @@ class RayWorkload:
     @property
     def starts_per_machine(self) -> int:
         """How many hosts may start at once on one machine. Without directories of their own (Ray 2.48) two that start
-        at once take each other's socket."""
-        return 2 * (os.cpu_count() or 1) if self._own_directories else 1
+        at once take each other's socket. On a machine that is too busy `ray start` gives up after 30 s: for a while
+        after a start has failed, hosts start one at a time."""
+        failed = any(self._now() - one.failed < CAREFUL for one in self._reported.failures)
+        return 2 * (os.cpu_count() or 1) if self._own_directories and not failed else 1
 
     @property
     def gcs(self) -> Gcs:
