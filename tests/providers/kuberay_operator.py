@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
@@ -32,13 +33,23 @@ def worker_group(name: str = "conformance", **more: Any) -> dict[str, Any]:
     return {"groupName": name, "replicas": 0, "minReplicas": 0, "maxReplicas": 30, **more}
 
 
-def worker_pod(group: str) -> dict[str, Any]:
-    labels = {"ray.io/cluster": NAME, "ray.io/group": group, "ray.io/node-type": "worker"}
+def worker_pod(name: str, group: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A worker pod as KubeRay makes it. With the ``template`` of its group its container starts Ray."""
+    labels = {"ray.io/cluster": NAME, "ray.io/group": name, "ray.io/node-type": "worker"}
+    spec = deepcopy(((group or {}).get("template") or {}).get("spec"))
+    if spec is not None:
+        given = {"block": "true", **(group or {}).get("rayStartParams", {})}
+        options = [f"--{key}" if value == "true" else f"--{key}={value}" for key, value in given.items()]
+        spec["containers"][0]["args"] = [" ".join(["ray", "start", *options])]
+        fields = {"RAY_CLOUD_INSTANCE_ID": "metadata.name", "RAY_NODE_TYPE_NAME": "metadata.labels['ray.io/group']"}
+        spec["containers"][0]["env"] = [
+            {"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()
+        ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{NAME}-{group}-worker-{next(_numbers):05}", "namespace": NAMESPACE, "labels": labels},
-        "spec": {"containers": [{"name": "ray-worker", "image": "none"}]},
+        "metadata": {"name": f"{NAME}-{name}-worker-{next(_numbers):05}", "namespace": NAMESPACE, "labels": labels},
+        "spec": spec or {"containers": [{"name": "ray-worker", "image": "none"}]},
     }
 
 
@@ -102,8 +113,9 @@ def _phase(pod: dict[str, Any]) -> str:
 class Operator:
     """Reconciles the RayCluster. ``paused``: it does nothing. ``arbitrary``: pods that it had to choose itself."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, *, plays_kubelet: bool = True, pause: float = 0.01) -> None:
+        """``plays_kubelet``: it also says that its pods run."""
+        self._api, self._plays_kubelet, self._pause = api, plays_kubelet, pause
         self.paused = False
         self.arbitrary: list[str] = []
 
@@ -122,7 +134,7 @@ class Operator:
         while True:
             if not self.paused:
                 await self.reconcile()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self._pause)
 
     async def reconcile(self) -> None:
         cluster = await self._api.get_plain(RAY_CLUSTER)
@@ -132,13 +144,14 @@ class Operator:
             mine = [one for one in pods if one["metadata"]["labels"]["ray.io/group"] == group["groupName"]]
             doomed = set((group.get("scaleStrategy") or {}).get("workersToDelete") or ())
             doomed |= {one["metadata"]["name"] for one in mine if _phase(one) == "Failed"}
+            doomed |= {one["metadata"]["name"] for one in mine if one["metadata"].get("deletionTimestamp")}
             stay = [one for one in mine if one["metadata"]["name"] not in doomed]
             for one in mine:
                 if one["metadata"]["name"] in doomed:
                     await self._api.delete(f"{PODS}/{one['metadata']['name']}")
             wanted = min(max(group.get("replicas", 0), group["minReplicas"]), group["maxReplicas"])
             for _ in range(wanted - len(stay)):
-                await self._api.create(PODS, worker_pod(group["groupName"]))
+                await self._api.create(PODS, worker_pod(group["groupName"], group))
             for one in stay[: max(0, len(stay) - wanted)]:
                 self.arbitrary.append(one["metadata"]["name"])
                 await self._api.delete(f"{PODS}/{one['metadata']['name']}")
@@ -149,7 +162,7 @@ class Operator:
             await self._api.patch(f"{RAY_CLUSTER}/status", {"status": {"readyWorkerReplicas": ready}})
 
     async def _start(self, pod: dict[str, Any]) -> None:
-        if _phase(pod) == "Pending":
+        if self._plays_kubelet and _phase(pod) == "Pending":
             try:
                 await self._api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"phase": "Running"}})
             except ApiError as error:

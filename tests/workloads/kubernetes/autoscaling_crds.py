@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-REFERENCE = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+REFERENCE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}, "required": ["name"]}
 CONDITION = {
     "type": "object",
     "properties": {
         "type": {"type": "string"},
         "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-        "reason": {"type": "string", "minLength": 1},
+        "reason": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1024,
+            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+        },
         "message": {"type": "string", "maxLength": 32768},
         "lastTransitionTime": {"type": "string", "format": "date-time"},
         "observedGeneration": {"type": "integer"},
@@ -26,7 +31,12 @@ CONDITIONS = {
 }
 
 
-def definition(kind: str, version: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+IMMUTABLE = [{"rule": "self == oldSelf", "message": "cannot be changed"}]
+
+
+def definition(
+    kind: str, version: str, spec: dict[str, Any], status: dict[str, Any], group: str = "autoscaling.x-k8s.io"
+) -> dict[str, Any]:
     plural = f"{kind.lower()}s"
     schema = {
         "type": "object",
@@ -39,11 +49,11 @@ def definition(kind: str, version: str, spec: dict[str, Any], status: dict[str, 
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
-            "name": f"{plural}.autoscaling.x-k8s.io",
+            "name": f"{plural}.{group}",
             "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"},
         },
         "spec": {
-            "group": "autoscaling.x-k8s.io",
+            "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
             "versions": [
@@ -81,9 +91,20 @@ REQUEST = definition(
     "ProvisioningRequest",
     "v1",
     {
-        "provisioningClassName": {"type": "string"},
-        "podSets": {"type": "array", "items": POD_SET},
-        "parameters": {"type": "object", "additionalProperties": {"type": "string"}},
+        "provisioningClassName": {"type": "string", "maxLength": 253, "x-kubernetes-validations": IMMUTABLE},
+        "podSets": {
+            "type": "array",
+            "items": POD_SET,
+            "minItems": 1,
+            "maxItems": 32,
+            "x-kubernetes-validations": IMMUTABLE,
+        },
+        "parameters": {
+            "type": "object",
+            "additionalProperties": {"type": "string", "maxLength": 255},
+            "maxProperties": 100,
+            "x-kubernetes-validations": IMMUTABLE,
+        },
     },
     {"provisioningClassDetails": ANY},
 )
