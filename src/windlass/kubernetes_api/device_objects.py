@@ -34,6 +34,10 @@ class DeviceToleration(Struct, frozen=True):
     effect: str = ""
 
 
+class CapacityRequirements(Struct, frozen=True):
+    requests: dict[str, Any] | None = None
+
+
 class DeviceQuery(Struct, frozen=True):
     """What one request, or one alternative of a request, asks for."""
 
@@ -44,7 +48,7 @@ class DeviceQuery(Struct, frozen=True):
     count: int = 1
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] | None = None
-    capacity: dict[str, Any] | None = None
+    capacity: CapacityRequirements | None = None
 
 
 class DeviceRequest(Struct, frozen=True):
@@ -53,9 +57,17 @@ class DeviceRequest(Struct, frozen=True):
     first_available: tuple[DeviceQuery, ...] | None = None
 
 
+class DeviceConstraint(Struct, frozen=True):
+    """What the devices of some requests must have in common; without ``requests``: those of all."""
+
+    requests: tuple[str, ...] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
 class DeviceClaim(Struct, frozen=True):
     requests: tuple[DeviceRequest, ...] | None = None
-    constraints: tuple[dict[str, Any], ...] | None = None
+    constraints: tuple[DeviceConstraint, ...] | None = None
 
 
 class ResourceClaimSpec(Struct, frozen=True):
@@ -67,6 +79,7 @@ class AllocatedDevice(Struct, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
+    consumed_capacity: dict[str, Any] | None = None
 
 
 class AllocatedDevices(Struct, frozen=True):

@@ -278,6 +278,7 @@ class DeviceTemplate(Struct, frozen=True):
     count: int = 1
     attributes: dict[str, Any] | None = None
     capacity: dict[str, Any] | None = None
+    allow_multiple_allocations: bool | None = None
 
 
 class NodeTemplate(Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,6 +62,42 @@ def waiting(stage: Stage, name: str, **claimed: str) -> None:
 
 def devices(stage: Stage, name: str, *promised: dict[str, Any], **spec: Any) -> None:
     stage.fake.put(PROVISIONERS, provisioner(name, template={"resources": PLAIN, "devices": list(promised)}, **spec))
+
+
+def claiming(stage: Stage, name: str, *requests: dict[str, Any], pods: int = 1, **more: Any) -> None:
+    """Pods that wait, each with a claim of its own for these requests. ``more``: of the claim."""
+    named = [one if "name" in one else {"name": f"r{number or ''}", **one} for number, one in enumerate(requests)]
+    stage.fake.put(TEMPLATES, template(name, *named, **more))
+    for number in range(pods):
+        waiting(stage, f"{name}-{number}", resourceClaimTemplateName=name)
+
+
+async def settles_at(stage: Stage, nodes: int) -> None:
+    """So many nodes come, and no more."""
+    await stage.until(lambda: len(stage.nodes) == nodes)
+    await stage.tick(5)
+    assert len(stage.nodes) == nodes
+
+
+def on_stage(extended: str = "", **kwok: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a test of a coroutine: it gets a stage with the device class ``gpu``."""
+
+    def made(test: Callable[..., Any]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            async def whole(stage: Stage) -> None:
+                more = {"extendedResourceName": extended} if extended else {}
+                stage.fake.put(CLASSES, device_class(**more))
+                await test(stage, **given)
+
+            staged(whole, **kwok)
+
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        shown = inspect.signature(test)
+        arguments = [one for name, one in shown.parameters.items() if name != "stage"]
+        run.__signature__ = shown.replace(parameters=arguments)  # type: ignore[attr-defined]
+        return run
+
+    return made
 
 
 def why(stage: Stage) -> str:
@@ -126,128 +164,93 @@ def test_overlapping_queries_never_hand_out_a_device_twice():
 # -- from zero nodes ---------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_with_a_claim_template_starts_from_zero_nodes_and_only_one_is_bought():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("two", {"name": "r", "exactly": exactly(2)}))
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimTemplateName="two")
-        waiting(stage, "second", resourceClaimTemplateName="two")
-        await stage.until(lambda: len(stage.nodes) == 1 and stage.status().get("currentSize") == 1)
-        slices = stage.fake.all("resourceslices")
-        assert [len(one["spec"]["devices"]) for one in slices] == [4]
-        await stage.tick(5)
-        assert len(stage.nodes) == 1
-
-    staged(run)
+@on_stage()
+async def test_a_pod_with_a_claim_template_starts_from_zero_nodes_and_only_one_is_bought(stage: Stage) -> None:
+    claiming(stage, "two", {"exactly": exactly(2)}, pods=2)
+    devices(stage, "a100", A100)
+    await settles_at(stage, 1)
+    assert [len(one["spec"]["devices"]) for one in stage.fake.all("resourceslices")] == [4]
 
 
-def test_a_node_is_in_flight_until_its_resource_slices_are_there():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("one", {"name": "r", "exactly": exactly()}))
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimTemplateName="one")
-        await stage.until(lambda: stage.nodes)
-        await stage.tick(5)
-        assert stage.status()["inFlight"] == 1
-        assert len(stage.nodes) == 1
-        stage.advance(120)
-        await stage.until(lambda: stage.status()["inFlight"] == 0)
-        assert len(stage.nodes) == 1
-
-    staged(run, device_delay=100.0)
+@on_stage(device_delay=100.0)
+async def test_a_node_is_in_flight_until_its_resource_slices_are_there(stage: Stage) -> None:
+    claiming(stage, "one", {"exactly": exactly()})
+    devices(stage, "a100", A100)
+    await stage.until(lambda: stage.nodes)
+    await stage.tick(5)
+    assert stage.status()["inFlight"] == 1
+    assert len(stage.nodes) == 1
+    stage.advance(120)
+    await stage.until(lambda: stage.status()["inFlight"] == 0)
+    assert len(stage.nodes) == 1
 
 
-def test_a_selector_decides_which_provisioner_is_bought_from():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("big", {"name": "r", "exactly": exactly(2, BIG)}))
-        devices(stage, "a100", A100, weight=90)
-        devices(stage, "h100", H100)
-        waiting(stage, "first", resourceClaimTemplateName="big")
-        await stage.until(lambda: stage.nodes)
-        assert stage.status("h100")["currentSize"] + stage.status("h100")["inFlight"] == 1
-        assert not stage.status("a100").get("currentSize")
-
-    staged(run)
+@on_stage()
+async def test_a_selector_decides_which_provisioner_is_bought_from(stage: Stage) -> None:
+    claiming(stage, "big", {"exactly": exactly(2, BIG)})
+    devices(stage, "a100", A100, weight=90)
+    devices(stage, "h100", H100)
+    await stage.until(lambda: stage.nodes)
+    assert stage.status("h100")["currentSize"] + stage.status("h100")["inFlight"] == 1
+    assert not stage.status("a100").get("currentSize")
 
 
-def test_the_first_alternative_that_can_be_had_is_bought_and_a_full_provisioner_passes_to_the_next():
-    async def run(stage: Stage) -> None:
-        first = {"name": "big", **exactly(1, BIG)}
-        second = {"name": "any", **exactly(2)}
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("either", {"name": "r", "firstAvailable": [first, second]}))
-        devices(stage, "h100", {**H100, "count": 1}, maxNodes=1)
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimTemplateName="either")
-        await stage.until(lambda: stage.status("h100").get("currentSize") == 1)
-        assert len(stage.nodes) == 1
-        node = stage.nodes[0]
-        stage.fake.put(RESOURCE_CLAIMS, allocated("first-claim", node, "device-0", "first"))
-        stage.bind("first", node)
-        waiting(stage, "second", resourceClaimTemplateName="either")
-        await stage.until(lambda: stage.status("a100").get("currentSize") == 1)
-        await stage.tick(6)
-        assert len(stage.nodes) == 2
-
-    staged(run)
-
-
-def test_all_devices_of_a_node_are_asked_for():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("all", {"name": "r", "exactly": exactly(allocationMode="All")}))
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimTemplateName="all")
-        waiting(stage, "second", resourceClaimTemplateName="all")
-        await stage.until(lambda: len(stage.nodes) == 2)
-        await stage.tick(5)
-        assert len(stage.nodes) == 2
-
-    staged(run)
+@on_stage()
+async def test_the_first_alternative_that_can_be_had_is_bought_and_a_full_provisioner_passes_to_the_next(
+    stage: Stage,
+) -> None:
+    first = {"name": "big", **exactly(1, BIG)}
+    second = {"name": "any", **exactly(2)}
+    stage.fake.put(TEMPLATES, template("either", {"name": "r", "firstAvailable": [first, second]}))
+    devices(stage, "h100", {**H100, "count": 1}, maxNodes=1)
+    devices(stage, "a100", A100)
+    waiting(stage, "first", resourceClaimTemplateName="either")
+    await stage.until(lambda: stage.status("h100").get("currentSize") == 1)
+    assert len(stage.nodes) == 1
+    node = stage.nodes[0]
+    stage.fake.put(RESOURCE_CLAIMS, allocated("first-claim", node, "device-0", "first"))
+    stage.bind("first", node)
+    waiting(stage, "second", resourceClaimTemplateName="either")
+    await stage.until(lambda: stage.status("a100").get("currentSize") == 1)
+    await stage.tick(6)
+    assert len(stage.nodes) == 2
 
 
-def test_pods_that_share_a_claim_get_one_node():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(RESOURCE_CLAIMS, claim("shared", {"name": "r", "exactly": exactly(3)}))
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimName="shared")
-        waiting(stage, "second", resourceClaimName="shared")
-        await stage.until(lambda: len(stage.nodes) == 1)
-        await stage.tick(5)
-        assert len(stage.nodes) == 1
-
-    staged(run)
+@on_stage()
+async def test_all_devices_of_a_node_are_asked_for(stage: Stage) -> None:
+    claiming(stage, "all", {"exactly": exactly(allocationMode="All")}, pods=2)
+    devices(stage, "a100", A100)
+    await settles_at(stage, 2)
 
 
-def test_an_extended_resource_that_a_class_backs_is_served_by_devices():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class(extendedResourceName="nvidia.com/gpu"))
-        devices(stage, "a100", A100, minGPUUtilizationPercent=100, scaleDownDelay="60s")
-        for number in range(4):
-            stage.pending(f"p{number}", **{"nvidia.com/gpu": "2"})
-        await stage.until(lambda: len(stage.nodes) == 2 and stage.status().get("inFlight") == 0)
-        await stage.tick(4)
-        assert len(stage.nodes) == 2
-        assert not stage.marked
-
-    staged(run)
+@on_stage()
+async def test_pods_that_share_a_claim_get_one_node(stage: Stage) -> None:
+    stage.fake.put(RESOURCE_CLAIMS, claim("shared", {"name": "r", "exactly": exactly(3)}))
+    devices(stage, "a100", A100)
+    waiting(stage, "first", resourceClaimName="shared")
+    waiting(stage, "second", resourceClaimName="shared")
+    await settles_at(stage, 1)
 
 
-def test_a_device_plugin_node_still_serves_a_resource_that_a_class_backs():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class(extendedResourceName="nvidia.com/gpu"))
-        stage.fake.put(PROVISIONERS, provisioner())
-        for number in range(3):
-            stage.pending(f"p{number}", **{"nvidia.com/gpu": "4"})
-        await stage.until(lambda: len(stage.nodes) == 2 and stage.status().get("inFlight") == 0)
-        await stage.tick(4)
-        assert len(stage.nodes) == 2
+@on_stage(extended="nvidia.com/gpu")
+async def test_an_extended_resource_that_a_class_backs_is_served_by_devices(stage: Stage) -> None:
+    devices(stage, "a100", A100, minGPUUtilizationPercent=100, scaleDownDelay="60s")
+    for number in range(4):
+        stage.pending(f"p{number}", **{"nvidia.com/gpu": "2"})
+    await stage.until(lambda: len(stage.nodes) == 2 and stage.status().get("inFlight") == 0)
+    await stage.tick(4)
+    assert len(stage.nodes) == 2
+    assert not stage.marked
 
-    staged(run)
+
+@on_stage(extended="nvidia.com/gpu")
+async def test_a_device_plugin_node_still_serves_a_resource_that_a_class_backs(stage: Stage) -> None:
+    stage.fake.put(PROVISIONERS, provisioner())
+    for number in range(3):
+        stage.pending(f"p{number}", **{"nvidia.com/gpu": "4"})
+    await stage.until(lambda: len(stage.nodes) == 2 and stage.status().get("inFlight") == 0)
+    await stage.tick(4)
+    assert len(stage.nodes) == 2
 
 
 # -- in use ------------------------------------------------------------------------------------------------------------
@@ -269,46 +272,134 @@ def allocated(name: str, node: str, device: str, consumer: str) -> dict[str, Any
     }
 
 
-def test_a_node_with_a_reserved_claim_is_in_use_and_goes_when_it_is_free():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        devices(stage, "a100", A100, minNodes=2, minGPUUtilizationPercent=100, scaleDownDelay="60s")
-        await stage.until(lambda: stage.status().get("currentSize") == 2)
-        held = stage.nodes[0]
-        stage.fake.put(RESOURCE_CLAIMS, allocated("held", held, "device-0", "a-pod-not-seen-yet"))
-        stage.fake.change(f"{PROVISIONERS}/a100", lambda one: one["spec"].update(minNodes=0))
-        await stage.until(lambda: stage.marked)
-        assert held not in stage.marked
-        assert stage.status()["utilizedNodes"] == 1
-        await stage.until(lambda: len(stage.nodes) == 1, passes=100, step=2.0)
-        assert stage.nodes == [held]
-        stage.fake.remove(f"{RESOURCE_CLAIMS}/held")
-        await stage.until(lambda: not stage.nodes, passes=100, step=2.0)
-        assert not stage.fake.all("resourceslices")
-
-    staged(run)
+@on_stage()
+async def test_a_node_with_a_reserved_claim_is_in_use_and_goes_when_it_is_free(stage: Stage) -> None:
+    devices(stage, "a100", A100, minNodes=2, minGPUUtilizationPercent=100, scaleDownDelay="60s")
+    await stage.until(lambda: stage.status().get("currentSize") == 2)
+    held = stage.nodes[0]
+    stage.fake.put(RESOURCE_CLAIMS, allocated("held", held, "device-0", "a-pod-not-seen-yet"))
+    stage.fake.change(f"{PROVISIONERS}/a100", lambda one: one["spec"].update(minNodes=0))
+    await stage.until(lambda: stage.marked)
+    assert held not in stage.marked
+    assert stage.status()["utilizedNodes"] == 1
+    await stage.until(lambda: len(stage.nodes) == 1, passes=100, step=2.0)
+    assert stage.nodes == [held]
+    stage.fake.remove(f"{RESOURCE_CLAIMS}/held")
+    await stage.until(lambda: not stage.nodes, passes=100, step=2.0)
+    assert not stage.fake.all("resourceslices")
 
 
-def test_a_claim_that_is_reserved_while_the_fence_settles_keeps_the_node():
+@on_stage()
+async def test_a_claim_that_is_reserved_while_the_fence_settles_keeps_the_node(stage: Stage) -> None:
     """The watch has not shown the claim yet; the live list of the fence does."""
+    devices(stage, "a100", A100, minNodes=1)
+    await stage.until(lambda: stage.status().get("currentSize") == 1)
+    node = stage.nodes[0]
+    stage.fake.put(RESOURCE_CLAIMS, allocated("held", node, "device-1", "a-pod"))
+    await stage.workload.fences.raise_fence(node, 1)
+    for _ in range(50):
+        await stage.settle()
+        if stage.workload.fences.certificate(node) is not None:
+            break
+    certificate = stage.workload.fences.certificate(node)
+    assert certificate is not None
+    assert certificate.running == 1
+    assert "held" in await stage.workload.still_used(node)
 
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        devices(stage, "a100", A100, minNodes=1)
-        await stage.until(lambda: stage.status().get("currentSize") == 1)
-        node = stage.nodes[0]
-        stage.fake.put(RESOURCE_CLAIMS, allocated("held", node, "device-1", "a-pod"))
-        await stage.workload.fences.raise_fence(node, 1)
-        for _ in range(50):
-            await stage.settle()
-            if stage.workload.fences.certificate(node) is not None:
-                break
-        certificate = stage.workload.fences.certificate(node)
-        assert certificate is not None
-        assert certificate.running == 1
-        assert "held" in await stage.workload.still_used(node)
 
-    staged(run)
+# -- devices that are alike, shared, or only looked at -----------------------------------------------------------------
+
+
+def numa(number: int) -> dict[str, Any]:
+    return {"driver": DRIVER, "count": 2, "attributes": {"numa": number}}
+
+
+ALIKE = [{"requests": ["r"], "matchAttribute": f"{DRIVER}/numa"}]
+
+
+@on_stage()
+async def test_devices_that_must_be_alike_are_counted_by_whole_sets(stage: Stage) -> None:
+    """A node has two GPUs in each of two NUMA nodes: two sets of two, and no set of three."""
+    claiming(stage, "three", {"exactly": exactly(3)}, constraints=ALIKE)
+    devices(stage, "a100", numa(0), numa(1))
+    await stage.until(lambda: "NO_SHAPE_FITS" in why(stage))
+    assert "with the same gpu.example.com/numa" in why(stage)
+    assert not stage.nodes
+    claiming(stage, "two", {"exactly": exactly(2)}, pods=3, constraints=ALIKE)
+    await settles_at(stage, 2)
+
+
+@on_stage()
+async def test_one_device_taken_of_each_numa_node_leaves_no_set_of_two(stage: Stage) -> None:
+    devices(stage, "a100", numa(0), numa(1), minNodes=1)
+    await settles_at(stage, 1)
+    for device in ("device-0", "device-2"):
+        stage.fake.put(RESOURCE_CLAIMS, allocated(f"on-{device}", stage.nodes[0], device, "another"))
+    await stage.tick(2)
+    claiming(stage, "two", {"exactly": exactly(2)}, constraints=ALIKE)
+    await settles_at(stage, 2)
+
+
+@on_stage()
+async def test_a_gpu_and_a_network_card_on_the_same_root_are_bought_together(stage: Stage) -> None:
+    root = "resource.kubernetes.io/pcieRoot"
+    selectors = [{"cel": {"expression": 'device.driver == "nic.example.com"'}}]
+    stage.fake.put(CLASSES, {"metadata": {"name": "nic"}, "spec": {"selectors": selectors}})
+    card = {"name": "card", "exactly": {"deviceClassName": "nic", "count": 1}}
+    near = [{"requests": ["r", "card"], "matchAttribute": root}]
+    claiming(stage, "near", {"exactly": exactly(1)}, card, pods=2, constraints=near)
+    gpus = {"driver": DRIVER, "count": 4, "attributes": {root: "pci0"}}
+    cards = {"driver": "nic.example.com", "count": 4, "attributes": {root: "pci1"}}
+    devices(stage, "apart", gpus, cards, weight=90)
+    devices(stage, "near", gpus, {**cards, "attributes": {root: "pci0"}}, weight=10)
+    await settles_at(stage, 1)
+    assert stage.status("near")["currentSize"] == 1
+
+
+@on_stage()
+async def test_shares_of_a_device_are_counted_by_its_capacity(stage: Stage) -> None:
+    """Two devices of 40Gi on a node: each serves two claims of 16Gi, and what is left of it no third."""
+    share = {"exactly": exactly(1, capacity={"requests": {"memory": "16Gi"}})}
+    shared = {"driver": DRIVER, "count": 2, "capacity": {"memory": "40Gi"}, "allowMultipleAllocations": True}
+    devices(stage, "a100", shared)
+    claiming(stage, "first", share, pods=5)
+    await settles_at(stage, 2)
+    stage.finish(*[f"first-{number}" for number in range(5)])
+    for number, device in enumerate(("device-0", "device-0", "device-1")):
+        taken = allocated(f"taken-{number}", stage.nodes[0], device, "another")
+        taken["status"]["allocation"]["devices"]["results"][0]["consumedCapacity"] = {"memory": "16Gi"}
+        stage.fake.put(RESOURCE_CLAIMS, taken)
+    await stage.tick(2)
+    claiming(stage, "second", share, pods=5)
+    await settles_at(stage, 2)  # one more on the first node, four on the second
+    claiming(stage, "third", share)
+    await settles_at(stage, 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        (None, 2),
+        ({"validRange": {"min": "1Gi", "step": "10Gi"}}, 1),
+        ({"validValues": ["10Gi", "40Gi"]}, 1),
+        ({"validRange": {"min": "1Gi", "max": "8Gi"}}, 0),
+    ],
+)
+def test_a_share_is_rounded_up_as_the_device_says(policy: dict[str, Any] | None, served: int):
+    device = facts(DRIVER, {}, {"memory": {"value": "40Gi", "requestPolicy": policy}}, multiple=True)
+    kind = DeviceKind("share", (), capacity=(("memory", "16Gi"),))
+    columns = DeviceColumns.of([kind], [device], [], Expressions())
+    assert columns.room([device]).get("shares of share", 0) == 1000 * served
+
+
+@on_stage()
+async def test_admin_access_takes_no_device_and_needs_a_node_that_has_some(stage: Stage) -> None:
+    devices(stage, "plain", weight=90)
+    devices(stage, "a100", A100, weight=10)
+    claiming(stage, "watch", {"exactly": exactly(1, adminAccess=True)}, pods=2)
+    claiming(stage, "four", {"exactly": exactly(4)})
+    await settles_at(stage, 1)
+    assert stage.status("a100")["currentSize"] == 1
 
 
 # -- not understood ----------------------------------------------------------------------------------------------------
@@ -318,45 +409,36 @@ def test_a_claim_that_is_reserved_while_the_fence_settles_keeps_the_node():
     ("request_", "more", "reason"),
     [
         ({"exactly": exactly(1, "device.oddFunction()")}, {}, "not understood"),
-        ({"exactly": exactly(adminAccess=True)}, {}, "admin access"),
-        ({"exactly": exactly(capacity={"requests": {"memory": "1Gi"}})}, {}, "share of a device's capacity"),
+        ({"exactly": exactly(1, 'device.driver == "other"', adminAccess=True)}, {}, "no provisioner has such devices"),
         (
-            {"exactly": exactly()},
-            {"constraints": [{"matchAttribute": f"{DRIVER}/numa"}]},
-            "constraints between devices",
+            {"exactly": exactly(2)},
+            {"constraints": [{"distinctAttribute": f"{DRIVER}/numa"}]},
+            "other than matchAttribute",
         ),
         ({"exactly": {**exactly(), "deviceClassName": "absent"}}, {}, "DeviceClass absent does not exist"),
     ],
 )
-def test_what_is_not_understood_waits_with_its_reason_and_buys_nothing(
-    request_: dict[str, Any], more: dict[str, Any], reason: str
-):
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("odd", {"name": "r", **request_}, **more))
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimTemplateName="odd")
-        await stage.until(lambda: "UNKNOWN_INPUT" in why(stage))
-        assert reason in why(stage)
-        await stage.tick(3)
-        assert not stage.nodes
-        decision = stage.workload.decision
-        assert decision is not None
-        assert decision.plan is not None
-        assert [(one.demand, one.reason.code) for one in decision.plan.waiting] == [("default/first", "UNKNOWN_INPUT")]
-        assert stage.condition("Blocked")["status"] == "False"
-
-    staged(run)
+@on_stage()
+async def test_what_is_not_understood_waits_with_its_reason_and_buys_nothing(
+    stage: Stage, request_: dict[str, Any], more: dict[str, Any], reason: str
+) -> None:
+    claiming(stage, "odd", request_, **more)
+    devices(stage, "a100", A100)
+    await stage.until(lambda: "UNKNOWN_INPUT" in why(stage))
+    assert reason in why(stage)
+    await stage.tick(3)
+    assert not stage.nodes
+    decision = stage.workload.decision
+    assert decision is not None
+    assert decision.plan is not None
+    assert [(one.demand, one.reason.code) for one in decision.plan.waiting] == [("default/odd-0", "UNKNOWN_INPUT")]
+    assert stage.condition("Blocked")["status"] == "False"
 
 
-def test_more_devices_than_any_node_has_are_named_in_the_reason():
-    async def run(stage: Stage) -> None:
-        stage.fake.put(CLASSES, device_class())
-        stage.fake.put(TEMPLATES, template("many", {"name": "r", "exactly": exactly(9)}))
-        devices(stage, "a100", A100)
-        waiting(stage, "first", resourceClaimTemplateName="many")
-        await stage.until(lambda: "NO_SHAPE_FITS" in why(stage))
-        assert "devices" in why(stage)
-        assert not stage.nodes
-
-    staged(run)
+@on_stage()
+async def test_more_devices_than_any_node_has_are_named_in_the_reason(stage: Stage) -> None:
+    claiming(stage, "many", {"exactly": exactly(9)})
+    devices(stage, "a100", A100)
+    await stage.until(lambda: "NO_SHAPE_FITS" in why(stage))
+    assert "devices" in why(stage)
+    assert not stage.nodes

@@ -81,3 +81,37 @@ def test_pods_with_claims_start_from_zero_nodes_and_their_nodes_go_when_they_end
     cluster.finish("a", "b", "c", "d", "e")
     cluster.until(lambda: not cluster.nodes)
     cluster.until(lambda: not cluster.items(f"{RESOURCE}/resourceslices"))
+
+
+def test_alike_and_shared_devices_are_bought_as_the_scheduler_allocates_them(cluster: Cluster):
+    """A node of ``numa`` has two pairs of devices; the device of ``shared`` has room for two shares, not for three."""
+    plane, driver = cluster.plane, {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    for name, expression in (("pairs", "has({}.numa)"), ("shares", "!has({}.numa)")):
+        selector = {"cel": {"expression": expression.format(f'device.attributes["{DRIVER}"]')}}
+        spec = {"selectors": [driver, selector]}
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+        plane.call("POST", f"{RESOURCE}/deviceclasses", body)
+    pair = {"name": "r", "exactly": {"deviceClassName": "pairs", "count": 2}}
+    share = {"name": "r", "exactly": {"deviceClassName": "shares", "capacity": {"requests": {"memory": "16Gi"}}}}
+    alike = [{"requests": ["r"], "matchAttribute": f"{DRIVER}/numa"}]
+    for name, devices in (("pair", {"requests": [pair], "constraints": alike}), ("share", {"requests": [share]})):
+        plane.call(
+            "POST",
+            f"{RESOURCE}/namespaces/default/resourceclaimtemplates",
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"spec": {"devices": devices}},
+            },
+        )
+    pairs = [{"driver": DRIVER, "count": 3, "attributes": {"numa": number}} for number in (0, 1)]
+    shared = [{"driver": DRIVER, "count": 1, "capacity": {"memory": "40Gi"}, "allowMultipleAllocations": True}]
+    cluster.provision("numa", template={"resources": PLAIN, "devices": pairs})
+    cluster.provision("shared", template={"resources": PLAIN, "devices": shared})
+    cluster.run()
+    for number in range(3):
+        pod(cluster, f"pair-{number}", "pair")
+        pod(cluster, f"share-{number}", "share")
+    cluster.until(lambda: len(cluster.bound()) == 6)
+    assert (cluster.status("numa")["currentSize"], cluster.status("shared")["currentSize"]) == (2, 2)

@@ -24,6 +24,7 @@ def resource_slices(node: str, uid: str, devices: Sequence[Mapping[str, Any]]) -
                         name: value if isinstance(value, dict) else {"value": str(value)}
                         for name, value in (template.get("capacity") or {}).items()
                     },
+                    **({"allowMultipleAllocations": True} if template.get("allowMultipleAllocations") else {}),
                 }
             )
     found = []

@@ -5,6 +5,10 @@ twice. By Hall's theorem requests can all be served if and only if, for every se
 requested by them together than devices exist that at least one of them selects. So the planner gets one resource for
 every set of overlapping queries: a device counts for each set with a query that selects it, a request counts for each
 set that its query belongs to. Queries that select the same devices are one.
+
+Two kinds of request are counted by how many of them a node can still serve, one resource for each: a share of devices
+that can be shared, and a set of devices that must have the same value of an attribute. Different requests of these
+kinds may take the same devices; the next look at the cluster counts what is left.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from typing import Final
 from windlass.workloads.kubernetes.translate.provisioners import DEVICES
 
 from .expressions import DeviceFacts, Expressions, NotUnderstood
-from .queries import ALL, DeviceCounts, DeviceKind
+from .queries import ALL, AlikeDevices, DeviceCounts, DeviceKind
+from .shares import claims_served
 
 MOST_OVERLAPPING: Final = 6
 """Different queries that may overlap: 63 resources."""
@@ -37,6 +42,9 @@ class DeviceColumns:
     bad: dict[DeviceKind, str] = field(default_factory=dict)
     """Queries that cannot be planned for, and why."""
     sets: dict[str, frozenset[DeviceKind]] = field(default_factory=dict)
+    shared: dict[str, DeviceKind] = field(default_factory=dict)
+    """Queries for a share of devices."""
+    alike: dict[str, AlikeDevices] = field(default_factory=dict)
     _same: dict[DeviceKind, DeviceKind] = field(default_factory=dict)
     _serves: dict[DeviceFacts, frozenset[DeviceKind]] = field(default_factory=dict)
 
@@ -46,8 +54,10 @@ class DeviceColumns:
         devices: Iterable[DeviceFacts],
         elsewhere: Iterable[DeviceFacts],
         expressions: Expressions,
+        alike: Iterable[AlikeDevices] = (),
     ) -> DeviceColumns:
-        """``devices``: all that belong to a node, or will. ``elsewhere``: those that do not."""
+        """``devices``: all that belong to a node, or will. ``elsewhere``: those that do not. ``alike``: the queries for
+        devices with something in common; their kinds are among ``kinds``."""
         columns = DeviceColumns(expressions)
         kinds = sorted(set(kinds), key=repr)
         devices = set(devices)
@@ -63,13 +73,26 @@ class DeviceColumns:
                     columns.bad[kind] = f"{kind.name} selects devices that do not belong to one node"
                     break
                 if selected and not device.is_plain:
-                    columns.bad[kind] = f"{kind.name} selects partitioned or shared devices, which are not planned for"
+                    columns.bad[kind] = f"{kind.name} selects partitioned devices, which are not planned for"
                     break
         good = [kind for kind in kinds if kind not in columns.bad]
         for device in devices:
             columns._serves[device] = frozenset(kind for kind in good if columns._selects(kind, device))
-        columns._make_sets(good)
+        columns._find_shared(good)
+        shared = {*columns.shared.values(), *columns.bad}
+        columns._make_sets([kind for kind in good if kind not in shared and not kind.is_admin])
+        for one in sorted(set(alike), key=repr):
+            if not any(kind in shared for kind, _ in one.parts):
+                columns.alike[f"sets of {one.name}"] = one
         return columns
+
+    def _find_shared(self, kinds: list[DeviceKind]) -> None:
+        for kind in kinds:
+            multiple = {device.multiple for device, serves in self._serves.items() if kind in serves}
+            if len(multiple) > 1:
+                self.bad[kind] = f"{kind.name} selects devices that can be shared and others, which is not planned for"
+            elif multiple == {True} and not kind.is_admin:
+                self.shared[f"shares of {kind.name}"] = kind
 
     def _selects(self, kind: DeviceKind, device: DeviceFacts) -> bool:
         if device.driver.startswith(_STAND_IN):
@@ -108,26 +131,66 @@ class DeviceColumns:
 
     def room(self, devices: Iterable[DeviceFacts]) -> dict[str, int]:
         """What devices offer."""
+        devices = list(devices)
         kinds = [self._kinds(one) for one in devices]
         found = {name: 1000 * sum(not chosen.isdisjoint(one) for one in kinds) for name, chosen in self.sets.items()}
+        for name, kind in self.shared.items():
+            here = [one for one in devices if kind in self._serves.get(one, ())]
+            found[name] = 1000 * sum(claims_served(one.driver, one.shares, kind.capacity) for one in here)
+        for name, alike in self.alike.items():
+            found[name] = 1000 * self._alike_sets(alike, devices)
         return {name: amount for name, amount in found.items() if amount}
 
+    def _alike_sets(self, alike: AlikeDevices, devices: Iterable[DeviceFacts]) -> int:
+        """How many sets of devices with equal attributes there are."""
+        counts: dict[tuple[str, ...], list[int]] = {}
+        for one in devices:
+            value = tuple(one.attribute(name) for name in alike.attributes)
+            if all(value):
+                here = counts.setdefault(value, [0] * len(alike.parts))
+                for number, (kind, _) in enumerate(alike.parts):
+                    here[number] += kind in self._serves.get(one, ())
+        return sum(
+            min(has // count for has, (_, count) in zip(here, alike.parts, strict=True)) for here in counts.values()
+        )
+
+    @property
+    def names(self) -> set[str]:
+        """All resources of the planner that stand for devices."""
+        return {*self.sets, *self.shared, *self.alike}
+
     def _kinds(self, device: DeviceFacts) -> frozenset[DeviceKind]:
-        return frozenset(self._same[kind] for kind in self._serves.get(device, ()))
+        return frozenset(self._same[kind] for kind in self._serves.get(device, ()) if kind in self._same)
 
     def needs(self, counts: DeviceCounts) -> dict[str, int]:
         """What requests take; a request for all devices must be counted before."""
         found: dict[str, int] = {}
-        for kind, count in counts:
-            if kind in self.bad:
-                raise NotUnderstood(self.bad[kind])
-            assert count != ALL, "a request for all devices was not counted"
-            for name, chosen in self.sets.items():
-                if self._same[kind] in chosen:
-                    found[name] = found.get(name, 0) + 1000 * count
-            if not kind.extended:
-                found[DEVICES] = found.get(DEVICES, 0) + 1000 * count
+        for one, count in counts:
+            if isinstance(one, AlikeDevices):
+                for kind, members in one.parts:
+                    self._add(found, kind, members * count)
+                name = f"sets of {one.name}"
+                if name not in self.alike:
+                    raise NotUnderstood(f"{one.name}: devices that can be shared, which is not planned for")
+                found[name] = found.get(name, 0) + 1000 * count
+            else:
+                self._add(found, one, count)
         return found
+
+    def _add(self, found: dict[str, int], kind: DeviceKind, count: int) -> None:
+        if kind in self.bad:
+            raise NotUnderstood(self.bad[kind])
+        assert count != ALL, "a request for all devices was not counted"
+        if kind.is_admin:
+            return
+        if self.shared.get(name := f"shares of {kind.name}") == kind:
+            found[name] = found.get(name, 0) + 1000 * count
+            return
+        for name, chosen in self.sets.items():
+            if self._same[kind] in chosen:
+                found[name] = found.get(name, 0) + 1000 * count
+        if not kind.extended:
+            found[DEVICES] = found.get(DEVICES, 0) + 1000 * count
 
 
 def fits(needs: Mapping[str, int], room: Mapping[str, int]) -> bool:

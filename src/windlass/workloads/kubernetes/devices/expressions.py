@@ -19,6 +19,8 @@ from windlass.core.model.quantities import BadQuantity
 from windlass.workloads.kubernetes.translate.conditions import NeverMatches
 from windlass.workloads.kubernetes.translate.quantities import number
 
+from .shares import whole_shares
+
 _DOMAIN: Final = re.compile(r"""(attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 _SEMVER: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 QUANTITY: Final = "windlass quantity"
@@ -39,9 +41,26 @@ class DeviceFacts:
     capacity: str
     """JSON: quantities by domain and name."""
     multiple: bool = False
+    """Whether several claims may share it."""
     is_plain: bool = True
-    """Whether it is allocated whole to one claim: not partitioned, not shared."""
+    """Whether it is no part of a device that can be partitioned."""
     taints: tuple[tuple[str, str, str], ...] = ()
+    shares: str = field(default="", compare=False)
+    """What claims that share it can take (``shares``)."""
+
+    def attribute(self, name: str) -> str:
+        """The value of an attribute as JSON, by its qualified name (``DOMAIN/NAME``); empty if it has none."""
+        return _attributes(self.attributes).get(name, "")
+
+
+@lru_cache(maxsize=10_000)
+def _attributes(text: str) -> dict[str, str]:
+    values: dict[str, dict[str, Any]] = msgspec.json.decode(text)
+    return {
+        f"{domain}/{name}": msgspec.json.encode(value, order="sorted").decode()
+        for domain, named in values.items()
+        for name, value in named.items()
+    }
 
 
 def facts(
@@ -62,6 +81,7 @@ def facts(
         multiple,
         is_plain,
         tuple(taints),
+        whole_shares(driver, capacity),
     )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from windlass.kubernetes_api.device_objects import DeviceAllocation, ResourceClaim, ResourceSlice
+from windlass.kubernetes_api.device_objects import AllocatedDevice, DeviceAllocation, ResourceClaim, ResourceSlice
 from windlass.kubernetes_api.names import NODE_NAME
 from windlass.kubernetes_api.objects import DeviceTemplate
 
 from .expressions import DeviceFacts, facts
+from .shares import qualified, shares_without
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -22,12 +23,19 @@ class NodeDevices:
 
     devices: Mapping[DeviceId, DeviceFacts] = field(default_factory=dict)
     allocated: frozenset[DeviceId] = frozenset()
+    taken: Mapping[DeviceId, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """What claims have taken of the capacity of devices that they share."""
     incomplete: str = ""
     """A pool of which slices are missing; empty: all pools are complete."""
 
     @property
     def free(self) -> list[DeviceFacts]:
-        return [one for key, one in self.devices.items() if key not in self.allocated]
+        """The devices that no claim has, and those that can be shared, with what is left of them."""
+        return [
+            replace(one, shares=shares_without(one.shares, self.taken.get(key, ()))) if one.multiple else one
+            for key, one in self.devices.items()
+            if one.multiple or key not in self.allocated
+        ]
 
     def count(self, driver: str) -> int:
         return sum(key[0] == driver for key in self.devices)
@@ -39,7 +47,9 @@ NO_DEVICES: Final = NodeDevices()
 def template_devices(templates: Iterable[DeviceTemplate] | None) -> list[DeviceFacts]:
     """The devices that a new node of a provisioner will have."""
     return [
-        facts(one.driver, one.attributes, one.capacity) for one in templates or () for _ in range(max(0, one.count))
+        facts(one.driver, one.attributes, one.capacity, multiple=bool(one.allow_multiple_allocations))
+        for one in templates or ()
+        for _ in range(max(0, one.count))
     ]
 
 
@@ -53,6 +63,10 @@ def node_of(allocation: DeviceAllocation) -> str:
     return ""
 
 
+def _consumed(result: AllocatedDevice) -> Iterable[tuple[str, object]]:
+    return (result.consumed_capacity or {}).items()
+
+
 def facts_of(item: ResourceSlice) -> dict[DeviceId, DeviceFacts]:
     """The devices of one ResourceSlice."""
     spec = item.spec
@@ -63,7 +77,7 @@ def facts_of(item: ResourceSlice) -> dict[DeviceId, DeviceFacts]:
             one.capacity,
             [(taint.key, taint.value, taint.effect) for taint in one.taints or ()],
             multiple=bool(one.allow_multiple_allocations),
-            is_plain=not one.consumes_counters and not one.allow_multiple_allocations,
+            is_plain=not one.consumes_counters,
         )
         for one in spec.devices or ()
     }
@@ -95,6 +109,7 @@ class Inventory:
             if node and seen[pool] < count
         }
         allocated: dict[str, set[DeviceId]] = {}
+        taken: dict[str, dict[DeviceId, list[tuple[str, str]]]] = {}
         self.claims: dict[str, list[ResourceClaim]] = {}
         """Allocated claims by the node of their devices; those with admin access take nothing."""
         home = {key: node for node, here in devices.items() for key in here}
@@ -108,6 +123,8 @@ class Inventory:
                 if not node or result.admin_access:
                     continue
                 allocated.setdefault(node, set()).add(key)
+                parts = [(qualified(result.driver, name), str(one)) for name, one in _consumed(result)]
+                taken.setdefault(node, {}).setdefault(key, []).extend(parts)
                 here = self.claims.setdefault(node, [])
                 if not here or here[-1] is not claim:
                     here.append(claim)
@@ -115,6 +132,7 @@ class Inventory:
             node: NodeDevices(
                 devices.get(node, {}),
                 frozenset(allocated.get(node, ())),
+                {key: tuple(parts) for key, parts in taken.get(node, {}).items()},
                 missing.get(node, ""),
             )
             for node in {*devices, *allocated}

@@ -17,7 +17,7 @@ from windlass.workloads.kubernetes.translate.quantities import core_name, parsed
 from .columns import DeviceColumns, fits, stand_ins
 from .expressions import DeviceFacts, Expressions, NotUnderstood
 from .inventory import Inventory, SliceFacts, template_devices
-from .queries import ALL, ClaimReader, DeviceCounts, DeviceKind, PodDevices
+from .queries import ALL, AlikeDevices, ClaimReader, DeviceCounts, DeviceKind, PodDevices, kinds_in
 
 LACKING: Final = "has {has} of {count} devices of {driver} in its ResourceSlices"
 
@@ -82,7 +82,7 @@ class DevicePlanning:
         )
         self._devices = {name: self._promised(one) for name, one in sorted(provisioners.items())}
         self._weights = {name: one.spec.weight for name, one in provisioners.items()}
-        kinds = self._kinds(asking, provisioners.values())
+        kinds, alike = self._kinds(asking, provisioners.values())
         promised = [one for here in self._devices.values() for one in here]
         plugins = [one for resource in self.reader.extended for one in stand_ins(resource, 1)]
         self.columns = DeviceColumns.of(
@@ -90,6 +90,7 @@ class DevicePlanning:
             [*promised, *plugins, *(one for here in self.inventory.nodes.values() for one in here.devices.values())],
             self.inventory.elsewhere.values(),
             self._expressions,
+            alike,
         )
         self._rooms = {name: self._room(one) for name, one in provisioners.items()}
 
@@ -101,21 +102,27 @@ class DevicePlanning:
             found += stand_ins(resource, offered.get(core_name(resource), 0) // 1000)
         return found
 
-    def _kinds(self, asking: Sequence[MirroredPod], provisioners: Iterable[NodeProvisioner]) -> set[DeviceKind]:
+    def _kinds(
+        self, asking: Sequence[MirroredPod], provisioners: Iterable[NodeProvisioner]
+    ) -> tuple[set[DeviceKind], set[AlikeDevices]]:
+        """The kinds of devices that pods ask for, and the sets of them that must be alike."""
         found: set[DeviceKind] = set()
+        alike: set[AlikeDevices] = set()
         for pod in asking:
             try:
                 asked = self.reader.devices(pod)
             except NotUnderstood:
                 continue  # the pod is reported when its demand is made
-            found |= {kind for option in (asked.options if asked is not None else ()) for kind, _ in option}
+            for option in asked.options if asked is not None else ():
+                found |= set(kinds_in(option))
+                alike |= {one for one, _ in option if isinstance(one, AlikeDevices)}
         for one in provisioners:
             if one.spec.gpu_resource in self.reader.extended and one.spec.template.devices:
                 try:
                     found.add(self.reader.extended_kind(one.spec.gpu_resource))
                 except NotUnderstood:
                     continue
-        return found
+        return found, alike
 
     def _room(self, provisioner: NodeProvisioner) -> dict[str, int]:
         """What one node of a provisioner offers besides the resources of its template."""
@@ -152,7 +159,7 @@ class DevicePlanning:
             offered = node.allocatable.get(core_name(resource), 0) - pods.get(core_name(resource), 0)
             free += stand_ins(resource, offered // 1000)
         left = self.columns.room(free)
-        found = {name: max(0, total - left.get(name, 0)) for name, total in room.items() if name in self.columns.sets}
+        found = {name: max(0, total - left.get(name, 0)) for name, total in room.items() if name in self.columns.names}
         if here.allocated:
             found[DEVICES] = 1000 * len(here.allocated)
         for resource in self.reader.extended:
@@ -199,10 +206,11 @@ class DevicePlanning:
             try:
                 found = self._counted(asked.options[number])
                 needs = self.columns.needs(found[0])
+                where = (*found[1], *self._seen_by_admins(found[0]))
             except NotUnderstood as error:
                 trouble = trouble or error
                 continue
-            made = (needs, (*asked.where, *found[1]))
+            made = (needs, (*asked.where, *where))
             if any(fits(needs, room) for room in self._rooms.values()):
                 self._option[demand] = number
                 return made
@@ -213,7 +221,7 @@ class DevicePlanning:
 
     def _counted(self, option: DeviceCounts) -> tuple[DeviceCounts, tuple[Condition, ...]]:
         """An alternative with "all devices" as numbers: those of the first provisioner that has any."""
-        kinds = [kind for kind, count in option if count == ALL]
+        kinds = [kind for kind, count in option if count == ALL and isinstance(kind, DeviceKind)]
         if not kinds:
             return option, ()
         numbers = {
@@ -225,6 +233,17 @@ class DevicePlanning:
         filled = tuple((kind, next(counts) if count == ALL else count) for kind, count in option)
         same = tuple(sorted(name for name, one in numbers.items() if one == chosen))
         return filled, (Condition(PROVISIONER, "in", same),) if same else ()
+
+    def _seen_by_admins(self, counts: DeviceCounts) -> tuple[Condition, ...]:
+        """Where the devices are to which a request has admin access: it takes none, and needs them on its node."""
+        found = []
+        for kind, count in counts:
+            if isinstance(kind, DeviceKind) and kind.is_admin:
+                having = [name for name, here in self._devices.items() if self.columns.count(kind, here) >= count]
+                if not having:
+                    raise NotUnderstood(f"admin access to {count} {kind.name}: no provisioner has such devices")
+                found.append(Condition(PROVISIONER, "in", tuple(sorted(having))))
+        return tuple(found)
 
     def on_plan(self, waiting: Iterable[str]) -> None:
         """Take note of what waits in a plan: a demand with alternatives is planned with its next one."""

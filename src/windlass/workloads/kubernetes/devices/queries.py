@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -11,6 +11,7 @@ from windlass.core.model.conditions import Condition
 from windlass.core.model.snapshot import Amounts
 from windlass.kubernetes_api.device_objects import (
     DeviceClass,
+    DeviceConstraint,
     DeviceQuery,
     DeviceSelector,
     ResourceClaim,
@@ -22,6 +23,7 @@ from windlass.workloads.kubernetes.translate.pods import MirroredPod
 
 from .expressions import DeviceFacts, Expressions, NotUnderstood
 from .inventory import node_of
+from .shares import CapacityRequests, claims_served
 
 ALL: Final = 0
 """The count of a request for all devices that match on a node."""
@@ -41,10 +43,16 @@ class DeviceKind:
     """Key, operator, value, effect."""
     extended: str = ""
     """The extended resource by which it is asked for; empty: by a claim."""
+    capacity: CapacityRequests = ()
+    """What each claim needs of a device's capacity: the rest of a device that can be shared is left to others."""
+    is_admin: bool = False
+    """Whether it is for an administrator, who takes no device from others."""
 
     def selects(self, device: DeviceFacts, expressions: Expressions) -> bool:
         """Whether a claim for this kind may get the device; ``NotUnderstood`` if that cannot be said."""
         if not all(expressions.holds(one, device) for one in self.expressions):
+            return False
+        if self.capacity and not claims_served(device.driver, device.shares, self.capacity):
             return False
         return all(
             effect not in ("NoSchedule", "NoExecute")
@@ -60,7 +68,27 @@ def _covers(toleration: tuple[str, str, str, str], key: str, value: str, effect:
     return operator == "Exists" or wanted_value == value
 
 
-DeviceCounts = tuple[tuple[DeviceKind, int], ...]
+@dataclass(frozen=True)
+class AlikeDevices:
+    """Devices of some requests that must have the same value of each of some attributes."""
+
+    attributes: tuple[str, ...]
+    parts: tuple[tuple[DeviceKind, int], ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        devices = " and ".join(f"{count} {kind.name}" for kind, count in self.parts)
+        return f"{devices} with the same {' and '.join(self.attributes)}"
+
+
+DeviceCounts = tuple[tuple[DeviceKind | AlikeDevices, int], ...]
+
+
+def kinds_in(counts: DeviceCounts) -> Iterator[DeviceKind]:
+    """All kinds of devices that are asked for."""
+    for one, _ in counts:
+        yield from (kind for kind, _ in one.parts) if isinstance(one, AlikeDevices) else (one,)
 
 
 @dataclass(frozen=True)
@@ -73,6 +101,13 @@ class PodDevices:
     """Nodes to which an allocated claim binds it."""
     shared: tuple[str, ...] = ()
     """Claims by name that have no devices yet: pods that share one must run on one node."""
+
+
+def _summed(parts: Iterable[tuple[DeviceKind, int]]) -> tuple[tuple[DeviceKind, int], ...]:
+    found: dict[DeviceKind, int] = {}
+    for kind, count in parts:
+        found[kind] = found.get(kind, 0) + count
+    return tuple(found.items())
 
 
 class ClaimReader:
@@ -125,7 +160,7 @@ class ClaimReader:
             tuple(tuple(one for part in option for one in part) for option in options), tuple(where), tuple(shared)
         )
 
-    def extended_counts(self, needs: Amounts) -> DeviceCounts:
+    def extended_counts(self, needs: Amounts) -> tuple[tuple[DeviceKind, int], ...]:
         """The extended resources among a pod's needs that a class backs."""
         return tuple(
             (self.extended_kind(name), amount // 1000)
@@ -138,36 +173,65 @@ class ClaimReader:
         return DeviceKind(resource, self._expressions(self._classes[backing].spec.selectors), extended=resource)
 
     def _requests(self, spec: ResourceClaimSpec) -> list[list[DeviceCounts]]:
-        """The alternatives of each request of a claim."""
-        if spec.devices.constraints:
-            raise NotUnderstood("its claim has constraints between devices, which are not planned for")
-        found = []
+        """The alternatives of each request of a claim; those of requests with constraints between them as one."""
+        named: list[list[tuple[str, str, tuple[DeviceKind, int]]]] = []
         for one in spec.devices.requests or ():
             queries = one.first_available or ((one.exactly,) if one.exactly is not None else ())
             if not queries:
                 raise NotUnderstood(f"the request {one.name} has neither exactly nor firstAvailable")
-            found.append([self._counts(query) for query in queries])
-        return found
+            named.append([(one.name, f"{one.name}/{query.name}", self._counts(query)) for query in queries])
+        if not spec.devices.constraints:
+            return [[(counts,) for _, _, counts in alternatives] for alternatives in named]
+        return [[self._alike(chosen, spec.devices.constraints) for chosen in product(*named)]]
 
-    def _counts(self, query: DeviceQuery) -> DeviceCounts:
-        if query.admin_access:
-            raise NotUnderstood("its claim asks for admin access, which is not planned for")
-        if query.capacity:
-            raise NotUnderstood("its claim asks for a share of a device's capacity, which is not planned for")
+    def _alike(
+        self, chosen: Iterable[tuple[str, str, tuple[DeviceKind, int]]], constraints: Iterable[DeviceConstraint]
+    ) -> DeviceCounts:
+        """One alternative of every request, with what their devices must have in common."""
+        bound: dict[str, list[str]] = {}
+        parts = {full: (name, counts) for name, full, counts in chosen}
+        for one in constraints:
+            if not one.match_attribute:
+                raise NotUnderstood("its claim has a constraint other than matchAttribute, which is not planned for")
+            for full, (name, _) in parts.items():
+                if not one.requests or name in one.requests or full in one.requests:
+                    bound.setdefault(full, []).append(one.match_attribute)
+        groups: dict[tuple[str, ...], list[tuple[DeviceKind, int]]] = {}
+        for full, names in bound.items():
+            groups.setdefault(tuple(sorted(set(names))), []).append(parts[full][1])
+        seen: set[str] = set()
+        for attributes, members in groups.items():
+            if seen & set(attributes):
+                raise NotUnderstood("its claim has constraints that overlap, which is not planned for")
+            seen |= set(attributes)
+            if any(count == ALL or kind.is_admin for kind, count in members):
+                raise NotUnderstood("its claim wants all devices, or admin access, alike, which is not planned for")
+        found: list[tuple[DeviceKind | AlikeDevices, int]] = [
+            (AlikeDevices(attributes, _summed(members)), 1) for attributes, members in sorted(groups.items())
+        ]
+        return (*found, *(counts for full, (_, counts) in parts.items() if full not in bound))
+
+    def _counts(self, query: DeviceQuery) -> tuple[DeviceKind, int]:
         known = self._classes.get(query.device_class_name)
         if known is None:
             raise NotUnderstood(f"the DeviceClass {query.device_class_name} does not exist")
         own = self._expressions(query.selectors)
+        requests = (query.capacity.requests or {}) if query.capacity is not None else {}
+        capacity = tuple(sorted((name, str(quantity)) for name, quantity in requests.items()))
         kind = DeviceKind(
-            query.device_class_name + "".join(f" with {' '.join(one.split())[:60]}" for one in own),
+            query.device_class_name
+            + "".join(f" with {' '.join(one.split())[:60]}" for one in own)
+            + "".join(f" with {quantity} {name}" for name, quantity in capacity),
             tuple(dict.fromkeys((*self._expressions(known.spec.selectors), *own))),
             tuple((one.key, one.operator, one.value, one.effect) for one in query.tolerations or ()),
+            capacity=capacity,
+            is_admin=bool(query.admin_access),
         )
         if query.allocation_mode == "All":
-            return ((kind, ALL),)
+            return kind, ALL
         if query.allocation_mode != "ExactCount":
             raise NotUnderstood(f"the allocation mode {query.allocation_mode!r} is not known")
-        return ((kind, query.count or 1),)
+        return kind, query.count or 1
 
     def _expressions(self, selectors: Iterable[DeviceSelector] | None) -> tuple[str, ...]:
         found = []

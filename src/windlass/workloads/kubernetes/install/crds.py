@@ -90,6 +90,7 @@ _TEMPLATE = _object(
                     "count": _whole("How many.", minimum=1, default=1),
                     "attributes": _map("Attributes of each device.", {"x-kubernetes-preserve-unknown-fields": True}),
                     "capacity": _map("Capacity of each device.", _AMOUNT),
+                    "allowMultipleAllocations": _flag("Whether several claims may share each device."),
                 },
                 required=["driver"],
             ),
