@@ -7,17 +7,21 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.workloads.kubernetes.stage import NODES, PROVISIONERS, Stage, provisioner
 from windlass.core.model.snapshot import amounts
+from windlass.journal import open_journal
 from windlass.providers.protocol import (
     AuthFailed,
     ClusterIdentity,
     HostOrder,
     Instance,
     InsufficientCapacity,
+    InvalidRequest,
     LaunchOrder,
     ProviderError,
     QuotaExceeded,
@@ -25,6 +29,7 @@ from windlass.providers.protocol import (
 )
 from windlass.testing.clouds import FakeEC2, missing_for_ec2
 from windlass.testing.eventually import eventually, refusal_of
+from windlass.testing.kubernetes.fake_server import FakeApiServer
 
 pytestmark = [pytest.mark.aws, pytest.mark.skipif(bool(missing_for_ec2()), reason=missing_for_ec2() or "-")]
 OURS = ClusterIdentity("ours", "c0ffee01")
@@ -223,3 +228,63 @@ def test_a_slice_with_a_long_id_has_a_token_that_ec2_takes():
     long = [client_token(f"gpu-p4de.24xlarge-on-demand-with-a-very-long-name-indeed-{number}") for number in (1, 2)]
     assert all(len(one) <= 64 for one in long)
     assert len(set(long)) == 2
+
+
+# -- Kubernetes --------------------------------------------------------------------------------------------------------
+
+JOINING = """#!/bin/bash
+printf '%s\\n' "$WINDLASS_NODE_NAME" "$WINDLASS_NODE_LABELS" > "$HOME/joined"
+"""
+
+
+def test_a_kubernetes_node_joins_by_its_user_data_and_needs_no_connection(ec2, tmp_path):
+    """The controller buys an instance for a pod; the instance runs the script of the provisioner with the names and
+    labels of its node; the test plays the kubelet that the script would start."""
+    settings = {"instance_type": "m5.large", "user_data": JOINING, "instance_profile": "nodes"}
+    size = {"cpu": "2", "memory": "8Gi", "pods": "20"}
+    spec = {"maxNodes": 3, "minGPUUtilizationPercent": 100, "gpuResource": "cpu", "scaleDownDelay": "1s"}
+
+    def register(stage: Stage) -> bool:
+        for instance in ec2.live:
+            said = instance.host.home / "joined"
+            if said.exists() and len(lines := said.read_text().splitlines()) == 2 and lines[0] not in stage.nodes:
+                ready = {"type": "Ready", "status": "True"}
+                node = {
+                    "metadata": {"name": lines[0], "labels": dict(one.split("=", 1) for one in lines[1].split(","))},
+                    "spec": {"providerID": f"aws:///us-east-1a/{instance.id}"},
+                    "status": {"capacity": size, "allocatable": size, "conditions": [ready]},
+                }
+                stage.fake.put(NODES, node)
+        return stage.status().get("currentSize") == 1
+
+    async def test() -> None:
+        stage = Stage(FakeApiServer(), open_journal(":memory:"), [time.time()], lambda: made(ec2, tmp_path))
+        try:
+            stage.fake.put(PROVISIONERS, provisioner(template={"resources": size, "settings": settings}, **spec))
+            stage.pending("a", cpu="1")
+            await stage.until(lambda: register(stage), passes=300)
+            (node,) = stage.nodes
+            stage.bind("a", node)
+            await stage.restart(lose_journal=True)
+            await stage.tick(3)
+            assert (len(ec2.live), stage.nodes) == (1, [node])
+            stage.finish("a")
+            await stage.until(lambda: not ec2.live, passes=100)
+            await stage.until(lambda: not stage.nodes and not stage.claims, passes=100)
+        finally:
+            await stage.close()
+
+    asyncio.run(test())
+    assert not ec2.templates
+    assert not any("SSH" in one and "Ingress" in one for one in ec2.requests)
+
+
+def test_a_machine_that_cannot_join_is_not_bought(ec2, tmp_path):
+    async def test(provider: Any) -> None:
+        bare = LaunchOrder("s-1", "g", (HostOrder((), {}),), amounts({"cpu": 1000}), cluster=OURS)
+        assert "user_data" in str(await refusal_of(provider.launch(bare, 1), InvalidRequest))
+        long = replace(bare, settings={"user_data": "#!/bin/sh\n" + "x" * 20_000})
+        assert "EC2 takes 16384" in str(await refusal_of(provider.launch(long, 1), InvalidRequest))
+        assert not ec2.instances
+
+    using(ec2, tmp_path, test)

@@ -13,6 +13,7 @@ from windlass.journal import Journal, open_journal
 from windlass.kubernetes_api.api import Api
 from windlass.providers.kwok.provider import KwokProvider
 from windlass.providers.node_claims import NodeClaimProvider
+from windlass.providers.protocol import Provider
 from windlass.sim.run.virtual_loop import virtually
 from windlass.testing.kubernetes.fake_server import FakeApiServer
 from windlass.workloads.kubernetes.publish.publisher import DecisionPublisher
@@ -42,8 +43,16 @@ def provisioner(name: str = "a100", **spec: Any) -> dict[str, Any]:
 class Stage:
     """One controller and the cluster it works on."""
 
-    def __init__(self, fake: FakeApiServer, journal: Journal, clock: list[float], **kwok: Any) -> None:
-        self.fake, self.journal, self._clock, self._kwok = fake, journal, clock, kwok
+    def __init__(
+        self,
+        fake: FakeApiServer,
+        journal: Journal,
+        clock: list[float],
+        sells: Callable[[], Provider] | None = None,
+        **kwok: Any,
+    ) -> None:
+        """``sells``: makes a provider that sells nodes instead of kwok, under the same name."""
+        self.fake, self.journal, self._clock, self._sells, self._kwok = fake, journal, clock, sells, kwok
         self._restart()
 
     def _restart(self) -> None:
@@ -52,9 +61,9 @@ class Stage:
         self.workload = KubernetesWorkload(
             self.api, ["kwok"], settle=0.0, now=now, publisher=lambda one: DecisionPublisher(one, now=now)
         )
-        self.kwok = KwokProvider(self.api, now=now, **self._kwok)
+        self.seller: Provider = KwokProvider(self.api, now=now, **self._kwok) if self._sells is None else self._sells()
         provider = NodeClaimProvider(
-            self.kwok,
+            self.seller,
             "kwok",
             self.api,
             still_used=self.workload.still_used,
@@ -80,7 +89,7 @@ class Stage:
     async def close(self) -> None:
         with suppress(Exception):
             await self.controller.stop()
-        await self.kwok.close()
+        await self.seller.close()
         await self.workload.close()
 
     def advance(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ import asyncssh
 
 from windlass.offers import MachineOffer, Wanted, read_catalogue, select
 from windlass.providers.aws.api import EC2Api, fleet_error
-from windlass.providers.aws.user_data import make_host_key, public_part, script
+from windlass.providers.aws.user_data import joining_script, make_host_key, public_part, script
 from windlass.providers.protocol import (
     ClusterIdentity,
     InsufficientCapacity,
@@ -131,7 +131,8 @@ class FleetBuyer:
 
     async def _template(self, order: LaunchOrder, epoch: int, arch: str) -> None:
         """Make the slice's launch template, unless a launch that was cut off has made it."""
-        private, public = make_host_key()
+        joins = joins_by_itself(order)
+        private, public = ("", "") if joins else make_host_key()
         tags = {
             "cluster": self._cluster.name,
             "cluster-id": self._cluster.id,
@@ -139,15 +140,18 @@ class FleetBuyer:
             "group": order.group,
             "hosts": str(len(order.hosts)),
             "epoch": str(epoch),
-            "host-key": public,
+            **({"joins": "by itself"} if joins else {"host-key": public}),
         }
         named = [{"Key": f"{TAG}{key}", "Value": value} for key, value in tags.items()]
         named.append({"Key": "Name", "Value": f"windlass {order.slice_id}"})
-        start = script(private, public, await self._client_key(), self.settings.user)
+        if joins:
+            start = joining_script(str(order.settings["user_data"]), order.hosts[0].environment)
+        else:
+            start = script(private, public, await self._client_key(), self.settings.user)
         data: dict[str, Any] = {
             "ImageId": await self._image_id(order, arch),
             "UserData": base64.b64encode(start.encode()).decode(),
-            "SecurityGroupIds": [await self._security_group()],
+            "SecurityGroupIds": [await self._security_group(joins)],
             "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1, "HttpEndpoint": "enabled"},
             "BlockDeviceMappings": [
                 {
@@ -166,6 +170,8 @@ class FleetBuyer:
                 {"ResourceType": "volume", "Tags": named[:4]},
             ],
         }
+        if profile := str(order.settings.get("instance_profile") or ""):
+            data["IamInstanceProfile"] = {"Arn" if profile.startswith("arn:") else "Name": profile}
         try:
             await self._api.call(
                 "create_launch_template",
@@ -259,11 +265,13 @@ class FleetBuyer:
                 self._image_ids[arch] = str(found[0])
             return self._image_ids[arch]
 
-    async def _security_group(self) -> str:
+    async def _security_group(self, joins: bool = False) -> str:
         """The group that was given, or one of our own that lets SSH in from us and nothing else."""
         async with self._making:
             if self._group_id:
                 return self._group_id
+            if joins:
+                raise InvalidRequest("providers: give security_group, the one of the cluster's nodes")
             name = f"windlass-{self.cluster}"
             there = await self._api.pages(
                 "describe_security_groups", "SecurityGroups", Filters=[{"Name": "group-name", "Values": [name]}]
@@ -289,6 +297,21 @@ class FleetBuyer:
             else:
                 self._group_id = str(there[0]["GroupId"])
             return self._group_id
+
+
+def joins_by_itself(order: LaunchOrder) -> bool:
+    """Whether the machine joins its cluster by its user data; ``InvalidRequest`` if it cannot."""
+    if any(host.command for host in order.hosts):
+        return False
+    if not order.settings.get("user_data"):
+        raise InvalidRequest(
+            f"machines of {order.group} join their cluster by themselves: give user_data in its settings "
+            "(template.settings of a NodeProvisioner), such as a script that starts a kubelet with "
+            "--node-labels=$WINDLASS_NODE_LABELS"
+        )
+    if len(order.hosts) != 1:
+        raise InvalidRequest(f"group {order.group} has {len(order.hosts)} hosts; machines with user_data have one")
+    return True
 
 
 def client_token(name: str) -> str:

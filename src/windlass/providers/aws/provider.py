@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from windlass.offers import MachineOffer, machine_resources, price_given, read_catalogue
 from windlass.providers.aws.api import EC2Api
-from windlass.providers.aws.buying import TAG, AWSSettings, FleetBuyer
+from windlass.providers.aws.buying import TAG, AWSSettings, FleetBuyer, joins_by_itself
 from windlass.providers.protocol import (
     ClusterIdentity,
     Host,
@@ -107,7 +107,8 @@ class AWSProvider:
         self._rules = self._preparations.rules = replace(self._rules, images=dict(images))
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
-        checked(order, self._rules)
+        if not order.hosts or not joins_by_itself(order):
+            checked(order, self._rules)
         if order.slice_id not in self._launching:
             task = self._launching[order.slice_id] = self._tasks.begin(self._launch(order, epoch))
             task.add_done_callback(lambda _: self._launching.pop(order.slice_id, None))
@@ -292,6 +293,8 @@ class AWSProvider:
         """Whether a host is up, in which phase it is, and what is wrong with it."""
         if one["State"]["Name"] != "running":
             return False, "", ""
+        if _tags(one).get("joins"):
+            return True, "", ""
         if known is None or known.looked is None:
             waited = 0.0 if known is None else time.monotonic() - known.since
             return True, "waiting for SSH", known.trouble if known and waited > ORPHAN_AFTER else ""

@@ -3,11 +3,25 @@ nothing else.
 
 The host key is made for one slice, so that its public part is known before the first connection. User data can be read
 on the machine and by every user of the account who may describe launch templates; it holds no other secret.
+
+A machine that joins a Kubernetes cluster by itself gets the script of its settings instead, and what its node must be
+called and labelled as: no connection is made to it.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Final
+
 import asyncssh
+
+from windlass.providers.protocol import InvalidRequest
+
+MOST_BYTES: Final = 16_384
+"""What EC2 accepts as user data."""
+_PLACE: Final = re.compile(r"\$\{(WINDLASS_NODE_[A-Z]+)\}")
 
 _SCRIPT = """\
 #!/bin/bash
@@ -43,3 +57,21 @@ def public_part(key: asyncssh.SSHKey) -> str:
 
 def script(private: str, public: str, client: str, user: str) -> str:
     return _SCRIPT.format(private=private, public=public, client=client, user=user)
+
+
+def joining_script(own: str, environment: Mapping[str, str]) -> str:
+    """The script of the settings with what a node must know.
+
+    A shell script gets variables; in any other text ``${WINDLASS_NODE_...}`` is replaced.
+    """
+    if own.startswith("#!"):
+        first, _, rest = own.partition("\n")
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
+        text = f"{first}\n{exports}{rest}"
+    else:
+        text = _PLACE.sub(lambda found: environment.get(found[1], found[0]), own)
+    if len(text.encode()) > MOST_BYTES:
+        raise InvalidRequest(
+            f"user_data has {len(text.encode())} bytes with the node's variables; EC2 takes {MOST_BYTES}"
+        )
+    return text
