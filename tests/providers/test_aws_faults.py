@@ -242,7 +242,12 @@ def test_a_kubernetes_node_joins_by_its_user_data_and_needs_no_connection(ec2, t
     labels of its node; the test plays the kubelet that the script would start."""
     settings = {"instance_type": "m5.large", "user_data": JOINING, "instance_profile": "nodes"}
     size = {"cpu": "2", "memory": "8Gi", "pods": "20"}
-    spec = {"maxNodes": 3, "minGPUUtilizationPercent": 100, "gpuResource": "cpu", "scaleDownDelay": "1s"}
+    spec: dict[str, Any] = {
+        "maxNodes": 3,
+        "minGPUUtilizationPercent": 100,
+        "gpuResource": "cpu",
+        "scaleDownDelay": "1s",
+    }
 
     def register(stage: Stage) -> bool:
         for instance in ec2.live:
