@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .stage import NODES, PROVISIONERS, Stage, provisioner, staged
+from .stage import NODES, PROVISIONERS, Stage, provisioner, staged, with_nodes
 
 
 def test_a_pod_that_no_node_can_take_gets_a_machine():
@@ -83,3 +83,43 @@ def test_a_provisioner_with_a_mistake_says_which_and_buys_nothing():
         assert stage.nodes == []
 
     staged(test)
+
+
+def test_a_machine_whose_node_never_gets_ready_is_ended_and_remembered():
+    async def run(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner(maxNodes=1))
+        stage.pending("a")
+        await stage.until(lambda: stage.nodes)
+        (first,) = stage.nodes
+        await stage.until(lambda: first not in stage.nodes and first not in stage.claims, passes=200, step=60.0)
+        assert [one["message"] for one in stage.events("ScaleDown")] == ["REPLACE_FAILED: not up after 15 min"]
+        await stage.until(lambda: any(one["message"].startswith("PROBE") for one in stage.events("ScaledUp")))
+
+    staged(run, boot_delay=1e9)
+
+
+def test_the_buffer_is_bought_where_the_provisioner_says_so():
+    async def run(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner(minUnutilizedGPUNodes=2, buyBuffer=True))
+        await stage.until(lambda: stage.status().get("currentSize") == 2)
+        stage.run_on(stage.nodes[0])
+        await stage.until(lambda: stage.status().get("currentSize") == 3)
+        await stage.tick(4)
+        assert len(stage.nodes) == 3
+
+    staged(run)
+
+
+def test_a_paused_provisioner_neither_buys_nor_gives_back():
+    async def run(stage: Stage) -> None:
+        nodes = await with_nodes(stage, 3, 1, minGPUUtilizationPercent=100, scaleDownDelay="10s")
+        stage.fake.change(f"{PROVISIONERS}/a100", lambda one: one["spec"].update(paused=True))
+        stage.pending("big", **{"nvidia.com/gpu": "8"})
+        stage.pending("bigger", **{"nvidia.com/gpu": "8"})
+        stage.pending("biggest", **{"nvidia.com/gpu": "8"})
+        for _ in range(5):
+            await stage.tick()
+            stage.advance(30)
+        assert stage.nodes == nodes
+
+    staged(run)
