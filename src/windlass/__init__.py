@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from windlass.pool.client.api import compute, gather
     from windlass.pool.client.here import here
     from windlass.pool.environment import Image
+    from windlass.pool.errors import (
+        EngineLost,
+        NodeLost,
+        NothingFits,
+        PoolError,
+        TaskCrashed,
+        TaskError,
+        TaskTimeout,
+    )
     from windlass.pool.local import Local
     from windlass.pool.machines import AWS, SSH
     from windlass.pool.options import Nodes
@@ -40,12 +49,19 @@ __all__ = [
     "AWS",
     "SSH",
     "ComputePool",
+    "EngineLost",
     "Image",
     "Local",
+    "NodeLost",
     "Nodes",
+    "NothingFits",
     "Plan",
+    "PoolError",
     "ScenarioError",
     "Snapshot",
+    "TaskCrashed",
+    "TaskError",
+    "TaskTimeout",
     "__version__",
     "compute",
     "demand",
@@ -69,9 +85,16 @@ _HOMES = {
     "Image": "pool.environment",
     "Local": "pool.local",
     "Nodes": "pool.options",
+    "EngineLost": "pool.errors",
+    "NodeLost": "pool.errors",
+    "NothingFits": "pool.errors",
     "Plan": "core.model.plan",
+    "PoolError": "pool.errors",
     "ScenarioError": "scenario.reader",
     "Snapshot": "core.model.snapshot",
+    "TaskCrashed": "pool.errors",
+    "TaskError": "pool.errors",
+    "TaskTimeout": "pool.errors",
     "compute": "pool.client.api",
     "demand": "builders",
     "family": "builders",

@@ -69,6 +69,18 @@ def children(pid: int) -> list[int]:
     return found[1:]
 
 
+def stores_of(pid: int) -> set[Path]:
+    """The directories of large values that a process owns: it keeps a file of each open. Other tests have theirs."""
+    found = set()
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                path = entry.readlink()
+                if path.name == "owner" and path.parent.name.startswith("windlass-data-"):
+                    found.add(path.parent)
+    return found
+
+
 def command(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -87,6 +87,21 @@ def test_a_function_that_cannot_be_pickled_is_reported_where_it_is_sent():
         holds() >> pool
 
 
+def test_what_belongs_to_the_program_is_refused_with_what_to_send_in_its_place():
+    with quick_pool() as pool:
+        future = same(1) > pool
+        for given, remedy in (
+            (future, r"Pass its value: future\.result\(\)$"),
+            ([{"deep": future}], r"Pass its value: future\.result\(\)$"),
+            (same(2), r"<task same> has not run.*value = first\(\.\.\.\) >> pool"),
+            (pool, "a pool stays in the program that made it"),
+        ):
+            with pytest.raises(CannotSend, match=remedy):
+                same(given) >> pool
+        with pytest.raises(ResultUnsendable, match=r"<task same> has not run.*function\.local\(\.\.\.\)$"):
+            wl.compute(lambda: same(3))() >> pool
+
+
 def test_an_argument_that_cannot_be_pickled_is_named():
     with quick_pool() as pool, pytest.raises(CannotSend, match=r"argument 1 cannot be sent to a node"):
         same(threading.Lock()) >> pool

@@ -56,6 +56,16 @@ def test_a_value_that_was_put_is_read_by_every_task_at_any_depth_and_dropped_wit
         assert files(pool) == []
 
 
+def test_gangs_and_tasks_on_every_node_take_large_values_too():
+    array = np.arange(100_000.0)
+    with quick_pool(2) as pool:
+        handle = pool.put(array)
+        for given in (handle, array):
+            assert total(given) @ pool == [array.sum()] * 2
+            assert wl.gang(total, size=2)(given) >> pool == [array.sum()] * 2
+        assert wl.gather(wl.gang(total, size=2)(array), total(handle)) >> pool == [[array.sum()] * 2, array.sum()]
+
+
 def test_a_task_that_changes_its_array_changes_no_other():
     array = np.zeros(MEGABYTE)
     with quick_pool(1) as pool:

@@ -22,7 +22,7 @@ import windlass as wl
 from windlass.testing.clouds import SshHosts, missing_for_hosts
 
 from .machines_elsewhere import PACKAGE, behind_nat, package_index
-from .processes import children, command, eventually
+from .processes import children, command, eventually, stores_of
 
 pytest.importorskip("asyncssh", reason="needs asyncssh: pip install '.[ssh]'")
 pytestmark = [
@@ -151,7 +151,7 @@ def received_by(pid: int) -> int:
 @pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss: apt install iproute2")
 def test_large_values_go_between_program_and_machine_without_the_scheduler_and_leave_nothing(hosts):
     array = np.arange(5 << 20, dtype=float)
-    before = set(Path("/dev/shm").glob("windlass-data-*"))
+    before = stores_of(os.getpid())
     with pool_on(hosts, 2) as pool:
         eventually(lambda: pool.status().count("ready") == 2, 180, pool.status)
         handle = pool.put(array)
@@ -160,13 +160,16 @@ def test_large_values_go_between_program_and_machine_without_the_scheduler_and_l
             assert np.array_equal(result, array + number)
         (scheduler,) = [pid for pid in children(os.getpid()) if "dask.scheduler" in command(pid)]
         assert 0 < received_by(scheduler) < 4 << 20, "280 MB went by"
+        kept = {store for host in hosts for pid in host.pids() for store in stores_of(pid)}
+        assert kept, "values are kept on the machines"
+        kept |= stores_of(os.getpid()) - before
         holder = next(host for host in hosts if (host.home / ".windlass/run/supervisor.json").exists())
         for pid in holder.pids():
             if "dask.node" in command(pid):
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
         assert float((shifted(handle, 1) >> pool)[3]) == 4.0
-    eventually(lambda: set(Path("/dev/shm").glob("windlass-data-*")) <= before, 60)
+    eventually(lambda: not any(store.exists() for store in kept), 60, lambda: kept)
 
 
 BEHIND_NAT = """
@@ -224,3 +227,38 @@ def test_a_program_that_the_machines_cannot_reach_runs_its_tasks_there(hosts, tm
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["values"] == [n * n for n in range(40)]
     assert answer["way_back"] is False, "the machines have no route to the program"
+
+
+def where(array):
+    return wl.here().node, float(array.sum())
+
+
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_machines_that_reach_the_program_directly_share_a_value_on_either_engine(hosts, engine):
+    """Without tunnels. A value is sent to each machine once, large results come back as files."""
+    if not hosts.namespaces:
+        pytest.skip("machines with addresses of their own need root, ip and unshare: run as root")
+    pytest.importorskip(engine, reason=f"needs {engine}: pip install '.[pool-ray]'")
+    machines = wl.SSH(
+        hosts=[host.spec for host in hosts][:2],
+        key_file=hosts.key_file,
+        known_hosts=hosts.known_hosts,
+        connect="direct",
+    )
+    array = np.arange(1 << 20, dtype=float)
+    with wl.ComputePool(machines, 2, slots=2, console=False, engine=engine) as pool:
+        eventually(lambda: pool.status().count("ready") == 2, 180, pool.status)
+        handle = pool.put(array)
+        assert len({node for node, _ in wl.compute(where)(handle) @ pool}) == 2
+        assert all(total == array.sum() for _, total in wl.gather(*[wl.compute(where)(handle)] * 8) >> pool)
+        assert np.array_equal(shifted(handle, 1) >> pool, array + 1)
+        kept = [store for host in hosts for pid in host.pids() for store in stores_of(pid)]
+        values = [one.name for store in set(kept) for one in store.iterdir() if one.name.startswith("v-")]
+        assert len([name for name in values if not name.endswith(".lock")]) == 2, "one file of it on each machine"
+    eventually(lambda: not any(store.exists() for store in kept), 60, lambda: kept)
+
+
+def test_ray_through_a_tunnel_is_refused_with_what_to_write():
+    pytest.importorskip("ray", reason="needs ray: pip install '.[pool-ray]'")
+    with pytest.raises(ValueError, match=r"SSH\(\.\.\., connect='direct'\), or engine='dask'"):
+        wl.ComputePool(wl.SSH(hosts=["gpu1.example.org"]), engine="ray")

@@ -1,4 +1,4 @@
-"""An Image describes what nodes have besides Python: packages, files and environment variables.
+"""Image says what nodes have in addition to Python: packages, files, environment.
 
 On this computer ``env`` and ``includes`` are given to every node; ``pip`` is installed once into a directory of its own
 that comes first on the nodes' path, and kept for the next pool with the same list. ``apt`` is refused: a pool does not

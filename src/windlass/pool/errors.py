@@ -20,12 +20,12 @@ class TaskError(Exception):
 
 
 class NodeLost(TaskError):
-    """Its node went away under it, and its retries are used up."""
+    """The node of the task was lost while it ran, and the retries are used up."""
 
 
 class TaskCrashed(NodeLost):
-    """It ended the process that it ran in, again and again: by ``os._exit``, a segmentation fault or for want of
-    memory. Its node is not harmed."""
+    """The task ended its own process in every run: by ``os._exit``, a segmentation fault or because memory ran out. Its
+    node is not affected."""
 
 
 class EngineLost(TaskError):
@@ -33,15 +33,15 @@ class EngineLost(TaskError):
 
 
 class TaskTimeout(TaskError, TimeoutError):
-    """It ran for longer than its ``timeout``."""
+    """The task ran for longer than its ``timeout``."""
 
 
 class QueueTimeout(TaskError, TimeoutError):
-    """It had not begun when its ``queue_timeout`` was over."""
+    """The task had not begun when its ``queue_timeout`` was over."""
 
 
 class TaskBroken(TaskError):
-    """It could not be run, or its result could not be brought back."""
+    """The task could not be run, or its result could not be sent back."""
 
 
 class TaskCancelled(TaskError):
@@ -89,7 +89,7 @@ class PoolClosed(TaskError):
 
 
 class NoNodes(TaskError):
-    """Nodes were started, and none of them ever came to work."""
+    """Nodes were started, and none of them ever joined."""
 
 
 def is_whole(value: object, least: int, most: int) -> TypeGuard[int]:

@@ -1,6 +1,6 @@
 """PoolHost keeps a pool's runtime on a thread of its own, with the pool's directory, journal and data store.
 
-It brings everything up and ends everything, whatever goes wrong meanwhile. `pool` asks through it: `ask` for an answer,
+It starts and ends everything, also when a step fails. `pool` asks through it: `ask` for an answer,
 `running` for the runtime and the thread on which all its calls are made.
 """
 
@@ -27,7 +27,7 @@ from .environment import Image, prepared_here
 from .errors import BadPool, PoolClosed, PoolError
 from .local import Local
 from .loop_thread import LoopThread
-from .machines import RemoteMachines
+from .machines import LOOPBACK, RemoteMachines
 from .runtime import PoolRuntime
 from .temp_dirs import JOURNAL, own_directory, write_config
 
@@ -49,11 +49,16 @@ class PoolHost:
     ) -> None:
         """``directory``: one that is kept; None: a temporary one."""
         self._provider, self._shape, self._image, self._name = provider, shape, image, name
-        self._engine, self._engine_name, self._console = engine_of(engine), engine, console
+        self._engine, self._console = engine_of(engine), console
+        if engine == "ray" and isinstance(provider, RemoteMachines) and provider.connect == "tunnel":
+            raise BadPool(
+                "engine='ray' needs machines that reach this computer directly, because Ray's own connections do not "
+                f"go through a tunnel: {type(provider).__name__}(..., connect='direct'), or engine='dask'"
+            )
         self._given_directory = directory
         self.directory = Path()
         self.store: DataStore | None = None
-        """Where large values are; None: they travel with their tasks."""
+        """Where large values are; None: it has not been started."""
         self._thread: LoopThread | None = None
         self.runtime: PoolRuntime | None = None
         self._closed = False
@@ -68,14 +73,14 @@ class PoolHost:
         return self.runtime is not None and not self._closed
 
     def start(self) -> None:
-        """Start everything; nodes come later."""
+        """Start everything; it returns before the nodes have joined."""
         if self.used:
             raise PoolError("a pool is used once: make a new one for the next with")
         self.directory = self._given_directory or own_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._thread = LoopThread(f"windlass {self._name}")
         try:
-            self.store = self._data_store()
+            self.store = DataStore(self.directory / "data")
             environment = self._prepared_nodes()
             self.runtime = self._thread.do(self._started(environment))
         except BaseException:
@@ -119,12 +124,6 @@ class PoolHost:
 
     # -- how it is put together ---------------------------------------------------------------------------------------
 
-    def _data_store(self) -> DataStore | None:
-        """Nodes of Ray on other machines cannot read it: their values travel with the tasks."""
-        if self._engine_name == "ray" and isinstance(self._provider, RemoteMachines):
-            return None
-        return DataStore(self.directory / "data")
-
     def _prepared_nodes(self) -> dict[str, str]:
         """Prepare what nodes need; their environment."""
         if isinstance(self._provider, Local):
@@ -139,7 +138,8 @@ class PoolHost:
         return dict(self._image.env)
 
     async def _started(self, environment: Mapping[str, str]) -> PoolRuntime:
-        engine = self._engine(self._shape.settings.policy.unhealthy_timeout)
+        address = self._provider.own_address() if isinstance(self._provider, RemoteMachines) else LOOPBACK
+        engine = self._engine(self._shape.settings.policy.unhealthy_timeout, address)
         runtime = PoolRuntime(
             self._shape,
             engine,
@@ -200,7 +200,7 @@ class PoolHost:
 
 
 def _take_all(*steps: Callable[[], object]) -> None:
-    """Take every step of the end, whatever the others do. Ctrl-C is raised when all are done; other errors are logged,
+    """Take every step of the end, also when others fail. Ctrl-C is raised when all are done; other errors are logged,
     so that they never hide an exception of the program itself."""
     interrupted: BaseException | None = None
     for step in steps:

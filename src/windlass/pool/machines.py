@@ -7,6 +7,7 @@ that have the same machine in their lists never touch each other's nodes.
 from __future__ import annotations
 
 import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -23,10 +24,35 @@ LEASE = 30.0
 """Seconds without the pool's program after which its nodes end themselves: so none outlives it."""
 
 
+LOOPBACK = "127.0.0.1"
+_ELSEWHERE = "192.0.2.1"
+"""An address that is no machine's: the route to it is the one to all other networks."""
+
+
+def _address_towards(address: str) -> str:
+    """The address of this computer from which packets to another one go. Nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+            found: str = probe.getsockname()[0]
+            return found
+    except OSError as error:
+        raise BadPool(f"connect='direct': this computer has no route to {address}: {error}") from None
+
+
 class RemoteMachines(ABC):
     """Machines elsewhere, as a pool is given them."""
 
     price: float | str | None = None
+    connect: Literal["tunnel", "direct"] = "tunnel"
+
+    def own_address(self) -> str:
+        """The address of this computer on which nodes reach it: the loopback address if they come through a tunnel."""
+        return LOOPBACK if self.connect == "tunnel" else _address_towards(self._far_address())
+
+    def _far_address(self) -> str:
+        """An address in the direction of the machines."""
+        return _ELSEWHERE
 
     def offer(self, accelerator: str, count: float, slots: int) -> MachineOffer | None:  # noqa: ARG002
         """The machine that a node will be, if that is chosen from a catalogue."""
@@ -64,6 +90,10 @@ class SSH(RemoteMachines):
         if self.connect not in ("tunnel", "direct"):
             raise BadPool(f"SSH: connect must be 'tunnel' or 'direct', is {self.connect!r}")
         need("asyncssh", "ssh")
+
+    def _far_address(self) -> str:
+        first = self.hosts[0]
+        return str(first["address"] if isinstance(first, Mapping) else first).rpartition("@")[2]
 
     def provider(self, image: Mapping[str, Any]) -> Provider:
         from windlass.providers.ssh.provider import SSHProvider

@@ -47,10 +47,11 @@ from windlass.pool.report.status import PoolStatus, status_of, why
 from windlass.pool.scaling.workload import slots_of
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
 from windlass.pool.scheduler.tasks import Ticket
+from windlass.pool.transport.serialization import StaysHere
 from windlass.providers.protocol import Provider
 
 from .environment import Image
-from .errors import BadPool, PoolError
+from .errors import BadPool
 from .host import PoolHost
 from .local import Local
 from .machines import RemoteMachines
@@ -95,7 +96,7 @@ class ComputePool:
         no node until its first task.
 
         ``accelerator``: what each node has, such as ``"gpu:4"``. ``needs``: what a task takes that says nothing itself,
-        beside one slot. ``slots``: tasks that a node runs at once, each in a process of its own.
+        in addition to one slot. ``slots``: how many tasks a node runs at once, each in its own process.
 
         ``image``: packages, files and environment of nodes.
 
@@ -149,7 +150,7 @@ class ComputePool:
         self.close(wait=error is None)
 
     def start(self) -> None:
-        """Start it; nodes come later. ``with`` does it."""
+        """Start the pool; it returns before the nodes have joined. ``with`` does it."""
         if self._shape.notice and not self._host.used:
             self._console.on_message(self._shape.notice)
         self._host.start()
@@ -159,6 +160,16 @@ class ComputePool:
     def close(self, *, wait: bool = True) -> None:
         """End it: with ``wait`` after everything that was started is over. ``with`` does it."""
         self._host.close(wait=wait)
+
+    def __repr__(self) -> str:
+        state = "open" if self._host.is_open else "closed" if self._host.used else "not started"
+        return f"<pool {self.name}: {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise StaysHere(
+            "a pool stays in the program that made it, and a task cannot send tasks to it. Return what is to be run "
+            "next, and send it from here"
+        )
 
     # -- operators on what is no task ---------------------------------------------------------------------------------
 
@@ -250,12 +261,13 @@ class ComputePool:
         """Start many tasks; ``on_result`` gets the position of each task whose result has come, on the pool's thread.
         ``begun`` is given what is started before any of it has."""
         runtime, thread = self._host.running()
-        plain = [position for position, task in enumerate(tasks) if isinstance(task, Task)]
+        # By the exact type: a check against an abstract class takes as long as all the rest of a short task here.
+        plain = [position for position, task in enumerate(tasks) if type(task) is Task]
         prepared = self._preparer.prepare([tasks[position] for position in plain])
         gangs = [
             (position, task, self._preparer.prepare([task]))
             for position, task in enumerate(tasks)
-            if isinstance(task, GangTask)
+            if type(task) is GangTask
         ]
         progress = self._console.progress(len(tasks))
         on_progress = [] if progress is None else [progress.on_result]
@@ -336,8 +348,7 @@ class ComputePool:
     def put(self, value: Any) -> Handle:
         """Send a value once, for many tasks: ``handle = pool.put(array)``, then ``trial(handle, 0.1) >> pool``."""
         self._host.running()
-        if self._host.store is None:
-            raise PoolError("put needs nodes on this computer, or the engine 'dask'; pass the value itself")
+        assert self._host.store is not None
         return Handle(self._host.store, value)
 
     def cancel(self, *futures: Future[Any]) -> int:

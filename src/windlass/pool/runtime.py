@@ -87,7 +87,7 @@ class PoolRuntime:
         last_words: Callable[[str], str] = lambda _slice: "",
         store: DataStore | None = None,
     ) -> None:
-        """``last_words`` gives what a lost slice said last, where that is known. ``store``: for large values."""
+        """``last_words`` gives the last line that a lost slice printed, if it is known. ``store``: for large values."""
         self.shape, self.engine, self.provider, self.journal = shape, engine, provider, journal
         self.now, self.store = now, store
         self.steering = PoolSteering(shape, lambda: self.task_book.engine_trouble)
@@ -130,7 +130,7 @@ class PoolRuntime:
         return self.workload.task_book
 
     async def start(self) -> None:
-        """Start the engine and the controller; nodes come later."""
+        """Start the engine and the controller; it returns before the nodes have joined."""
         await self.workload.start()
         self._running = asyncio.create_task(self.service.run())
 

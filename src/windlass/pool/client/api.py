@@ -20,9 +20,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from windlass.pool.errors import BadPool, is_number, is_whole
+from windlass.pool.transport.serialization import StaysHere
 
 from .rules import Rule, rules_of
 
@@ -44,7 +45,7 @@ class Options:
     """What a task may ask for."""
 
     needs: Mapping[str, int | float | str] | None = None
-    """Resources, beside its slot; None: what the pool says."""
+    """Resources in addition to its slot; None: those of the pool."""
     retries: int | None = None
     """None: run again only when its node is lost. A number: that often, for lost nodes and its own exceptions."""
     timeout: float | None = None
@@ -162,6 +163,13 @@ class Sendable(ABC, Generic[V]):
         """Start it on the pool; what comes of it is in the future."""
         return self._start(pool) if _is_pool(pool) else NotImplemented
 
+    def __reduce__(self) -> NoReturn:
+        raise StaysHere(
+            f"{self!r} has not run, and a task cannot wait for another one. Run it first, and pass on its value: "
+            "value = first(...) >> pool; second(value) >> pool. Inside of a task call a function of yours as "
+            "function.local(...)"
+        )
+
     def __bool__(self) -> bool:
         raise TypeError(
             f"{self!r} has not run yet, so it is neither true nor false. Send it to a pool first: task >> pool. "
@@ -234,7 +242,7 @@ class GangTask(Sendable[list[R]]):
 
 
 AnyTask = Task[Any] | GangTask[Any]
-"""What runs as one unit: one call, or the calls of a gang."""
+"""What a pool runs: one call, or the calls of a gang."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from windlass.pool.errors import BadPool, TaskCancelled, TaskError
 from windlass.pool.scheduler.tasks import ScheduledTask as BookTask
-from windlass.pool.transport.serialization import TYPES, ItemResult, RawResult, result_of, unpack_value
+from windlass.pool.transport.serialization import TYPES, ItemResult, RawResult, StaysHere, result_of, unpack_value
 
 
 def in_order(arriving: Iterator[tuple[int, Any]]) -> Iterator[Any]:
@@ -52,7 +52,7 @@ class Collection:
 
     def put(self, position: int, answer: Answer | list[Answer]) -> None:
         self.answers[position] = answer
-        bad = _failed(answer)
+        bad = type(answer) not in TYPES and _failed(answer)
         if bad:
             self._bad.put(position)
         self._left -= 1
@@ -166,7 +166,7 @@ class Member:
 
 
 class Ranks:
-    """The answers of the members of a gang, or of one task on every node; delivered when all are there."""
+    """The answers of the members of a gang, or of one task on every node; passed on when all are there."""
 
     def __init__(self, size: int, whole: Callable[[list[Answer]], None]) -> None:
         self._answers: list[Answer] = [None] * size
@@ -214,6 +214,9 @@ class TaskFuture(Future[Any]):
         self._started = False
         self._lock = threading.Lock()
         self._unpacked = False
+
+    def __reduce__(self) -> NoReturn:
+        raise StaysHere("it is a future, whose value may not be there yet. Pass its value: future.result()")
 
     # -- as a ticket, on the pool's thread ----------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from windlass.pool.options import PoolShape, needs_of
 from windlass.pool.scheduler.tasks import SLOTS, Kind
 from windlass.pool.transport.data_store import LARGE, DataStore, Packed
 from windlass.pool.transport.serialization import (
+    NO_KEYWORDS,
     Arguments,
     Shared,
     are_plain,
@@ -53,7 +54,7 @@ class Piece(NamedTuple):
     arguments: list[Arguments]
     """Of each."""
     shared: tuple[str, ...] = ()
-    """Names of what each needs beside its arguments."""
+    """Names of the large values that each needs."""
 
 
 @dataclass(slots=True)
@@ -114,13 +115,17 @@ class Preparer:
             kind, shared = kinds[made]
             light: list[Arguments] = []
             for task in alike:
+                if not task.kwargs and are_plain(task.args):
+                    light.append((task.args, NO_KEYWORDS))
+                    continue
                 arguments, names = self._arguments(task, large, prepared)
                 if names:
-                    prepared.pieces += [Piece(kind, light, shared), Piece(kind, [arguments], (*shared, *names))]
+                    _append(prepared.pieces, Piece(kind, light, shared))
+                    _append(prepared.pieces, Piece(kind, [arguments], (*shared, *names)))
                     light = []
                 else:
                     light.append(arguments)
-            prepared.pieces.append(Piece(kind, light, shared))
+            _append(prepared.pieces, Piece(kind, light, shared))
 
     def _kind(self, task: AnyTask, prepared: Prepared) -> tuple[Kind, tuple[str, ...]]:
         """What the task has in common with others of its function, and under which name that is shared, if it is."""
@@ -205,7 +210,7 @@ class Preparer:
     ) -> tuple[Arguments, Sequence[str]]:
         """The arguments of a task, with large ones in the store, and the names under which those are there. ``large``:
         those of tasks that are prepared together, by identity, so that each is looked at once."""
-        if self.store is None or (not task.kwargs and are_plain(task.args)):
+        if self.store is None:
             return pack_arguments(task.args, task.kwargs), []
         names: list[str] = []
 
@@ -228,6 +233,12 @@ class Preparer:
             names.append(shared.name)
             arguments = pickle.dumps(shared, protocol=pickle.HIGHEST_PROTOCOL)
         return arguments, names
+
+
+def _append(pieces: list[Piece], piece: Piece) -> None:
+    """Add a piece if it has tasks: one task, or one gang, is one piece."""
+    if piece.arguments:
+        pieces.append(piece)
 
 
 def _size(value: Any) -> int:

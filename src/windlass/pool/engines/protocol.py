@@ -16,6 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.runner import Stream
+from windlass.pool.transport.serialization import PackedResult
 from windlass.workloads.protocol import Join
 
 
@@ -62,7 +63,7 @@ class CallOutcome:
     """What came of a call."""
 
     ending: Ending
-    results: Sequence[bytes] = ()
+    results: Sequence[PackedResult] = ()
     """What `runner` gave for each item that ended after the last ``on_results``, in order."""
     seconds: float = 0.0
     """What those items took."""
@@ -83,7 +84,7 @@ class Listener(Protocol):
         ...
 
     def on_node_silent(self, node: str, seconds: float) -> None:
-        """The node has been silent for so long, and may hang. It is silent until ``on_node_heard`` or
+        """The node has sent no heartbeat for so long, and may hang. It is silent until ``on_node_heard`` or
         ``on_node_left``."""
         ...
 
@@ -95,7 +96,7 @@ class Listener(Protocol):
         """Its first item runs now."""
         ...
 
-    def on_results(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+    def on_results(self, call: str, results: Sequence[PackedResult], seconds: float) -> None:
         """The next items have ended, with these results, and took so long; the one after them runs now."""
         ...
 

@@ -21,13 +21,13 @@ def need(module: str, extra: str) -> None:
         raise MissingExtra(f"{module} is not installed, and this pool needs it: {install_command(extra)}")
 
 
-def engine_of(given: str | Engine) -> Callable[[float], Engine]:
+def engine_of(given: str | Engine) -> Callable[[float, str], Engine]:
     """Return a function that makes the engine; a name that is not known is an error at once. The function is given the
-    pool's ``unhealthy_timeout``."""
+    pool's ``unhealthy_timeout`` and the address of this computer on which nodes reach it."""
     if not isinstance(given, str):
         if not isinstance(given, Engine):
             raise BadPool(f"engine must be 'dask' or 'ray', is {type(given).__name__}")
-        return lambda _unhealthy_timeout: given
+        return lambda _unhealthy_timeout, _host: given
     need("cloudpickle", "pool")
     if given == "dask":
         need("distributed", "pool")
@@ -38,13 +38,13 @@ def engine_of(given: str | Engine) -> Callable[[float], Engine]:
     raise BadPool(f"engine must be 'dask' or 'ray', is {given!r}")
 
 
-def _dask(unhealthy_timeout: float) -> Engine:
+def _dask(unhealthy_timeout: float, host: str) -> Engine:
     from windlass.pool.engines.dask.engine import DaskEngine
 
-    return DaskEngine(unhealthy_timeout=unhealthy_timeout)
+    return DaskEngine(host=host, unhealthy_timeout=unhealthy_timeout)
 
 
-def _ray(unhealthy_timeout: float) -> Engine:
+def _ray(unhealthy_timeout: float, host: str) -> Engine:
     from windlass.pool.engines.ray.engine import RayEngine
 
-    return RayEngine(unhealthy_timeout=unhealthy_timeout)
+    return RayEngine(host=host, unhealthy_timeout=unhealthy_timeout)

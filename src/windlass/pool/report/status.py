@@ -43,9 +43,9 @@ class NodeStatus:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PoolStatus:
-    """All of a pool at one instant. Prints as a page; ``to_dict`` is plain data."""
+    """All of a pool at one instant. It prints as a page, also in a notebook; ``to_dict`` is plain data."""
 
     nodes: tuple[NodeStatus, ...]
     waiting: int
@@ -68,7 +68,7 @@ class PoolStatus:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(_page(self))
 
 
@@ -92,24 +92,26 @@ def summary(status: PoolStatus) -> str:
     return f"nodes: {nodes}; tasks: {tasks}{cost}"
 
 
-def status_of(hub: PoolRuntime) -> PoolStatus:
+def status_of(runtime: PoolRuntime) -> PoolStatus:
     """The status of now."""
-    picture = _picture(hub)
+    picture = _picture(runtime)
     controller_state, now = picture.controller_state, picture.now
     joined: dict[str, list[PoolNode]] = {}
-    for node in hub.task_book.nodes.values():
+    for node in runtime.task_book.nodes.values():
         joined.setdefault(node.slice_id, []).append(node)
     nodes = []
-    for record in sorted(controller_state.fleet.slices.values(), key=lambda one: _order(one.id)):
+    ranks = {name: min(node.number for node in some) for name, some in joined.items()}
+    records = controller_state.fleet.slices.values()
+    for record in sorted(records, key=lambda one: (ranks.get(one.id, len(ranks)), _order(one.id))):
         mine = joined.get(record.id, [])
         code, why = picture.stay(record)
         tasks = sum(node.tasks() for node in mine)
-        if code == Code.BUSY:  # from the last plan; the task book knows what runs now
+        if code == Code.BUSY:  # the last plan's word; the book knows what runs now
             why = f"{plural(tasks, 'task')} running" if tasks else "its work has just ended"
         nodes.append(
             NodeStatus(
                 record.id,
-                min((node.number for node in mine), default=None),
+                ranks.get(record.id),
                 record.group,
                 str(record.state),
                 max(0.0, now - record.since),
@@ -122,32 +124,32 @@ def status_of(hub: PoolRuntime) -> PoolStatus:
     accounts = charged(controller_state.account, controller_state.fleet, controller_state.stay, now)
     return PoolStatus(
         nodes=tuple(nodes),
-        waiting=hub.task_book.queued,
-        running=sum(node.tasks() for node in hub.task_book.nodes.values()),
-        done=hub.task_book.done,
-        slots=sum(len(node.slots) for node in hub.task_book.open_nodes),
-        rule=tuple(f"{name}: {one.action}: {one.reason}" for name, one in sorted(hub.decisions.items())),
-        last_change=hub.last_change,
+        waiting=runtime.task_book.queued,
+        running=sum(node.tasks() for node in runtime.task_book.nodes.values()),
+        done=runtime.task_book.done,
+        slots=sum(len(node.slots) for node in runtime.task_book.open_nodes),
+        rule=tuple(f"{name}: {one.action}: {one.reason}" for name, one in sorted(runtime.decisions.items())),
+        last_change=runtime.last_change,
         dollars_per_hour=sum(r.price for r in controller_state.fleet.slices.values() if r.state in COSTLY) / 1e9,
         dollars=sum(account.dollars() for account in accounts.values()),
         troubles=tuple(
             [f"{name}: {text}" for name, text in sorted(controller_state.observed.trouble.items())]
-            + list(hub.task_book.refused.values())
-            + ([f"engine: {hub.task_book.engine_trouble}"] if hub.task_book.engine_trouble else [])
-            + list(_next_tries(hub))
+            + list(runtime.task_book.refused.values())
+            + ([f"engine: {runtime.task_book.engine_trouble}"] if runtime.task_book.engine_trouble else [])
+            + list(_next_tries(runtime))
         ),
     )
 
 
-def _next_tries(hub: PoolRuntime) -> Iterator[str]:
+def _next_tries(runtime: PoolRuntime) -> Iterator[str]:
     """Launches that were refused, and when they are tried again."""
-    now, controller = hub.now(), hub.service.controller
+    now, controller = runtime.now(), runtime.service.controller
     for name, (at, why) in sorted(controller.actuator.next_tries().items()):
         yield f"launch of {name} refused: {why}; next try in {seconds(at - now)}"
-    for sold in hub.shape.settings.groups:
+    for sold in runtime.shape.settings.groups:
         known = controller.controller_state.fleet.provider_health.get(sold.group.name)
         if known is not None:
-            belief = availability_of(known, hub.shape.settings.policy.backoff, now)
+            belief = availability_of(known, runtime.shape.settings.policy.backoff, now)
             if belief.until is not None and belief.until > now:
                 yield f"{sold.group.name}: {belief.why}; next try in {seconds(belief.until - now)}"
 
@@ -157,52 +159,52 @@ def _order(name: str) -> tuple[str, int]:
     return group, int(number) if number.isdecimal() else 0
 
 
-def _picture(hub: PoolRuntime) -> Picture:
-    controller = hub.service.controller
-    return pictured(controller.controller_state, hub.shape.settings, hub.now())
+def _picture(runtime: PoolRuntime) -> Picture:
+    controller = runtime.service.controller
+    return pictured(controller.controller_state, runtime.shape.settings, runtime.now())
 
 
-def why(hub: PoolRuntime, name: str | int | None = None) -> str:
+def why(runtime: PoolRuntime, name: str | int | None = None) -> str:
     """Why something is as it is."""
     if name is None:
-        return "\n".join(_why_pool(hub))
-    picture = _picture(hub)
-    wanted = _slice_named(hub, name)
-    life = life_of(hub.journal, wanted)
+        return "\n".join(_why_pool(runtime))
+    picture = _picture(runtime)
+    wanted = _slice_named(runtime, name)
+    life = life_of(runtime.journal, wanted)
     if life is not None:
-        return "\n".join(_why_node(hub, picture, wanted, life))
-    if str(name) in hub.decisions:
-        return "\n".join(_why_pool(hub, str(name)))
+        return "\n".join(_why_node(runtime, picture, wanted, life))
+    if str(name) in runtime.decisions:
+        return "\n".join(_why_pool(runtime, str(name)))
     demand = picture.controller_state.observed.demand.get(str(name))
-    tasks = hub.task_book.waiting.names()
-    if demand is None and str(name) not in tasks and wait_of(hub.journal, str(name)) is None:
-        known = {*picture.controller_state.fleet.slices, *tasks, *hub.decisions}
-        past = hub.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
+    tasks = runtime.task_book.waiting.names()
+    if demand is None and str(name) not in tasks and wait_of(runtime.journal, str(name)) is None:
+        known = {*picture.controller_state.fleet.slices, *tasks, *runtime.decisions}
+        past = runtime.journal.read(kinds=("slice", "demand"), newest_first=True, limit=LOOKED_BACK)
         near = nearest_names(str(name), known | {one.subject for one in past})
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
         raise PoolError(f"there is no node, task or group {name}{hint}")
-    return "\n".join(_why_task(hub, picture, str(name), demand))
+    return "\n".join(_why_task(runtime, picture, str(name), demand))
 
 
-def _slice_named(hub: PoolRuntime, name: str | int) -> str:
+def _slice_named(runtime: PoolRuntime, name: str | int) -> str:
     """The slice of a node, by its number, its own name or that of its slice."""
-    for node in hub.task_book.nodes.values():
+    for node in runtime.task_book.nodes.values():
         if str(name) in (str(node.number), node.id):
             return node.slice_id
     return str(name)
 
 
-def _why_pool(hub: PoolRuntime, only: str | None = None) -> Iterator[str]:
-    for name, decision in sorted(hub.decisions.items()):
+def _why_pool(runtime: PoolRuntime, only: str | None = None) -> Iterator[str]:
+    for name, decision in sorted(runtime.decisions.items()):
         if only in (None, name):
-            limits = hub.shape.limits[name]
+            limits = runtime.shape.limits[name]
             yield f"{name}: {decision.action}, {plural(decision.nodes, 'node')} wanted: {decision.reason}"
             yield f"  min {limits.min}, max {limits.max}"
-    if hub.last_change:
-        yield f"last change: {hub.last_change}"
+    if runtime.last_change:
+        yield f"last change: {runtime.last_change}"
 
 
-def _why_node(hub: PoolRuntime, picture: Picture, name: str, life: SliceHistory) -> Iterator[str]:
+def _why_node(runtime: PoolRuntime, picture: Picture, name: str, life: SliceHistory) -> Iterator[str]:
     now = picture.now
     yield f"{name}: {life.last.state}"
     yield f"  started for {life.last.started_for.code}: {life.last.started_for.why}"
@@ -212,7 +214,7 @@ def _why_node(hub: PoolRuntime, picture: Picture, name: str, life: SliceHistory)
     if record is not None:
         code, text = picture.stay(record)
         yield f"  now: {f'{code}: ' if code else ''}{text}"
-        decision = hub.decisions.get(record.group)
+        decision = runtime.decisions.get(record.group)
         if decision is not None and record.state == State.READY:
             yield f"  the pool: {decision.action}: {decision.reason}"
     if life.certified is not None:
@@ -222,21 +224,21 @@ def _why_node(hub: PoolRuntime, picture: Picture, name: str, life: SliceHistory)
         yield f"  confirmed gone {seconds(max(0, now - life.forgotten))} ago"
 
 
-def _why_task(hub: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
-    running = [call.running for node in hub.task_book.nodes.values() for call in node.running()]
-    mine = [task for task in running if task is not None and hub.task_book.waiting.name_of(task.kind) == name]
-    waiting = hub.task_book.queued_of(name)  # the demand is what the last pass has seen
+def _why_task(runtime: PoolRuntime, picture: Picture, name: str, demand: Demand | None) -> Iterator[str]:
+    running = [call.running for node in runtime.task_book.nodes.values() for call in node.running()]
+    mine = [task for task in running if task is not None and runtime.task_book.waiting.name_of(task.kind) == name]
+    waiting = runtime.task_book.queued_of(name)  # the demand is what the last pass has seen
     yield f"{name}: {waiting} waiting, {len(mine)} running"
     if demand is not None and waiting:
         for part in picture.parts(demand):
             yield f"  {plural(part.count, 'task')}{f' {part.code}' if part.code else ''}: {part.why}"
             for group, reason in sorted(part.waiting.groups.items()) if part.waiting is not None else ():
                 yield f"    {group}: {reason.code}: {reason.why}"
-    wait = wait_of(hub.journal, name)
+    wait = wait_of(runtime.journal, name)
     if wait is None:
         yield "  none of them ever waited for a node"
     else:
-        for record in launches_for(hub.journal, name, wait):
+        for record in launches_for(runtime.journal, name, wait):
             data: Any = record.data
             yield f"  {_clock(record.at)}  launched {plural(data['count'], 'slice')} of {record.subject}: {data['why']}"
 

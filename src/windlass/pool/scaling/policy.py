@@ -34,7 +34,7 @@ class PoolSteering:
         self._engine_trouble = engine_trouble
         self._memories: dict[str, Memory] = {}
         self.decisions: dict[str, ScalingDecision] = {}
-        """What the rule said last, by group."""
+        """The last decision of the rule, by group."""
         self.reshape(shape)
         self._last: Steered | None = None
 

@@ -39,7 +39,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the user of the pool said. Times in seconds."""
+    """The settings of the pool's user. Times in seconds."""
 
     min: int = 0
     max: int = 1

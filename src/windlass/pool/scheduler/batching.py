@@ -1,6 +1,6 @@
 """Pace decides how many short tasks are sent together, from how long the last ones took.
 
-A batch costs a few milliseconds on the way, whatever is in it; so tasks that take less are sent together, as many as
+Sending a batch costs a few milliseconds, independent of its size; so tasks that take less are sent together, as many as
 run for about half a second. What is not known is tried one by one, and a batch is never more than eight times the one
 before it. A guess that turns out wrong does no lasting harm: tasks of a batch that have not begun are taken back as
 soon as another slot is free for them.

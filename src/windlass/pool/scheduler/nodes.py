@@ -1,4 +1,4 @@
-"""PoolNode tracks which calls each slot of a node has, and what room is left."""
+"""The nodes of the pool: which calls each slot has, what room is left, and the drain fences of their slices."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class PoolNode:
         self.number, self.slice_id, self.group, self.facts = number, slice_id, group, facts
         self.room = NodeRoom(group.resources)
         self.slots = [Slot(one) for one in range(facts.slots)]
+        self._in_turn = list(self.slots)
+        """The order in which free slots are taken."""
         self.idle_since: float | None = now
         self.joined_at = now
         self.leaving = False
@@ -67,7 +69,12 @@ class PoolNode:
         return self._accepts[kind]
 
     def free_slots(self) -> Iterator[Slot]:
-        return (slot for slot in self.slots if not slot.calls)
+        return (slot for slot in self._in_turn if not slot.calls)
+
+    def take_last(self, slot: Slot) -> None:
+        """Take this slot after all others from now on: its process has ended, and the next one is just starting."""
+        self._in_turn.remove(slot)
+        self._in_turn.append(slot)
 
     def calls(self) -> list[TaskPlacement]:
         return [call for slot in self.slots for call in slot.calls]
@@ -100,3 +107,24 @@ class PoolNode:
             healthy=self.silent_since is None,
             classes=tuple(sorted(counts.items())),
         )
+
+
+@dataclass(slots=True)
+class Fence:
+    """The drain fence of one slice: an epoch that cordons it, and one up to which every cordon is void. A cordon that
+    comes late, or an uncordon of the past, changes nothing."""
+
+    cordon: int = 0
+    void: int = 0
+
+    @property
+    def up(self) -> bool:
+        return self.cordon > self.void
+
+    def raise_to(self, epoch: int) -> None:
+        if epoch > self.void:
+            self.cordon = max(self.cordon, epoch)
+
+    def lift(self, epoch: int) -> None:
+        if epoch >= self.cordon:
+            self.void = max(self.void, epoch)

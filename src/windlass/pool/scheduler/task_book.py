@@ -26,14 +26,13 @@ from windlass.pool.errors import (
     TaskError,
 )
 from windlass.pool.transport.data_store import DataStore
-from windlass.pool.transport.serialization import LIMIT, pack_batch
+from windlass.pool.transport.serialization import LIMIT, PackedResult, pack_batch
 from windlass.workloads.protocol import Acknowledgement, WorkloadView
 
 from .class_limits import named_classes
-from .drain_fences import Fence
 from .gangs import TaskGang
 from .liveness import NodeLiveness
-from .nodes import PoolNode, Slot
+from .nodes import Fence, PoolNode, Slot
 from .placement import Placer
 from .task_endings import TaskEndings
 from .tasks import OnFinished, OnOutput, ScheduledTask, TaskPlacement
@@ -326,7 +325,7 @@ class TaskBook:
             task.begun = True
             task.ticket.on_began()
 
-    def on_results(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+    def on_results(self, call: str, results: Sequence[PackedResult], seconds: float) -> None:
         placed = self._calls[call]
         if placed.tasks[0].gang is not None:
             placed.early += tuple(results)
@@ -362,6 +361,9 @@ class TaskBook:
     def on_call_ended(self, call: str, outcome: CallOutcome) -> None:
         placed = self._calls.pop(call)
         self._leave_slot(placed)
+        if outcome.ending in ("crashed", "killed") and placed.node in self.nodes:
+            node = self.nodes[placed.node]
+            node.take_last(node.slots[placed.slot])
         if outcome.ending == "lost" and placed.node in self.nodes:
             self.nodes[placed.node].leaving = True  # ``on_node_left`` follows: nothing goes there meanwhile
         self._endings.end_call(placed, outcome)

@@ -1,4 +1,8 @@
-"""TaskEndings decides what becomes of tasks whose run has ended: a result for its ticket, another run, or an error."""
+"""TaskEndings decides what becomes of tasks whose run has ended: a result for its ticket, another run, or an error.
+
+A task is charged only for what happened to it: the one that ran when its process crashed or its node was lost uses up
+one of its retries. Tasks of the same call that had not begun run again and are charged nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from windlass._gc_pause import uncollected
 from windlass.pool.engines.protocol import CallOutcome
-from windlass.pool.errors import NodeLost, TaskError
-from windlass.pool.transport.serialization import ItemResult, RawResult, result_of, unpack_results
+from windlass.pool.errors import NodeLost, TaskBroken, TaskCrashed, TaskError
+from windlass.pool.transport.serialization import ItemResult, PackedResult, RawResult, result_of, unpack_results
 
 from .batching import Pace
-from .failures import failure_of
 from .gangs import TaskGang, ended
 from .nodes import PoolNode
 from .tasks import Kind, OnFinished, ScheduledTask, TaskPlacement
@@ -36,7 +39,7 @@ class TaskEndings:
         self.done = 0
         """Runs that came to an end."""
 
-    def deliver(self, placed: TaskPlacement, results: Sequence[bytes], seconds: float) -> None:
+    def deliver(self, placed: TaskPlacement, results: Sequence[PackedResult], seconds: float) -> None:
         """The next items of a call have ended."""
         if not results:
             return
@@ -46,18 +49,21 @@ class TaskEndings:
             placed.moved_at = self._now()
             self._pace(placed.kind).learn(seconds, len(tasks), placed.finished)
             self._count_done(placed, len(tasks))
-            finished: list[tuple[ScheduledTask, RawResult]] = []
+            finished: list[ScheduledTask] = []
+            answers: list[RawResult] = []
+            retries = placed.kind.retries or 0
             for task, result in zip(tasks, unpack_results(results), strict=False):
                 if task.doomed is not None:
                     self.fail(task, task.doomed)
-                elif isinstance(result, ItemResult) and not result.good and task.used < (task.kind.retries or 0):
+                elif retries and isinstance(result, ItemResult) and not result.good and task.used < retries:
                     task.used += 1
                     self.wait_again(task)
                 else:
                     task.state = "over"
-                    finished.append((task, result))
-            self._on_finished([task for task, _ in finished])
-            for task, result in finished:
+                    finished.append(task)
+                    answers.append(result)
+            self._on_finished(finished)
+            for task, result in zip(finished, answers, strict=True):
                 task.ticket.on_ended(result)
 
     def end_call(self, placed: TaskPlacement, outcome: CallOutcome) -> None:
@@ -127,3 +133,36 @@ class TaskEndings:
             for task in again:
                 task.state = "waiting"
             self._waiting.add_gang(gang, first=True)
+
+
+def failure_of(task: ScheduledTask, node: str, outcome: CallOutcome, *, began: bool, alone: bool) -> TaskError | None:
+    """Return the error that ends a task, or None if it runs again. ``began``: it may have begun. ``alone``: no other
+    task of the call is without a result."""
+    if task.doomed is not None:
+        return task.doomed
+    match outcome.ending:
+        case "broken":
+            if began or alone:
+                return TaskBroken(f"{task.label} on {node}: {outcome.detail}")
+            task.alone = task.alone or not outcome.began
+        case "crashed" if began:
+            times = _charged(task)
+            if times:
+                return TaskCrashed(f"{task.label} ended its process {times}, the last time on {node}: {outcome.detail}")
+        case "lost" if began:
+            task.lost_on |= {node}
+            times = _charged(task)
+            if times:
+                return NodeLost(
+                    f"{task.label} was started {times} and lost its node each time, the last time {node}: "
+                    f"{outcome.detail}"
+                )
+    return None
+
+
+def _charged(task: ScheduledTask) -> str:
+    """Count a run that the task did not survive; how often that was, once its retries are used up."""
+    task.used += 1
+    if task.used <= task.kind.budget:
+        return ""
+    return "once" if task.used == 1 else f"{task.used} times"

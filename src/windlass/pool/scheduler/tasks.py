@@ -12,7 +12,7 @@ from windlass.core.model.conditions import Condition
 from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.snapshot import Amounts
 from windlass.pool.errors import TaskError
-from windlass.pool.transport.serialization import Arguments, RawResult, Shared
+from windlass.pool.transport.serialization import Arguments, PackedResult, RawResult, Shared
 
 SLOTS: Final = "slots"
 """The resource of which every task takes one, and a node has as many as it runs at once."""
@@ -77,10 +77,10 @@ class ScheduledTask:
     """Of its retries."""
     lost_on: frozenset[str] = frozenset()
     alone: bool = False
-    """It was in a batch that could not be run: from now on it runs alone."""
+    """It was in a batch that could not be run: from now on it is sent alone."""
     begun: bool = False
     doomed: TaskError | None = None
-    """It is to end with this, whatever comes of its run."""
+    """The error with which it must end, also if its run succeeds."""
     gang: Any = None
     """The `gangs.Gang` that it is a member of."""
     rank: int = 0
@@ -88,12 +88,12 @@ class ScheduledTask:
     node: str | None = None
     """The only node that may run it."""
     environment: Mapping[str, str] = MappingProxyType({})
-    """Set for it alone, beside what its kind says."""
+    """Set for this task only, in addition to the environment of its kind."""
 
     def __init__(
         self, number: int, kind: Kind, arguments: Arguments, ticket: Ticket, since: float, shared: tuple[str, ...] = ()
     ) -> None:
-        """``since``: when it was submitted. ``shared``: names of what it needs beside its arguments."""
+        """``since``: when it was submitted. ``shared``: names of the large values that it needs."""
         self.number, self.kind, self.arguments = number, kind, arguments
         self.ticket, self.since, self.shared = ticket, since, shared
 
@@ -129,7 +129,7 @@ class TaskPlacement:
     """Its room on the node; None: it waits there behind another call, whose room it will have."""
     ending: bool = False
     """Whether the engine was asked to take it back or to end it."""
-    early: tuple[bytes, ...] = ()
+    early: tuple[PackedResult, ...] = ()
     """Of a member of a gang: its result, if that came before its end."""
 
     @property

@@ -10,7 +10,7 @@ from windlass.core.model.conditions import Condition
 from windlass.core.model.constraints import Rules
 from windlass.core.model.snapshot import Amounts, Bundle, Demand
 from windlass.core.model.snapshot import Gang as GangShape
-from windlass.pool.transport.serialization import length_of
+from windlass.pool.transport.serialization import LONGEST, length_of
 
 from .class_limits import named_classes, turned_around
 from .gangs import TaskGang
@@ -75,9 +75,12 @@ class WaitingTasks:
         line = self._kinds[kind]
         taken = [line.popleft()]
         left = bytes_ - length_of(taken[0].arguments)
-        while line and len(taken) < most and not (taken[0].alone or line[0].alone):
-            left -= length_of(line[0].arguments)
-            if left < 0:
+        most = min(most, 1 + len(line)) if not taken[0].alone else 1
+        while len(taken) < most:
+            first = line[0]
+            arguments = first.arguments
+            left -= len(arguments) if type(arguments) is bytes else LONGEST
+            if left < 0 or first.alone:
                 break
             taken.append(line.popleft())
         if not line:

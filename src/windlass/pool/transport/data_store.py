@@ -1,6 +1,6 @@
 """DataStore holds large values as files that processes of one machine map into memory instead of copying.
 
-A file has the pickle of a value and, next to it, its buffers as pickle protocol 5 gives them: reading a value maps the
+A file has the pickle of a value, followed by its buffers as pickle protocol 5 gives them: reading a value maps the
 file privately, so arrays are not copied, and a process that changes one changes only its own pages. Files are in shared
 memory (``/dev/shm``) up to a limit, and on disk above it. Their directories belong to one pool, or to one node on
 another machine, and go with it; those of a process that was killed are removed by the processes that watch over it, or
@@ -40,6 +40,9 @@ _ALIGNED: Final = 64
 _LOOK: Final = 0.5
 """Seconds for which the size of a directory is believed."""
 _MOST_PARTS: Final = 64
+_SWEEPS: Final = 20
+_SWEEP_PAUSE: Final = 0.1
+"""How often a guard looks for what a killed process left, and the seconds between two looks."""
 _COUNT: Final = struct.Struct("=Q")
 _KEPT: Final = ("v-", "f-")
 """How names of values and functions begin, which are kept until there is no need for them. Results go when they are
@@ -141,6 +144,41 @@ def _write(path: str, parts: Sequence[bytes | memoryview]) -> None:
         os.close(handle)
 
 
+def receive(place: StorePlace, name: str, size: int, pieces: Iterable[bytes]) -> str:
+    """Write a value that comes in pieces; the path of its file, which is there when all of it has come."""
+    directory = place.memory if _fits(place, size) else place.disk
+    path, part = f"{directory}/{name}", Path(directory, f"{name}.{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        with part.open("wb") as file:
+            file.truncate(size)  # counted as used from now on
+            for piece in pieces:
+                file.write(piece)
+        part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def remove_oldest(place: StorePlace, size: int) -> None:
+    """Make room in shared memory for a value of this size: remove the values that came first. A process that reads one
+    keeps it; one that needs it later fetches it again."""
+    if _fits(place, size):
+        return
+    values = [Path(entry.path) for entry in os.scandir(place.memory) if entry.name.startswith(_KEPT)]
+    for path in sorted((path for path in values if not path.suffix), key=_changed_at):
+        if _fits(place, size):
+            return
+        path.unlink(missing_ok=True)
+        _looked.pop(place.memory, None)
+
+
+def _changed_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
 def load(path: str, *, remove: bool = False) -> Any:
     """Read a value without copying its buffers. ``remove``: no other process is going to read it."""
     return unpack(mapped(path, remove=remove))
@@ -224,17 +262,7 @@ class DataStore:
         with self._lock:
             while self._cache and self._files and not _fits(self.place, size):
                 Path(self._files.pop(next(iter(self._files)))).unlink(missing_ok=True)
-            directory = self.place.memory if _fits(self.place, size) else self.place.disk
-        path, part = f"{directory}/{name}", Path(directory, f"{name}.{threading.get_ident()}.part")
-        try:
-            with part.open("wb") as file:
-                file.truncate(size)  # counted as used from now on
-                for piece in pieces:
-                    file.write(piece)
-            part.rename(path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        path = receive(self.place, name, size, pieces)
         if name.startswith(_KEPT):
             with self._lock:
                 self._files[name] = path
@@ -364,6 +392,13 @@ def sweep(*bases: Path) -> list[Path]:
                 shutil.rmtree(directory, ignore_errors=True)
                 gone.append(directory)
     return gone
+
+
+def sweep_after_kill() -> None:
+    """Remove what a killed process kept: again and again for a while, because its own processes die within moments."""
+    for _ in range(_SWEEPS):
+        sweep()
+        time.sleep(_SWEEP_PAUSE)
 
 
 def _is_ownerless(directory: Path) -> bool:

@@ -22,10 +22,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, Protocol, TypeVar, cast
 
 from .data_store import DataStore
 from .tls import Credentials, tls_context
@@ -123,6 +123,14 @@ class DataServer:
                 _send_file(stream, file, {})
 
 
+class ValueReceiver(Protocol):
+    """Keeps the files of values that come from the pool."""
+
+    def receive(self, name: str, size: int, pieces: Iterable[bytes]) -> str:
+        """Write a value that comes in pieces; return the path of its file."""
+        ...
+
+
 class DataClient:
     """Fetches and sends files for one node. Its methods block, and may be called on several threads."""
 
@@ -133,7 +141,7 @@ class DataClient:
         self._idle: list[BinaryIO] = []
         self._lock = threading.Lock()
 
-    def fetch(self, name: str, store: DataStore) -> str | None:
+    def fetch(self, name: str, store: ValueReceiver) -> str | None:
         """Bring a value here; the path of its file, None if the pool does not have it any more."""
 
         def once(stream: BinaryIO) -> str | None:
@@ -232,7 +240,7 @@ def _send_file(stream: BinaryIO, file: BinaryIO, words: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _receive(store: DataStore, name: str, size: int, stream: BinaryIO) -> str:
+def _receive(store: ValueReceiver, name: str, size: int, stream: BinaryIO) -> str:
     """Write what comes to a file of the store; its path."""
 
     def pieces() -> Any:

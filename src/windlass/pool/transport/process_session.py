@@ -1,7 +1,7 @@
 """ProcessSession runs a program that starts many processes in its own session, and ends all of them.
 
-A guard process watches it: when the process that started the session is gone, however it went, the guard kills what is
-left of the session. Needs Linux.
+A guard process watches it: when the process that started the session has ended in any way, the guard kills the rest
+of the session. Needs Linux.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from .serialization import (
     RawResult,
     RemoteError,
     Shared,
+    StaysHere,
     StoredValue,
     is_plain,
     pack_result,
@@ -67,8 +68,8 @@ class Capture(Protocol):
     """Catches what is printed."""
 
     def batch(self, sink: Sink) -> AbstractContextManager[Turn]:
-        """Entered for each batch, and called when each item starts. When the next item starts, or the batch is left,
-        every line of the item before has been delivered."""
+        """Entered for each batch, and called with the number of each item before it runs. Every line of an item is
+        reported before the next item begins or the batch is left."""
         ...
 
 
@@ -101,9 +102,9 @@ class Runner:
         limit, function, items, place, call = pickle.loads(blob)
         with _environment(environment), self._capture.batch(sink) as turn:
             turn(0)
-            write = self._write_to(place)
+            output = _Output(limit, self._write_to(place), call)
             for number, arguments in enumerate(items):
-                output = _Output(limit, number, write, call)
+                output.item = number
                 result = self._run(function, arguments, output, sink)
                 turn(number + 1)  # all its lines come before its result
                 if not ended(number, result):
@@ -169,10 +170,10 @@ class Runner:
 
 
 class _Output:
-    """Packs what one item gives back."""
+    """Packs what the items of a batch give back. ``item``: the number of the one that runs."""
 
-    def __init__(self, limit: int, item: int, write: Deliver | None, call: str) -> None:
-        self.limit, self.item, self._write = limit, item, write
+    def __init__(self, limit: int, write: Deliver | None, call: str) -> None:
+        self.limit, self.item, self._write = limit, 0, write
         self._call, self._number = call, 0
 
     def result(self, value: Any, what: str, kind: Kind) -> ItemResult:
@@ -180,9 +181,10 @@ class _Output:
             blob = _packed_quickly(value)
         except Exception as error:  # noqa: BLE001  # whatever a class of the user's does when it is pickled
             words = str(error) or type(error).__name__
+            remedy = ". Return plain data, or what it takes to make the object again."
             text = (
-                f"the {what}, of type {type(value).__qualname__}, cannot be sent back: {words}. "
-                "Return plain data, or what it takes to make the object again."
+                f"the {what}, of type {type(value).__qualname__}, cannot be sent back: {words}"
+                f"{'' if isinstance(error, StaysHere) else remedy}"
             )
             return ItemResult("unsendable", text=text)
         if blob.size > self.limit:
@@ -276,7 +278,7 @@ def _picklable_parts(error: BaseException) -> tuple[tuple[Any, ...], dict[str, A
 
 
 def _below(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this file at its top: they are none of the user's business."""
+    """The traceback without the frames of this file at its top, which say nothing about the user's code."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace
@@ -317,7 +319,7 @@ class PythonOutput:
 
 
 class _Lines(io.TextIOBase):
-    """A text file that delivers whole lines."""
+    """A text file that forwards whole lines."""
 
     def __init__(self, sink: Sink, stream: Stream) -> None:
         self._sink, self._stream = sink, stream

@@ -7,8 +7,8 @@ The pool's side, in the order in which the task book uses it:
     blob = pack_batch(function, [arguments])    # of tasks of one function; each is an item of the batch
     call = Call(id, node, slot, blob)
     ...                                         # the engine carries it, `runner.execute` runs it on the slot
-for result in unpack_results(results):      # of each item that has ended, in the order of the batch
-result_of(result).value()               # the value; or raises: the user's own exception with the remote
+    for result in unpack_results(results):      # of each item that has ended, in the order of the batch
+        result_of(result).value()               # the value; or raises: the user's own exception with the remote
                                                 # traceback as its cause, ResultUnsendable, ResultTooLarge, ...
     unpack_value(blob)                          # what came by ``on_value``
 
@@ -39,6 +39,10 @@ LIMIT: Final = 1 << 30
 bucket."""
 
 
+class StaysHere(TypeError):
+    """Something belongs to the program that made it, such as a pool; the text says what to send in its place."""
+
+
 class CannotSend(Exception):
     """A function, an argument or a value cannot be pickled; the text says which, and what to do."""
 
@@ -52,7 +56,7 @@ class ResultTooLarge(Exception):
 
 
 class ResultUnreadable(Exception):
-    """A result has arrived that cannot be unpickled here, for want of a module for example."""
+    """A result has arrived that cannot be unpickled here, for example because a module is missing."""
 
 
 class RemoteTraceback(Exception):
@@ -107,7 +111,7 @@ def _resolved(name: str, path: str, keep: bool) -> Any:
 
 Arguments = bytes | tuple[tuple[Any, ...], Mapping[str, Any]]
 """Of one item: pickled, or as they are if all of them are plain."""
-_NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+NO_KEYWORDS: Final[Mapping[str, Any]] = {}
 """One for all items that have none: a pickle of many has it once."""
 
 
@@ -119,7 +123,7 @@ def pack_function(function: Callable[..., Any]) -> bytes:
 def pack_arguments(args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Arguments:
     """The arguments of one item."""
     if are_plain(args) and (not kwargs or are_plain((*kwargs, *kwargs.values()))):
-        return tuple(args), dict(kwargs) if kwargs else _NO_KEYWORDS
+        return tuple(args), dict(kwargs) if kwargs else NO_KEYWORDS
     given = tuple(args), dict(kwargs or {})
     try:
         return _dumped(given)
@@ -164,10 +168,13 @@ def _packed(thing: Any, what: str, name: str) -> bytes:
 
 
 def _cannot_send(what: str, name: str, error: Exception) -> CannotSend:
-    return CannotSend(
-        f"{what} {name} cannot be sent to a node: {_words(error)}. Open files, locks, connections and generators "
-        "stay where they are: make them inside the function, or pass what it takes to make them."
+    remedy = (
+        ""
+        if isinstance(error, StaysHere)
+        else ". Open files, locks, connections and generators stay where they are: make them inside the function, or "
+        "pass what it takes to make them."
     )
+    return CannotSend(f"{what} {name} cannot be sent to a node: {_words(error)}{remedy}")
 
 
 def _dumped(thing: Any) -> bytes:
@@ -258,15 +265,37 @@ def result_of(result: RawResult) -> ItemResult:
     return result if isinstance(result, ItemResult) else ItemResult("plain", result)
 
 
+PackedResult = Any
+"""The result of one item between a slot and the task book: bytes from `pack_result`, or a small plain value itself."""
+
+
 def pack_result(result: RawResult) -> bytes:
-    """The result of one item; on the slot."""
+    """Pickle the result of one item; on the slot."""
     return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def unpack_results(results: Iterable[bytes]) -> list[RawResult]:
-    """Results of items. Nothing of the user's is unpickled yet."""
-    result = map(pickle.loads, results)
-    return [claimed(one) if type(one) is ItemResult else one for one in result]
+def unpack_results(results: Iterable[PackedResult]) -> list[RawResult]:
+    """Unpack the results of items. Nothing of the user's is unpickled yet."""
+    return [claimed(pickle.loads(one)) if type(one) is bytes else one for one in results]
+
+
+_BARE: Final = frozenset({int, float, bool, str, type(None)})
+"""Types of values that `result_entry` does not pickle twice. Bytes are not among them: they stand for a pickle."""
+_LIST: Final = b"\x80\x05]"
+"""The beginning of a pickle that is a list, and no element yet."""
+
+
+def result_entry(result: RawResult) -> bytes:
+    """Return the part of a pickle that appends the result of one item to a list. Entries are put one after the other,
+    and `unpack_entries` reads thousands of them with one call of ``pickle.loads``."""
+    value = result if type(result) in _BARE else pack_result(result)
+    return pickle.dumps(value, protocol=5)[2:-1] + b"a"  # without the protocol before it and the stop after it
+
+
+def unpack_entries(entries: bytes) -> list[PackedResult]:
+    """Return the results in entries that follow each other."""
+    found: list[PackedResult] = pickle.loads(b"".join((_LIST, entries, b".")))
+    return found
 
 
 def rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: Mapping[str, Any]) -> BaseException:

@@ -23,21 +23,19 @@ SETTLING: Final = 0.002
 """Seconds after which what one process wrote has been seen by the others, with much to spare."""
 
 _BEGUN: Final = 0
-_LIMIT: Final = 8
-_HEAD: Final = 16
-_TAIL: Final = 24
-_SECONDS: Final = 32
-_ACTIVE: Final = 40
-_LENGTH: Final = 48
+_LIMIT: Final = 1
+_HEAD: Final = 2
+_TAIL: Final = 3
+_SECONDS: Final = 4
+_ACTIVE: Final = 5
+_LENGTH: Final = 6
+"""Which number of the page is what. Each has eight bytes, and the machine reads and writes it at once, through a memory
+view of whole numbers. ``struct`` must not be used here: it clears the bytes of a number before it writes them, and
+another process would read a zero that was never there."""
 _NAME: Final = 64
 _DATA: Final = 4096
+"""Where the id of the call and the results begin, in bytes."""
 _ROOM: Final = 256 << 10
-_WORD: Final = 8
-"""Bytes of each number. All are aligned, and the machine reads and writes each at once, through a memory view of whole
-numbers. ``struct`` must not be used here: it clears the bytes of a number before it writes them, and another process
-would read a zero that was never there."""
-PREFIX: Final = 4
-"""Bytes of the length before each result."""
 
 
 class SlotPage:
@@ -91,40 +89,42 @@ class SlotPage:
         """A call begins with its first item. Under the lock."""
         name = call.encode()
         self._page[_NAME : _NAME + len(name)] = name
-        self._put(_LENGTH, len(name))
-        self._put(_LIMIT, items)
+        self._numbers[_LENGTH] = len(name)
+        self._numbers[_LIMIT] = items
         self._begun = 1
-        self._put(_BEGUN, 1)
-        self._put(_ACTIVE, 1)
+        self._numbers[_BEGUN] = 1
+        self._numbers[_ACTIVE] = 1
 
     def stop(self) -> None:
         """No call runs. Under the lock."""
-        self._put(_ACTIVE, 0)
+        self._numbers[_ACTIVE] = 0
 
-    def put(self, result: bytes, seconds: float) -> bool:
-        """Keep the result of the item that has just ended; False if there is no room, and then nothing changes."""
-        entry = len(result).to_bytes(PREFIX, "little") + result
+    def put(self, entry: bytes, seconds: float) -> bool:
+        """Keep the result of the item that has just ended; False if there is no room, and then nothing changes.
+        ``entry``: as `serialization.result_entry` makes it."""
         size = len(entry)
-        if size > _ROOM - (self._head - self._get(_TAIL)):
+        head = self._head
+        if size > _ROOM - (head - self._numbers[_TAIL]):
             return False
-        start = self._head % _ROOM
-        first = min(size, _ROOM - start)
-        self._page[_DATA + start : _DATA + start + first] = entry[:first]
-        if first < size:
+        start = head % _ROOM
+        first = _ROOM - start
+        if size <= first:
+            self._page[_DATA + start : _DATA + start + size] = entry
+        else:
+            self._page[_DATA + start : _DATA + _ROOM] = entry[:first]
             self._page[_DATA : _DATA + size - first] = entry[first:]
-        self._floats[_SECONDS // _WORD] = seconds
-        self._head += size
-        self._put(_HEAD, self._head)
+        self._floats[_SECONDS] = seconds
+        self._numbers[_HEAD] = self._head = head + size
         return True
 
     def next(self) -> bool:
         """The next item begins; False if there is none, or it was taken back."""
-        self._begun += 1
-        self._put(_BEGUN, self._begun)
-        if self._begun <= self._get(_LIMIT):
+        numbers, begun = self._numbers, self._begun + 1
+        numbers[_BEGUN] = begun
+        if begun <= numbers[_LIMIT]:
+            self._begun = begun
             return True
-        self._begun -= 1
-        self._put(_BEGUN, self._begun)
+        numbers[_BEGUN] = self._begun
         return False
 
     # -- the others read ----------------------------------------------------------------------------------------------
@@ -132,50 +132,33 @@ class SlotPage:
     @property
     def call(self) -> str:
         """The id of the call that runs; empty if none does."""
-        return self.last_call if self._get(_ACTIVE) else ""
+        return self.last_call if self._numbers[_ACTIVE] else ""
 
     @property
     def last_call(self) -> str:
         """The id of the call that began last."""
-        length = self._get(_LENGTH)
+        length = self._numbers[_LENGTH]
         return self._page[_NAME : _NAME + length].decode()
 
     @property
     def used(self) -> bool:
         """Whether a call has ever begun."""
-        return self._get(_BEGUN) > 0
+        return self._numbers[_BEGUN] > 0
 
     def take(self) -> tuple[float, bytes]:
-        """Take out the results that are in the page: the seconds that the call has taken, and each result after its
-        length."""
-        head, tail = self._get(_HEAD), self._get(_TAIL)
+        """Take out the results that are in the page: the seconds that the call has taken, and the entries."""
+        head, tail = self._numbers[_HEAD], self._numbers[_TAIL]
         start, size = tail % _ROOM, head - tail
         first = min(size, _ROOM - start)
         data = self._page[_DATA + start : _DATA + start + first] + self._page[_DATA : _DATA + size - first]
-        self._put(_TAIL, head)
-        return self._floats[_SECONDS // _WORD], data
+        self._numbers[_TAIL] = head
+        return self._floats[_SECONDS], data
 
     def lower(self) -> None:
-        """Let no further item begin. After a moment `kept` shows how many have."""
-        self._put(_LIMIT, min(self._get(_LIMIT), self._get(_BEGUN)))
+        """Let no further item begin. After a moment `kept` tells how many have."""
+        self._numbers[_LIMIT] = min(self._numbers[_LIMIT], self._numbers[_BEGUN])
 
     def kept(self) -> int:
         """Items that have begun. One more than that may be counted if the slot was interrupted while it looked at the
         limit: it ends without a result then, and is run again."""
-        return self._get(_BEGUN)
-
-    def _get(self, where: int) -> int:
-        return self._numbers[where // _WORD]
-
-    def _put(self, where: int, value: int) -> None:
-        self._numbers[where // _WORD] = value
-
-
-def entries(data: bytes) -> list[bytes]:
-    """The results in what ``take`` gave."""
-    found, offset = [], 0
-    while offset < len(data):
-        length = int.from_bytes(data[offset : offset + PREFIX], "little")
-        found.append(data[offset + PREFIX : offset + PREFIX + length])
-        offset += PREFIX + length
-    return found
+        return self._numbers[_BEGUN]

@@ -247,7 +247,7 @@ class EngineConformance(EngineAnswers):
 
         self._run(test)
 
-    def test_a_slot_that_dies_comes_back_and_its_neighbours_are_not_touched(self) -> None:
+    def test_a_slot_that_dies_comes_back_and_neither_its_neighbours_nor_its_next_call_are_touched(self) -> None:
         async def test(play: Play) -> None:
             node = await play.node(slots=2)
             beside = play.hold(node, 1)
@@ -258,6 +258,10 @@ class EngineConformance(EngineAnswers):
                 assert (outcome.ending, outcome.began) == ("crashed", True)
                 assert "slot 0" in outcome.detail
                 assert await play.value(node, lambda: "back") == "back"
+            os.kill(await play.value(node, os.getpid), signal.SIGKILL)
+            call = play.run(node, len, "word")  # for a process that died while it was idle
+            outcome = await play.outcome(call)
+            assert outcome.ending == "done" or not outcome.began, "a call that did not run must not be charged"
             assert play.heard.outcomes(beside) == []
             play.stage.let_go(beside)
             assert (await play.outcome(beside)).ending == "done"

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from windlass.pool.engines.protocol import CallOutcome, Engine, NodeFacts
 from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.runner import Stream
-from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function
+from windlass.pool.transport.serialization import PackedResult, pack_arguments, pack_batch, pack_function
 from windlass.workloads.protocol import Join
 
 MARK: Final = "WINDLASS_CONFORMANCE_MARK"
@@ -49,7 +49,7 @@ class Heard:
     def on_node_heard(self, node: str) -> None:
         self._hear("heard", node)
 
-    def on_results(self, call: str, results: Sequence[bytes], seconds: float) -> None:
+    def on_results(self, call: str, results: Sequence[PackedResult], seconds: float) -> None:
         self._hear("progressed", call, list(results), seconds)
 
     def on_call_shortened(self, call: str, items: int) -> None:
@@ -87,7 +87,7 @@ class Heard:
         """All events of one call or node."""
         return [words for words in self.words if words[1] == name]
 
-    def results(self, call: str) -> list[bytes]:
+    def results(self, call: str) -> list[PackedResult]:
         """The results of the items of a call that have ended so far."""
         found: list[bytes] = []
         for words in self.of(call):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from windlass.pool.engines.protocol import Call, NodeFacts
-from windlass.pool.transport.slot_page import entries
+from windlass.pool.transport.serialization import PackedResult, unpack_entries
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class EngineNode:
     """What the node itself said about its end."""
 
 
-def new_results(carried: CarriedCall, seconds: float, results: bytes) -> tuple[list[bytes], float]:
+def new_results(carried: CarriedCall, seconds: float, results: bytes) -> tuple[list[PackedResult], float]:
     """Results as they came, and what they took."""
-    found = entries(results)
+    found = unpack_entries(results)
     took, carried.seconds = max(0.0, seconds - carried.seconds), max(seconds, carried.seconds)
     carried.finished += len(found)
     return found, took

@@ -16,22 +16,16 @@ All connections are encrypted, and both sides show a certificate that was made f
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import secrets
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.metadata import version
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from distributed.comm import Comm
-from distributed.core import connect
 
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
 from windlass.pool.transport.data_transfer import DataServer
@@ -41,12 +35,10 @@ from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.workloads.protocol import Join
 
 from .calls import CarriedCall, EngineNode, new_results
-from .messages import BEAT, MOST, NODE, SCHEDULER, DaskNodeOrder, OrderedWriter, security_of
+from .messages import BEAT, MOST, NODE, DaskNodeOrder, OrderedWriter
+from .scheduler_process import SchedulerProcess
 
 log = logging.getLogger(__name__)
-
-_STARTING: Final = 60.0
-"""Seconds within which the scheduler's process must listen."""
 
 _LEAVING: Final = 6.0
 """Seconds for nodes to leave: they give their processes two, and their link two."""
@@ -67,7 +59,7 @@ _UNACKNOWLEDGED: Final = 500
 
 
 def requirements() -> tuple[str, ...]:
-    """What a node needs besides this package, in the versions that are here."""
+    """Return what a node needs in addition to this package, in the versions that are here."""
     return tuple(f"{name}=={version(name)}" for name in ("distributed", "cloudpickle"))
 
 
@@ -93,12 +85,8 @@ class DaskEngine:
         self._encrypted, self._unhealthy_timeout = encrypted, unhealthy_timeout
         self._credentials: Credentials | None = None
         self._node_credentials: Credentials | None = None
-        self._secret = secrets.token_hex(16)
         self._listener: Listener | None = None
-        self._scheduler = ""
-        self._process: asyncio.subprocess.Process | None = None
-        self._errors: IO[bytes] | None = None
-        self._comm: Comm | None = None
+        self._scheduler: SchedulerProcess | None = None
         self._writer: OrderedWriter | None = None
         self._data: DataServer | None = None
         self._nodes: dict[str, EngineNode] = {}
@@ -117,7 +105,7 @@ class DaskEngine:
         self._listener = listener
         if self._encrypted:
             self._credentials, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the engine
+        self._scheduler = SchedulerProcess(self._host, self._port, self._credentials)
         try:
             store = listener.data_store()
             if store is not None:
@@ -130,70 +118,21 @@ class DaskEngine:
 
     async def _launch(self) -> None:
         """Start a scheduler and connect to it."""
-        parameters = {
-            "pool": os.getpid(),
-            "host": self._host,
-            "port": self._port,
-            "secret": self._secret,
-            "credentials": self._credentials and asdict(self._credentials),
-        }
-        process = self._process = await asyncio.create_subprocess_exec(
-            *program(sys.executable, "windlass.pool.engines.dask.scheduler"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, SCHEDULER: json.dumps(parameters)},
-            start_new_session=True,  # Ctrl-C is for the pool, which ends everything in order
-        )
-        try:
-            async with asyncio.timeout(_STARTING):
-                assert process.stdout is not None
-                self._scheduler = (await process.stdout.readline()).decode().strip()
-                if not self._scheduler:
-                    raise EngineError(f"the Dask scheduler did not start: {self._last_words()}")
-                self._port = int(self._scheduler.rpartition(":")[2])
-                first = await self._connect(process)
-        except OSError as error:  # TimeoutError is one
-            await _end_process(process)
-            words = f"{type(error).__name__} {error} {self._last_words()}"
-            raise EngineError(f"the Dask scheduler cannot be reached: {words}") from error
-        assert self._comm is not None
-        self._writer = OrderedWriter(self._comm)
-        self._do(self._hear_all(self._comm, first))
+        scheduler = self._running_scheduler
+        messages = await scheduler.start()
+        process, comm = scheduler.process, scheduler.comm
+        assert process is not None
+        assert comm is not None
+        self._writer = OrderedWriter(comm)
+        self._do(self._hear_all(comm, messages))
         self._do(self._watch_scheduler(process))
-
-    async def _connect(self, process: asyncio.subprocess.Process) -> list[Any]:
-        """Connect to a scheduler; the first messages that it sends. A scheduler that dies meanwhile is an OSError at
-        once: Dask would try to reach it for as long as the time limit."""
-        connecting, ended = asyncio.ensure_future(self._greet()), asyncio.ensure_future(process.wait())
-        try:
-            await asyncio.wait([connecting, ended], return_when=asyncio.FIRST_COMPLETED)
-            if not connecting.done():
-                raise ConnectionError(f"its process ended with code {process.returncode}")
-            return await connecting
-        finally:
-            connecting.cancel()
-            ended.cancel()
-
-    async def _greet(self) -> list[Any]:
-        arguments = security_of(self._credentials).get_connection_args("client")
-        self._comm = await connect(self._scheduler, timeout=_STARTING, **arguments)
-        await self._comm.write({"op": "windlass_pool", "reply": False, "secret": self._secret})
-        messages: list[Any] = await self._comm.read()
-        return messages
-
-    def _last_words(self) -> str:
-        if self._errors is None or self._errors.closed:
-            return ""
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace").strip()[-2000:]
 
     async def _watch_scheduler(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
-        if self._closing or process is not self._process:
+        if self._closing:
             return
         why = f"the Dask scheduler's process ended with code {code}"
-        log.warning("%s and is started again: %s", why, self._last_words())
+        log.warning("%s and is started again: %s", why, self._running_scheduler.last_output())
         if self._writer is not None:
             self._writer.stop()
         self._writer = None
@@ -206,7 +145,8 @@ class DaskEngine:
             while now - self._deaths[0] > _RESTART_WINDOW:
                 self._deaths.popleft()
             if len(self._deaths) > _RESTARTS:
-                self._lose_engine(f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s. {self._last_words()}")
+                words = self._running_scheduler.last_output()
+                self._lose_engine(f"{why}, {_RESTARTS} times within {_RESTART_WINDOW:g} s. {words}")
                 return
             try:
                 await self._launch()
@@ -216,9 +156,9 @@ class DaskEngine:
                 continue
             break
         self._events.on_engine_up()
-        current = self._process
+        current = self._running_scheduler.running
         await asyncio.sleep(_REJOINING)
-        if self._process is current and current.returncode is None:  # else nodes have another start to wait for
+        if current is not None and self._running_scheduler.running is current:  # else nodes wait for another start
             for name in [name for name, node in self._nodes.items() if not node.connected]:
                 self._lose(name, "it did not come back after the scheduler was started again")
 
@@ -231,7 +171,7 @@ class DaskEngine:
 
     async def close(self) -> None:
         self._closing = True
-        if self._writer is not None and self._process is not None and self._process.returncode is None:
+        if self._writer is not None and self._scheduler is not None and self._scheduler.running is not None:
             for node in self._nodes:
                 self._order(node, {"leave": True})
             with suppress(TimeoutError):
@@ -243,16 +183,12 @@ class DaskEngine:
             self._lose(node, "the engine was closed")
         if self._writer is not None:
             self._writer.stop()
-        if self._comm is not None:
-            self._comm.abort()
-        if self._process is not None:
-            await _end_process(self._process)
+        if self._scheduler is not None:
+            await self._scheduler.close()
         for task in list(self._tasks):
             task.cancel()
         if self._data is not None:
             self._data.close()
-        if self._errors is not None:
-            self._errors.close()
 
     # -- the contract -----------------------------------------------------------------------------------------------
 
@@ -307,12 +243,17 @@ class DaskEngine:
         return self._listener
 
     def _contact_address(self) -> str:
-        if not self._scheduler:
-            raise EngineError("the engine has not been started; call start() first")
+        scheduler = self._running_scheduler
         if self._contact is None:
-            return self._scheduler
-        scheme = self._scheduler.partition("://")[0]
-        return f"{scheme}://{self._contact}" + ("" if ":" in self._contact else f":{self._port}")
+            return scheduler.address
+        scheme = scheduler.address.partition("://")[0]
+        return f"{scheme}://{self._contact}" + ("" if ":" in self._contact else f":{scheduler.port}")
+
+    @property
+    def _running_scheduler(self) -> SchedulerProcess:
+        if self._scheduler is None:
+            raise EngineError("the engine has not been started; call start() first")
+        return self._scheduler
 
     def _send_call(self, carried: CarriedCall) -> None:
         call = carried.call
@@ -380,7 +321,7 @@ class DaskEngine:
             case "node-gone":
                 (name,) = words
                 known = self._nodes.get(name)
-                self._lose(name, (known and known.why) or "its host is gone, or was asked to leave")
+                self._lose(name, (known and known.why) or "its host is gone, or was ordered to leave")
 
     def _here(self, name: str, slots: int, python: str, address: str, _lives: object) -> None:
         """A node has connected, or connected again."""
@@ -469,14 +410,3 @@ class DaskEngine:
     def _end(self, call: str, outcome: CallOutcome) -> None:
         del self._places.pop(call).calls[call]
         self._events.on_call_ended(call, outcome)
-
-
-async def _end_process(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        async with asyncio.timeout(5):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -2,8 +2,9 @@
 
     WINDLASS_DASK_NODE='{"node": ..., ...}' python -m windlass.pool.engines.dask.node
 
-It forks the node link (`node_link`), which talks to the scheduler, and one process for each slot (`slot`), so that a
-slot that ended is back within milliseconds. It has no threads and no event loop of its own, so it may fork at any time.
+It forks the node link (`node_link`), which talks to the scheduler, and one process for each slot (`slot`). It has no
+threads and no event loop of its own, so it may fork at any time. One spare process is always ready: a slot whose
+process ended goes on with the spare at once.
 
 - Ordered to kill a call, it kills the process group of its slot, if that call runs there, and starts the slot again.
 - A slot that dies is started again; the pool hears which call it ran and how it ended. A slot that dies again and again
@@ -35,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from windlass.pool.transport.data_store import sweep
+from windlass.pool.transport.data_store import sweep, sweep_after_kill
 from windlass.pool.transport.process_session import watch_over_this
 from windlass.pool.transport.slot_page import SlotPage
 from windlass.providers.remote.tunnels import is_remote
@@ -50,8 +51,8 @@ GRACE: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1
 _LOCK: Final = 5.0
 """Seconds that a slot may hold its page; one that needs longer does not run any more."""
-_SWEEPS: Final = 20
-_SWEEP_PAUSE: Final = 0.1
+_NEXT_SPARE: Final = 5.0
+"""Seconds until a spare process that ended without having been used is replaced: the next one may end as quickly."""
 _STILLBORN: Final = 3
 """Processes of one slot in a row that may end before they have run a call."""
 
@@ -61,11 +62,17 @@ class SlotProcess:
     """The process of a slot, the leader of a process group."""
 
     pid: int
-    life: int
     page: SlotPage
+    calls: socket.socket
+    """The end of its socket that goes to the node link."""
+    life: int = 0
     stopped_since: float | None = None
     stillborn: int = 0
     """Processes of this slot in a row that ended without having run a call."""
+
+    def close(self) -> None:
+        self.page.close()
+        self.calls.close()
 
 
 class DaskNode:
@@ -73,8 +80,11 @@ class DaskNode:
 
     def __init__(self, order: DaskNodeOrder) -> None:
         self._order = order
-        self._guard = watch_over_this(_sweep) if is_remote() else 0
+        self._guard = watch_over_this(sweep_after_kill) if is_remote() else 0
         self._slots: dict[int, SlotProcess] = {}
+        self._spare: SlotProcess | None = None
+        self._spare_due = 0.0
+        """When the next spare process may be started."""
         self._to_link, link = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link = self._forked(lambda: asyncio.run(NodeLink(order, link).hold()), self._to_link)
         link.close()
@@ -95,6 +105,8 @@ class DaskNode:
                 os.read(self._awake, 4096)
             self._hear()
             self._reap()
+            if self._spare is None and time.monotonic() >= self._spare_due and not self._leaving:
+                self._spare = self._new_process()
             if time.monotonic() >= due:
                 due = time.monotonic() + BEAT
                 self._end_stopped()
@@ -151,6 +163,20 @@ class DaskNode:
     # -- processes --------------------------------------------------------------------------------------------------
 
     def _start(self, slot: int, life: int, stillborn: int = 0) -> None:
+        """Give a slot a process: the spare one if it is ready."""
+        process, self._spare = self._spare, None
+        if process is not None and _is_stopped(process.pid):
+            _signal(process.pid, signal.SIGKILL)
+            process.close()
+            process = None
+        process = self._slots[slot] = process or self._new_process()
+        process.life, process.stillborn = life, stillborn
+        words = json.dumps({"slot": slot, "life": life}).encode()
+        with suppress(OSError):
+            socket.send_fds(self._to_link, [words], [process.calls.fileno(), *process.page.handles])
+        process.calls.close()
+
+    def _new_process(self) -> SlotProcess:
         page = SlotPage.new()
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
@@ -158,22 +184,18 @@ class DaskNode:
             os.setpgid(0, 0)
             slot_module.live(self._order.path, page, here)
 
-        pid = self._forked(run, self._to_link, there)
+        pid = self._forked(run, self._to_link, there, *([self._spare.calls] if self._spare is not None else []))
         with suppress(OSError):
             os.setpgid(pid, pid)  # whichever of the two comes first: a kill must find the group
-        self._slots[slot] = SlotProcess(pid, life, page, stillborn=stillborn)
-        words = json.dumps({"slot": slot, "life": life}).encode()
-        with suppress(OSError):
-            socket.send_fds(self._to_link, [words], [there.fileno(), *page.handles])
         here.close()
-        there.close()
+        return SlotProcess(pid, page, there)
 
     def _restart(self, slot: int, how: str, killed: str = "") -> None:
         """A slot's process has ended: say so, and start another one."""
         ended = self._slots.pop(slot)
         idle = not ended.page.used
         self._send({"gone": slot, "life": ended.life, "how": how, "killed": killed})
-        ended.page.close()
+        ended.close()
         stillborn = ended.stillborn + 1 if idle else 0
         if stillborn >= _STILLBORN:
             self._send({"why": f"slot {slot} cannot start: its process {how}, {stillborn} times in a row"})
@@ -213,6 +235,9 @@ class DaskNode:
                 if slot is not None:
                     _signal(pid, signal.SIGKILL)  # what its call had started
                     self._restart(slot, _how(status))
+                elif self._spare is not None and pid == self._spare.pid:
+                    self._spare.close()
+                    self._spare, self._spare_due = None, time.monotonic() + _NEXT_SPARE
                 elif pid == self._link:
                     self._leaving = True
 
@@ -223,6 +248,8 @@ class DaskNode:
 
     def _end(self) -> None:
         """End the slots first: the pool counts their calls as lost when the link is gone, so nothing may run then."""
+        if self._spare is not None:
+            _signal(self._spare.pid, signal.SIGKILL)  # it has nothing to finish
         left = {process.pid for process in self._slots.values()}
         for pid in left:
             _signal(pid, signal.SIGTERM)
@@ -252,13 +279,6 @@ class DaskNode:
         select.select([self._awake], [], [], 0.05)
         with suppress(BlockingIOError):
             os.read(self._awake, 4096)
-
-
-def _sweep() -> None:
-    """Remove the values of a node that was killed; its link dies within moments."""
-    for _ in range(_SWEEPS):
-        sweep()
-        time.sleep(_SWEEP_PAUSE)
 
 
 def _is_stopped(pid: int) -> bool:

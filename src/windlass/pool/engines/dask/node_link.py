@@ -1,4 +1,4 @@
-"""NodeLink connects a node to the scheduler in its own process, so that orders arrive whatever the slots do.
+"""NodeLink connects a node to the scheduler: a separate process, so that it receives orders also while slots are busy.
 
 It hands calls to the slots, one at a time each, reads the results of finished items out of their pages, takes items
 back that have not begun, and passes on heartbeats of the supervisor. Every event has a number and is kept until the
@@ -26,7 +26,7 @@ from distributed.core import connect
 from windlass.pool.transport.data_store import DataStore
 from windlass.pool.transport.data_transfer import DataClient
 from windlass.pool.transport.framing import FrameBuffer, frame_of
-from windlass.pool.transport.slot_page import PREFIX, SETTLING, SlotPage
+from windlass.pool.transport.slot_page import SETTLING, SlotPage
 
 from .messages import DaskNodeOrder, OrderedWriter, security_of
 
@@ -247,8 +247,8 @@ class NodeLink:
                 self._keep(self._put(slot, call, words[0]))
             case "results":
                 self._collect(slot)
-                seconds, result = words
-                self._passed(slot.running, seconds, len(result).to_bytes(PREFIX, "little") + result)
+                seconds, entry = words
+                self._passed(slot.running, seconds, entry)
             case "over":
                 seconds, broken = words
                 self._send("over", call, seconds, slot.page.take()[1], broken)

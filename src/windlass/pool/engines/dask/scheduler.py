@@ -3,7 +3,7 @@
     WINDLASS_DASK_SCHEDULER='{"pool": 123, ...}' python -m windlass.pool.engines.dask.scheduler
 
 It says where it listens with one line on stdout, and ends when the pool's process does, however that ends; nodes are
-asked to leave then. It decides nothing, and nothing that passes it is unpickled: the pool's task book says which call
+ordered to leave then. It decides nothing and unpickles nothing: the pool's task book says which call
 goes where. It remembers only which node is on which connection, so that another one can take its place at any time.
 """
 
@@ -39,7 +39,7 @@ class MessageServer(Server):  # type: ignore[misc, unused-ignore]
         self._pool: OrderedWriter | None = None
         self._nodes: dict[str, OrderedWriter] = {}
         self._missed: list[Any] = []
-        """What nodes said before the pool was there."""
+        """Messages of nodes from before the pool was connected."""
         super().__init__({"windlass_pool": self.hold_pool, "windlass_node": self.hold_node}, **options)
 
     async def hold_pool(self, comm: Comm, secret: str) -> Status:

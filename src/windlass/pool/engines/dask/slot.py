@@ -8,7 +8,6 @@ in doubt when the process dies in the middle of it.
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import socket
 import sys
@@ -22,6 +21,7 @@ from windlass.pool.transport.data_store import Packed, StorePlace, create
 from windlass.pool.transport.framing import receive_frame, send_frame
 from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
+from windlass.pool.transport.serialization import result_entry
 from windlass.pool.transport.slot_page import SlotPage
 from windlass.providers.remote.tunnels import is_remote
 
@@ -44,26 +44,26 @@ class SlotRunner:
             self._run(call, items, blob, environment)
 
     def _run(self, call: str, items: int, blob: bytes, environment: dict[str, str]) -> None:
-        began = time.perf_counter()
-        with self._page as page:
+        began, page = time.perf_counter(), self._page
+        with page:
             page.start(call, items)
         self.send("began", call)
         broken = ""
 
         def ended(_item: int, result: Any) -> bool:
-            packed = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+            entry = result_entry(result)
             seconds = time.perf_counter() - began
-            if len(packed) > MOST:
-                raise OverflowError(f"the result of the call is {len(packed):,} bytes long; {MOST:,} can be carried")
-            if not self._page.put(packed, seconds):
-                self.send("results", call, seconds, packed)
-            return self._page.next()
+            if len(entry) > MOST:
+                raise OverflowError(f"the result of the call is {len(entry):,} bytes long; {MOST:,} can be carried")
+            if not page.put(entry, seconds):
+                self.send("results", call, seconds, entry)
+            return page.next()
 
         try:
             self._runner.execute(blob, _Events(self, call), environment, ended)
         except Exception as error:  # noqa: BLE001  # an error of the user's is a result; this one is ours
             broken = f"the call could not be run: {type(error).__name__}: {error}"
-        with self._page as page:
+        with page:
             page.stop()
         self.send("over", call, time.perf_counter() - began, broken)
 

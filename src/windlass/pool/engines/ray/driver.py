@@ -1,9 +1,9 @@
-"""This program starts Ray's head, drives the actors that are the slots, and keeps the connections of the nodes.
+"""RayDriver is the process that starts Ray's head, runs the actors that are the slots, and holds a line to each node.
 
     WINDLASS_RAY_HUB='{"pool": 123, ...}' python -m windlass.pool.engines.ray.driver
 
-A slot's next call leaves the hub when the one before it has ended, so none is in flight before: a call that
-waits is taken back here, and killing one never hits the next. It ends when the pool's process does, however that ends.
+A slot's next call is sent when the one before it has ended. So a call that waits is taken back here, and killing one
+call never hits the next. It ends when the pool's process does, however that ends.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class _Call:
     blob: bytes
     environment: dict[str, str]
     began: bool = False
+    sent: bool = False
+    """Whether it was sent to the slot's process."""
+    revoked: bool = False
+    """Whether it was taken back before it was sent."""
 
 
 @dataclass(slots=True)
@@ -108,8 +112,12 @@ class RayDriver:
             for one in [one for one in slot.waiting if one.id == call]:
                 slot.waiting.remove(one)
                 self._end(one, "revoked")
-            if slot.running is not None and slot.running.id == call and slot.running.items > 1:
-                self._do(node, self._shorten(slot, slot.running))
+            running = slot.running
+            if running is not None and running.id == call:
+                if not running.sent:
+                    running.revoked = True
+                elif running.items > 1:
+                    self._do(node, self._shorten(slot, running))
 
     async def _shorten(self, slot: _Slot, call: _Call) -> None:
         with suppress(RayError):  # it has died: the end of its call reports it
@@ -171,27 +179,28 @@ class RayDriver:
             self._send("joined", *(node.facts[name] for name in ("node", "slots", "python", "address")))
         self._next(node, slot)
 
-    def _next(self, node: _Node, slot: _Slot) -> None:
+    def _next(self, node: _Node, slot: _Slot, *, alive: bool = False) -> None:
+        """Send the next call. ``alive``: the process of the slot has just answered."""
         if slot.ready and slot.running is None and slot.waiting:
             slot.running = slot.waiting.popleft()
-            self._do(node, self._carry(node, slot, slot.running))
+            self._do(node, self._carry(node, slot, slot.running, alive=alive))
 
-    async def _carry(self, node: _Node, slot: _Slot, call: _Call) -> None:
+    async def _carry(self, node: _Node, slot: _Slot, call: _Call, *, alive: bool) -> None:
         crashed = ""
         try:
-            run = slot.actor.carry.options(num_returns="streaming")
-            async for one in run.remote(call.id, call.items, call.blob, call.environment):
-                what, *words = await one
-                call.began = True
-                if what in ("done", "broken"):
-                    self._end(call, what, "".join(words))
-                    break  # at once: a kill that comes while the stream is brought to its end is too late
-                self._send("call", call.id, what, *words)
+            if not alive:
+                await slot.actor.ready.remote()  # a process that died while it was idle has not run this call
+            if call.revoked:
+                self._end(call, "revoked")
+            else:
+                call.sent = True
+                await self._stream(slot, call)
         except RayActorError as error:
             if slot.killing:
-                self._end(call, "killed")
+                self._end(call, "killed" if call.sent else "revoked")
             else:
-                call.began = True  # Ray may lose the message that it began together with the process
+                # Ray may lose the message that it began together with the process.
+                call.began = call.sent
                 crashed = f"the process of slot {slot.number} died: {str(error).splitlines()[0]}"
                 self._end(call, "crashed", crashed)
             for one in slot.waiting:
@@ -204,7 +213,18 @@ class RayDriver:
             slot.killing = False
             self._do(node, self._start(node, slot))
         else:
-            self._next(node, slot)
+            self._next(node, slot, alive=True)
+
+    async def _stream(self, slot: _Slot, call: _Call) -> None:
+        """Run a call on its slot, and pass on what happens."""
+        run = slot.actor.carry.options(num_returns="streaming")
+        async for one in run.remote(call.id, call.items, call.blob, call.environment):
+            what, *words = await one
+            call.began = True
+            if what in ("done", "broken"):
+                self._end(call, what, "".join(words))
+                return  # at once: a kill that comes while the stream is brought to its end is too late
+            self._send("call", call.id, what, *words)
 
     def _cannot_start(self, node: _Node, slot: _Slot, error: RayError) -> None:
         """The node goes, and says so by the end of its line: only then is it certain that nothing runs there."""
@@ -244,7 +264,7 @@ class RayDriver:
         for task in node.tasks:
             task.cancel()
         del self._nodes[node.name]
-        why = node.why or "its host is gone, or was asked to leave"
+        why = node.why or "its host is gone, or was ordered to leave"
         for slot in node.slots:
             for call in (slot.running, *slot.waiting):
                 if call is not None:

@@ -17,13 +17,16 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import IO, Any, Final
 
 from windlass.pool.engines.protocol import Call, CallOutcome, EngineError, Listener, NodeFacts
+from windlass.pool.transport.data_transfer import DataServer
 from windlass.pool.transport.process_session import program
 from windlass.pool.transport.tls import Credentials, make_credentials
 from windlass.workloads.protocol import Join
 
+from .loopback import is_loopback
 from .messages import HUB, NODE, RayNodeOrder, frame, ray_environment, words_from
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,8 @@ class RayEngine:
         self._seconds: dict[str, float] = {}
         """What each call has taken so far."""
         self._closing = False
+        self._data: DataServer | None = None
+        """Serves large values to nodes on other machines."""
         self._watching: asyncio.Future[None] | None = None
         self._calls: dict[str, bool] = {}
         """Whether each call that has not ended has begun."""
@@ -73,6 +78,9 @@ class RayEngine:
     async def start(self, listener: Listener) -> None:
         self._listener = listener
         mine, self._node_credentials = await asyncio.to_thread(make_credentials, "pool", "node")
+        store = listener.data_store()
+        if store is not None and not is_loopback(self._host):
+            self._data = DataServer(store, self._host, mine)
         ours, theirs = socket.socketpair()
         parameters = {
             "pool": os.getpid(),
@@ -122,6 +130,8 @@ class RayEngine:
             await self._hearing
         if self._writer is not None:
             self._writer.close()
+        if self._data is not None:
+            self._data.close()
         if self._errors is not None:
             self._errors.close()
 
@@ -140,8 +150,13 @@ class RayEngine:
             self._object_store,
             self._node_credentials,
             self._unhealthy_timeout,
+            f"{self._host}:{self._data.port}" if self._data is not None else "",
         )
-        return Join(program(self._python, "windlass.pool.engines.ray.node"), {NODE: order.text()})
+        return Join(
+            program(self._python, "windlass.pool.engines.ray.node"),
+            {NODE: order.text()},
+            requirements=tuple(f"{name}=={version(name)}" for name in ("ray", "cloudpickle")),
+        )
 
     def run(self, call: Call) -> None:
         if self._hearing is None or self._hearing.done():
@@ -180,7 +195,7 @@ class RayEngine:
             self._writer.write(frame(*words))
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
-        """What the hub says, until it is gone; then everything is lost."""
+        """Read what the driver reports, until it is gone; then everything is lost."""
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 words = await words_from(reader)

@@ -1,6 +1,6 @@
 """This module defines the messages between the processes of the Ray engine.
 
-    pool ── pipe ──► hub: Ray's head, and the driver of its actors ──► an actor for each slot
+    pool ── pipe ──► driver: Ray's head, and the owner of its actors ──► an actor for each slot
                       ▲
                       └──────── line ◄── node      the sign that it lives, and the order to leave
 
@@ -23,9 +23,11 @@ from windlass.pool.transport.tls import Credentials
 from .loopback import SINGLE_MACHINE, is_loopback
 
 NODE: Final = "WINDLASS_RAY_NODE"
-"""In the environment of a node: which node it is, and how it gets to the hub, as JSON."""
+"""In the environment of a node: which node it is, and how it reaches the driver, as JSON."""
 HUB: Final = "WINDLASS_RAY_HUB"
-"""In the environment of the hub: where to listen, and for whom, as JSON."""
+"""In the environment of the driver: where to listen, and for whom, as JSON."""
+DATA: Final = "WINDLASS_RAY_DATA"
+"""In the environment of the slots of a node on another machine: the file with its `DataAccess`."""
 _SIZE: Final = 8
 
 
@@ -45,6 +47,8 @@ class RayNodeOrder:
     credentials: Credentials
     unhealthy_timeout: float = 30.0
     """Seconds for which a process of Ray may be stopped."""
+    data: str = ""
+    """Where large values are fetched and sent, if the pool is on another machine: ``host:port``."""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -89,7 +93,7 @@ def watch_over(connection: socket.socket) -> None:
 
 
 def frame(*words: Any) -> bytes:
-    """Words between the pool and its hub: plain values and bytes, nothing of the user's but as bytes."""
+    """Pack a message between the pool and its driver: plain values and bytes. Values of the user are bytes."""
     text = pickle.dumps(words, protocol=pickle.HIGHEST_PROTOCOL)
     return len(text).to_bytes(_SIZE, "little") + text
 

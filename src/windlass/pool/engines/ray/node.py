@@ -19,17 +19,19 @@ import signal
 import socket
 import ssl
 import sys
-import sysconfig
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from windlass.pool.transport.process_session import ProcessSession, program
+from windlass.pool.transport.data_store import DataStore, sweep_after_kill
+from windlass.pool.transport.node_data import DataAccess
+from windlass.pool.transport.process_session import ProcessSession, program, watch_over_this
 from windlass.pool.transport.tls import tls_context
+from windlass.providers.remote.tunnels import is_remote
 
 from .loopback import is_loopback
-from .messages import NODE, RayNodeOrder, ray_environment, resource_of, watch_over
+from .messages import DATA, NODE, RayNodeOrder, ray_environment, resource_of, watch_over
 
 _PATIENCE: Final = 60.0
 _LOOK: Final = 1.0
@@ -40,7 +42,7 @@ def ray_command(host: str, *arguments: str) -> list[str]:
     """Ray's own program, of the Python that runs this. ``host``: the address on which its servers listen."""
     if is_loopback(host):
         return [*program(sys.executable, "windlass.pool.engines.ray.loopback"), *arguments]
-    return [sys.executable, str(Path(sysconfig.get_path("scripts"), "ray")), *arguments]
+    return [sys.executable, "-m", "ray.scripts.scripts", *arguments]
 
 
 def short_directory() -> str:
@@ -73,6 +75,9 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     directory = short_directory()
+    if is_remote():
+        watch_over_this(sweep_after_kill)  # before there is a store: it must not inherit the store's lock
+    access = Path(directory, "data.json")
     store = [] if order.object_store is None else [f"--object-store-memory={order.object_store}"]
     with socket.create_connection(order.line, timeout=_PATIENCE) as plain:
         watch_over(plain)
@@ -84,10 +89,13 @@ def main() -> int:
                 *("--num-gpus=0", f"--resources={json.dumps({resource_of(order.node): 1})}"),
                 *(f"--temp-dir={directory}", "--disable-usage-stats", *store),
             ),
-            ray_environment(order.token, order.path, address),
+            {**ray_environment(order.token, order.path, address), DATA: str(access)},
             directory,
         )
+        values = DataStore(cache=True) if is_remote() and order.data else None
         try:
+            if values is not None:
+                DataAccess(order.data, order.credentials, values.place).write(access)
             with tls_context(order.credentials, server=False).wrap_socket(plain) as line:
                 line.settimeout(_PATIENCE)
                 stay(order, line, session)
@@ -95,6 +103,8 @@ def main() -> int:
             return 1  # the pool is gone
         finally:
             session.end()
+            if values is not None:
+                values.close()
     return 0
 
 

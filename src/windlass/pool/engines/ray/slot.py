@@ -1,7 +1,7 @@
 """A slot is a Ray actor in which calls run one after the other.
 
-What becomes of a call comes back as the values of a generator, in order: Ray delivers each as it is yielded. Results
-that come while one is delivered go together as the next.
+The events of a call come back as the values of a generator, in order: Ray forwards each value at once. Results that
+are made while one is forwarded go together as the next.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from windlass.pool.transport.node_data import DataAccess, NodeData
 from windlass.pool.transport.output_capture import ProcessOutput
 from windlass.pool.transport.runner import Runner, Stream
 from windlass.pool.transport.serialization import pack_result
+from windlass.providers.remote.tunnels import is_remote
+
+from .messages import DATA
 
 Words = tuple[Any, ...]
 
@@ -29,9 +34,18 @@ class RaySlot:
 
     def __init__(self, path: Sequence[str]) -> None:
         sys.path.extend(one for one in path if one not in sys.path)
-        self._runner = Runner(ProcessOutput(os.dup(2)))
+        self._runner = self._own_runner(os.environ.pop(DATA, ""))
         self._lock = threading.Lock()
         self._call, self._begun, self._limit = "", 0, 0
+
+    @staticmethod
+    def _own_runner(access: str) -> Runner:
+        """``access``: the file with which values of a pool on another machine are reached."""
+        output = ProcessOutput(os.dup(2))
+        if not is_remote() or not Path(access).is_file():
+            return Runner(output)
+        data = NodeData(DataAccess.read(Path(access)))
+        return Runner(output, data.fetch, data.deliver, away=True)
 
     def ready(self) -> bool:
         return True
@@ -42,7 +56,7 @@ class RaySlot:
         with self._lock:
             self._call, self._begun, self._limit = call, 1, items
         yield ("began",)
-        # In a thread, so that its output is delivered while it runs.
+        # In a thread, so that its output and results are forwarded while it runs.
         threading.Thread(target=self._execute, args=(blob, environment, messages), name="windlass-call").start()
         while True:
             words = messages.get()
