@@ -20,10 +20,20 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from mmap import mmap
 from pathlib import Path
 
 from windlass.pool.engines.protocol import Call, Engine, NodeFacts
-from windlass.pool.transport.serialization import pack_arguments, pack_batch, pack_function, result_of, unpack_results
+from windlass.pool.transport.data_store import DataStore
+from windlass.pool.transport.serialization import (
+    Shared,
+    pack_arguments,
+    pack_batch,
+    pack_function,
+    pack_shared,
+    result_of,
+    unpack_results,
+)
 from windlass.testing.eventually import eventually
 
 from .expected import EngineAnswers
@@ -36,6 +46,10 @@ from .without_pytest import READY
 def _be_killed() -> None:
     """As by the kernel when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _filled(value: bytes, number: int) -> bytes:
+    return bytes([number]) * len(value)
 
 
 class EngineConformance(EngineAnswers):
@@ -332,6 +346,29 @@ class EngineConformance(EngineAnswers):
 
         batch = pack_batch(pack_function(step), [pack_arguments((number,)) for number in range(items)])
         return play.give(Call(call, node.node, 0, batch, {}, items))
+
+    # -- large values -----------------------------------------------------------------------------------------------
+
+    def test_a_large_value_is_read_by_every_slot_and_large_results_come_back_as_files(self) -> None:
+        async def test(play: Play) -> None:
+            store = DataStore(Path(play.stage.directory) / "values")
+            try:
+                name = store.put(pack_shared(bytes(1 << 20)))
+                items = [pack_arguments((Shared(name, store.path(name)), number)) for number in (1, 2)]
+                node, calls = await play.node(slots=2), [play.name(), play.name()]
+                for slot, call in enumerate(calls):
+                    batch = pack_batch(pack_function(_filled), items, place=store.place, call=call)
+                    play.give(Call(call, node.node, slot, batch, {}, 2))
+                for call in calls:
+                    results = await play.results(call)
+                    assert all(isinstance(result.content, mmap) for result in results), "it came as a message"
+                    assert [result.value() for result in results] == [bytes([n]) * (1 << 20) for n in (1, 2)]
+                left = [one.name for one in store.directory.iterdir() if one.name.startswith("r-")]
+                assert left == [], "the file of a result goes when it is read"
+            finally:
+                store.close()
+
+        self._run(test)
 
     # -- hanging ----------------------------------------------------------------------------------------------------
 
