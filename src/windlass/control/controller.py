@@ -56,11 +56,11 @@ class IncompatibleConfig(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass of the loop saw and did; for the log and for tests."""
+    """What one pass of the loop observed and did, for the log and for tests."""
 
     fold: Fold
     snapshot: Snapshot | None
-    """What was planned with. None: the workload did not answer, and without it nothing can be planned."""
+    """The planner's input. None: the workload did not answer, and without it nothing can be planned."""
     plan: Plan | None
     entries: tuple[Entry, ...]
     """What went into the journal."""
@@ -85,8 +85,8 @@ class Controller:
         offload: Offload = inline,
     ) -> None:
         """``now``: the time of day. ``steady``: a monotonic clock, by which the lease and answers grow old; the same as
-        ``now`` unless it is given. ``wake`` is called when an observation or a call has come back. ``steer`` says how
-        the settings are meant in view of what was seen. ``planner``: another one than ours, to compare it with.
+        ``now`` unless it is given. ``wake`` is called when an observation or a call has come back. ``steer``
+        overrides settings by what was observed. ``planner``: another planner, to compare it with ours.
         ``offload``: how calls to the journal are made, which may block."""
         self._offload, self._turn = offload, asyncio.Lock()
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
@@ -141,7 +141,7 @@ class Controller:
         return new_slice_id(group, f"{self.journal.cluster_id}{self._stamp}", next(self._numbers))
 
     async def stop(self) -> None:
-        """Stop looking and acting, and give the lease back. Slices live on."""
+        """Stop observing and acting, and release the lease. Slices keep running."""
         await self._observer.close()
         await self.actuator.close()
         await self._offload(self.leading.release)
@@ -197,7 +197,7 @@ class Controller:
     # -- one pass -----------------------------------------------------------------------------------------------------
 
     async def tick(self) -> Pass:
-        """Observe, fold, plan, decide, commit, act."""
+        """Observe, reconcile, commit, act."""
         async with self._turn:
             return await self._tick()
 
@@ -328,7 +328,7 @@ class Controller:
             self.journal.save_state(state.seq, saved(state), epoch=self.leading.epoch)
 
     def next_deadline(self) -> float | None:
-        """When a pass would do something although nothing new is seen, by the clock ``now``."""
+        """When a pass would do something without a new observation, by the clock ``now``."""
         demands = self.controller_state.observed.demand.values()
         due = next_deadline(self.controller_state.fleet, demands, self._steered.settings, self.now())
         again = self.actuator.next_try()

@@ -19,7 +19,7 @@ class NotLeading(Exception):
 
 
 class Leading:
-    """A lease that was taken. ``NotLeading`` while it is another's."""
+    """A lease that was taken. ``NotLeading`` while another controller has it."""
 
     def __init__(
         self, journal: Journal, leadership: Leadership, now: Callable[[], float], steady: Callable[[], float]
@@ -54,7 +54,7 @@ class Leading:
         return self._steady() >= self._renew_at
 
     def renew(self) -> None:
-        """Keep the lease, if it is time to."""
+        """Renew the lease if it is time."""
         asked_at = self._steady()
         if asked_at < self._renew_at:
             return
@@ -63,12 +63,12 @@ class Leading:
         self._count_from(asked_at)
 
     def release(self) -> None:
-        """Give it back, so that another need not wait for it to run out."""
+        """Release it, so that another controller need not wait until it expires."""
         self._journal.release(self._lease)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around what is written under the epoch: the journal's no is ``NotLeading``."""
+        """A context for writes under the epoch: a refusal of the journal becomes ``NotLeading``."""
         try:
             yield
         except (Fenced, LeaseLost) as error:

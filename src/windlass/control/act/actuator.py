@@ -34,7 +34,7 @@ from windlass.providers.protocol import (
 from windlass.workloads.protocol import Workload
 
 Key = tuple[str, str, int]
-"""What is done, to which slice, under which fence or attempt: the same key is never under way twice."""
+"""Action, slice, and fence or attempt: the same key is never under way twice."""
 
 Call = Callable[[], Awaitable[None]]
 
@@ -42,7 +42,7 @@ _WAITING: Final = frozenset({State.QUEUED, State.BOOTING, State.INITIALIZING, St
 """States in which nothing is called for, unless a fence is to be taken down."""
 
 LAUNCH_TRIES = 3
-"""Launch calls that fail without a clear no before the demand is passed on to another group."""
+"""Launch calls that fail without a refusal before the demand goes to another group."""
 
 
 @dataclass
@@ -56,10 +56,10 @@ class Actuator:
     may_act: Callable[[], bool]
     now: Callable[[], float]
     on_answer: Callable[[], None] = lambda: None
-    """Called when a call has come to its end, well or not, and something new may show because of it."""
+    """Called when a call has ended, with or without an error, and an observation may show something new."""
     refused: list[Refused] = field(default_factory=list)
     overtaken: str = ""
-    """What a provider said that knows a newer controller; empty while all is well."""
+    """The error of a provider that knows a newer controller; empty: there is none."""
     _troubles: dict[Key, str] = field(default_factory=dict)
     _under_way: dict[Key, asyncio.Task[None]] = field(default_factory=dict)
     _done: set[Key] = field(default_factory=set)
@@ -211,7 +211,9 @@ class Actuator:
                 self._unlaunched(key, error)
         finally:
             del self._under_way[key]
-            if key not in self._forgets or key[1] not in self._forgotten:  # of what is gone nothing new will show
+            if (
+                key not in self._forgets or key[1] not in self._forgotten
+            ):  # nothing new will be observed of an ended slice
                 self.on_answer()
 
     def _unlaunched(self, key: Key, error: Exception) -> None:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Completed(Coroutine[Any, Any, T]):
-    """A coroutine that has come to its end."""
+    """A coroutine that has already ended."""
 
     __slots__ = ("answer",)
 
@@ -27,7 +27,7 @@ class Completed(Coroutine[Any, Any, T]):
         return super().throw(kind, value, trace)
 
     def close(self) -> None:
-        """It is at its end."""
+        """It has ended."""
 
     def __await__(self) -> Generator[Any, Any, T]:
         yield from ()

@@ -17,16 +17,16 @@ T = TypeVar("T")
 
 
 class InternedTable(Generic[T]):
-    """What is shown of one kind."""
+    """The table of one kind of item."""
 
     def __init__(self, kind: type[T], name: str, whole: Callable[[Any], bool]) -> None:
-        """``name``: the attribute that names one. ``whole``: whether one that has never been seen makes sense."""
+        """``name``: the attribute with the name of an item. ``whole``: validates an item that is new."""
         self.table: Mapping[str, T] = {}
         self._kind, self._name, self._whole = kind, attrgetter(name), whole
         self._last: Sequence[Any] = ()
-        """The last answer. Its parts live on with it, so nothing else can have their identities."""
+        """The last answer. Its items stay alive with it, so no other object can have their identities."""
         self._whole_last = False
-        """Whether all parts of it were taken, one each for an entry of the table."""
+        """Whether every item of it became an entry of the table."""
 
     def known(self, table: Mapping[str, T]) -> None:
         """This was shown before."""
@@ -35,8 +35,8 @@ class InternedTable(Generic[T]):
     def take(
         self, answer: Sequence[Any], strange: Callable[[Any], None], twice: Callable[[str], None]
     ) -> Mapping[str, T]:
-        """The table by an answer. ``strange`` is called with each part that is no such thing, ``twice`` with each name
-        that is there again: either raises, or what it is called for is left out."""
+        """The table of an answer. ``strange`` is called with each invalid item, ``twice`` with each repeated name: it
+        raises, or the item is left out."""
         if answer is self._last and self._whole_last:
             return self.table
         last = answer if type(answer) is tuple else tuple(answer)
@@ -47,7 +47,7 @@ class InternedTable(Generic[T]):
         return found
 
     def _by_news(self, answer: Sequence[Any]) -> Mapping[str, T] | None:
-        """The table, looking only at what was not in the last answer; None: something is odd."""
+        """The table, from only the items that were not in the last answer; None: an item is invalid or repeated."""
         fresh, over = _news(self._last, answer)
         news: dict[str, T] = {}
         for one in fresh:
@@ -83,7 +83,7 @@ class InternedTable(Generic[T]):
         return self.table if same else found
 
     def _known(self, one: Any) -> T | None:
-        """What shows, as the object that it is known as; None: it is no such thing."""
+        """The item, as the known object if it is equal; None: it is invalid."""
         if not isinstance(one, self._kind):
             return None
         name = self._name(one)
@@ -94,7 +94,7 @@ class InternedTable(Generic[T]):
 
 
 def _news(before: Sequence[Any], after: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Which objects are new in an answer, and which are in it no more."""
+    """The objects that are new in an answer, and those that are missing."""
     if len(before) == len(after):  # mostly in the same places too
         pairs = [(new, old) for new, old in zip(after, before, strict=True) if new is not old]
         if len(pairs) < len(after) // 2:

@@ -29,7 +29,7 @@ Nodes = Mapping[str, tuple[WorkNode, ...]]
 
 @dataclass(frozen=True)
 class Observed:
-    """What was last seen; every field is a table."""
+    """The last observations; every field is a table."""
 
     demand: Mapping[str, Demand] = field(default_factory=dict)
     request: Mapping[str, Demand] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Observed:
     unknown: Mapping[str, bool] = field(default_factory=dict)
     """Sources that gave no answer that counts."""
     seller: Mapping[str, str] = field(default_factory=dict)
-    """Who lists an instance, where that is not who sells its group."""
+    """The provider that lists an instance, if it is not the one that sells its group."""
 
     def view(self) -> WorkloadView:
         """What the workload showed last."""
@@ -63,7 +63,7 @@ class Observed:
         return _regrouped({}, {}, self.node)
 
     def touched_since(self, before: Observed) -> set[str]:
-        """Slices of which another instance, another node or another word shows than before."""
+        """Slices with another instance, node or acknowledgement than before."""
         instances, words = diff(before.instance, self.instance), diff(before.word, self.word)
         nodes = diff(before.node, self.node)
         found = {*instances.changed, *instances.gone, *words.changed, *words.gone}
@@ -126,11 +126,12 @@ def _same(before: Mapping[str, T], after: Mapping[str, T]) -> Mapping[str, T]:
 def _listed(
     before: Observed, instances: Mapping[str, Mapping[str, Instance] | None], was: Settings | None, settings: Settings
 ) -> tuple[Mapping[str, Instance], Mapping[str, str]]:
-    """Every instance that is listed or was by a provider that is silent now, and who lists it where that is odd."""
+    """Every instance that is listed, or was by a provider that is silent now, and its provider if that is
+    unexpected."""
     usual = {name: sold.provider for name, sold in settings.by_name.items()}
     if len(instances) == 1 and was is settings and not before.seller:
         [(provider, shown)] = instances.items()
-        if shown is not None:  # one provider that sells everything: who has not changed is not looked at
+        if shown is not None:  # one provider sells everything: unchanged instances are skipped
             news = diff(before.instance, shown).changed
             return shown, {name: provider for name in news if usual.get(shown[name].group) != provider}
     instance: dict[str, Instance] = {}
@@ -145,7 +146,7 @@ def _listed(
     for provider, many in instances.items():
         shown = many or {}
         instance.update(shown)
-        if seller:  # what two of them show is the last one's
+        if seller:  # an instance that two of them list is the last one's
             seller = {name: other for name, other in seller.items() if name not in shown}
         seller.update({name: provider for name, one in shown.items() if usual.get(one.group) != provider})
     return _same(before.instance, instance), seller

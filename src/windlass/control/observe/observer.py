@@ -43,7 +43,7 @@ class _Source(Generic[T]):
     """When the observation began that gave the answer."""
     trouble: str = ""
     brief: bool = False
-    """Whether it has failed for too short a time to be called in trouble."""
+    """Whether it has failed too briefly to be reported."""
     task: asyncio.Task[None] | None = None
     _time: asyncio.Timeout | None = None
     """How long the last observation may take."""
@@ -105,13 +105,13 @@ class _Source(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What all sources show now. None is "unknown"."""
+    """The answers of all sources. None is "unknown"."""
 
     instances: Mapping[str, Mapping[str, Instance] | None]
     """By provider, then by slice."""
     work: ValidView | None
     troubles: Mapping[str, str] = field(default_factory=dict)
-    """Sources that are in trouble, by name, and what it is."""
+    """Errors of sources, by name."""
     awaited: frozenset[str] = frozenset()
     """Sources whose first answer is still awaited, by name."""
 
@@ -154,7 +154,7 @@ class _Listing:
         try:
             listed = {one.slice_id for one in shown}
             wanted |= {one.slice_id: one.group for one in self._last}
-        except (AttributeError, TypeError):  # no list at all: that is found out when it is checked
+        except (AttributeError, TypeError):  # not a list: the validation finds that
             return {}
         self._last = shown
         return {name: group for name, group in wanted.items() if name not in listed}
@@ -167,7 +167,7 @@ def _with_ends(shown: Sequence[Instance], asked: Mapping[str, str], ended: Colle
 
 
 class Observer:
-    """Looks at the workload and at every provider."""
+    """Observes the workload and every provider."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Observer:
             self._on_answer()
 
     async def look(self) -> Observation:
-        """What shows now, without waiting for what is slow."""
+        """The current answers, without waiting for slow sources."""
         fresh = [source for source in self._sources if source.begin()]
         if fresh:
             self._waited_for = True
@@ -218,7 +218,7 @@ class Observer:
                     awaited.add(f"provider {name}")
         for listed in instances.values():
             for slice_id, one in (listed or {}).items():
-                if one.trouble and all(host.running for host in one.hosts):  # a dead host is told as such
+                if one.trouble and all(host.running for host in one.hosts):  # a dead host is reported as such
                     troubles[f"slice {slice_id}"] = one.trouble
         if work is not None:
             troubles |= {f"node {node.id}": node.trouble for node in work.node.values() if node.trouble}
@@ -229,11 +229,11 @@ class Observer:
         return Observation(instances, work, troubles, frozenset(awaited))
 
     async def _wait_for(self, fresh: Sequence[_Source[Any]]) -> None:
-        """Until looks that have just begun have answered, as long as that is worth it."""
+        """Wait briefly for the observations that have just begun."""
         begun = asyncio.get_running_loop().time()
         try:
             await asyncio.sleep(0)  # many answer at once, and need no waiting
-        finally:  # when this one is given up the looks go on; all of them have begun by now
+        finally:  # when this wait is cancelled the observations go on; all of them have begun
             slow = [source for source in fresh if source.is_looking]
             for source in slow:
                 source.bound(begun)
@@ -241,7 +241,7 @@ class Observer:
             await asyncio.wait([source.task for source in slow if source.task is not None], timeout=PATIENCE)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the observations under way."""
         tasks = [source.task for source in self._sources if source.task is not None]
         for task in tasks:
             task.cancel()

@@ -15,7 +15,7 @@ from windlass.workloads.protocol import WorkNode
 
 
 class SliceObservation(NamedTuple):
-    """What was seen of one slice."""
+    """The observation of one slice."""
 
     instance: Instance | None
     provider_known: bool
@@ -39,7 +39,7 @@ class SliceObservation(NamedTuple):
 
     @property
     def lost_node(self) -> str:
-        """Why a node of it can do no work any more, by the workload's word; empty: all can."""
+        """Why a node of it can do no work any more, as the workload reports it; empty: all can."""
         return next((node.lost for node in self.nodes if node.lost), "")
 
     def whole(self, group: Group | None) -> bool:

@@ -27,7 +27,7 @@ MOST_MEMBERS: Final = 100_000
 
 
 class InvalidAnswer(Exception):
-    """An answer that cannot be one."""
+    """An answer that is malformed."""
 
 
 class Lists:
@@ -41,7 +41,7 @@ class Lists:
         self._instances.known(instances)
 
     def __call__(self, answer: object) -> Mapping[str, Instance]:
-        """The list by slice; ``Garbage`` if anything in it is not an instance, or an id shows twice."""
+        """The list by slice; ``InvalidAnswer`` if anything in it is not an instance, or an id is repeated."""
         return self._instances.take(_many(answer, "instances"), _no_instance, _listed_twice)
 
 
@@ -94,7 +94,7 @@ class Views:
         self._nodes.known(nodes)
 
     def __call__(self, answer: object) -> ValidView:
-        """The view; ``Garbage`` if a part of it is not what it should be. Of demands only the odd ones are left out."""
+        """The view; ``InvalidAnswer`` if a part of it is malformed. Of demands only the malformed ones are left out."""
         if not isinstance(answer, WorkloadView):
             raise InvalidAnswer(f"its view is {_shown(answer)}")
         mistakes: list[str] = []
@@ -127,11 +127,11 @@ def _no_node(one: object) -> None:
 
 
 def _is_fine(name: str) -> None:
-    """A node that is shown twice is there all the same."""
+    """A node that is listed twice counts once."""
 
 
 def _checked_words(words: Iterable[object]) -> dict[str, Acknowledgement]:
-    """One for each slice: for its newest fence, and said twice, the more running, the truer."""
+    """One for each slice: for its newest fence; of two, the one with more running tasks counts."""
     found: dict[str, Acknowledgement] = {}
     for word in words:
         if not isinstance(word, Acknowledgement) or not _is_whole_word(word):

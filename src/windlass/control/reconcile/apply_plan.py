@@ -1,8 +1,6 @@
-"""This module makes the planner's input from the state, and applies a plan to the state. Pure.
+"""``decide`` applies a plan to the state of every slice, as transitions. Pure; the actuator makes the calls.
 
-``snapshot_of`` builds what the planner sees: every slice, the availability of each group, what waits. ``decide``
-applies a plan to the state as transitions; acting on them is done elsewhere. While a source is unknown nothing
-shrinks: only launches, uncordons and unmarks of such a plan are applied.
+While a source is unknown nothing shrinks: only launches, uncordons and unmarks of such a plan are applied.
 """
 
 from __future__ import annotations

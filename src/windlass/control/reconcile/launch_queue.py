@@ -20,7 +20,7 @@ from .provider_health import asked, health, may_ask
 
 
 def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) -> Fleet:
-    """Queued launches whose turn has come, and unanswered ones again with the same token, are asked for.
+    """Start queued launches within the limits, and repeat unanswered ones with the same token.
 
     ``calling``: slices whose launch call is under way.
     """

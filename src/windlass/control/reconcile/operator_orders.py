@@ -21,7 +21,7 @@ What = Literal["freeze", "resume", "drain", "undrain"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One wish: about a group (or ``*``, all of them), or about a slice."""
+    """One order: about a group (or ``*``, all of them), or about a slice."""
 
     what: What
     subject: str
@@ -29,17 +29,17 @@ class Order:
 
 
 def give(journal: Journal, order: Order, now: float) -> int:
-    """Put an order into the journal; its number."""
+    """Append an order to the journal and return its number."""
     return journal.append([Entry(ORDER, order.subject, now, {"what": order.what, "by": order.by})], epoch=None)
 
 
 def orders_after(journal: Journal, heard: int) -> list[tuple[int, Order]]:
-    """Orders that have not been heard, each with its number. One that makes no sense is passed over."""
+    """Orders that were not applied yet, each with its number. A malformed one is skipped."""
     return [(record.seq, order) for record in journal.read(heard, kinds=(ORDER,)) if (order := order_in(record))]
 
 
 def order_in(record: Record) -> Order | None:
-    """The order in a record; None: it makes no sense."""
+    """The order in a record; None: it is malformed."""
     data: Any = record.data
     if data.get("what") not in ("freeze", "resume", "drain", "undrain"):
         return None

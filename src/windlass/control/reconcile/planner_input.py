@@ -40,7 +40,8 @@ class FoldedPlan:
 def observed_now(
     before: ControllerState, look: Observation, settings: Settings, troubles: Mapping[str, str] = NO_TROUBLES
 ) -> Observed:
-    """The tables of the last observations after a new one. ``troubles``: errors of calls, beside those of sources."""
+    """The tables of the last observations after a new one. ``troubles``: errors of calls, in addition to those of
+    sources."""
     was = before.settings.get(SETTINGS)
     return observed_after(before.observed, look.instances, look.work, {**troubles, **look.troubles}, was, settings)
 

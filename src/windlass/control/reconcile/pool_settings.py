@@ -17,11 +17,11 @@ from windlass.control.state.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """Settings as they are meant now."""
+    """The settings in force."""
 
     settings: Settings
     due: float | None = None
-    """When they may be meant otherwise although nothing happens."""
+    """When they may change without a new observation."""
 
 
 Steer = Callable[[Settings, ValidView | None, Fleet, float], Steered]

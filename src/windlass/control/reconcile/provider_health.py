@@ -18,17 +18,18 @@ from windlass.core.model.reasons import Code, plural
 from windlass.core.model.snapshot import Availability
 
 BOOTS_KEPT = 20
-"""Enough for a median that follows a change of season within a day."""
+"""Enough for a median that follows a change within a day."""
 ONE_CRASH = 10.0
 """Seconds within which hosts that die before they join count as one crash."""
 EXACT = 0.0005
-"""Seconds by which a turn may be late: no loop wakes more exactly."""
+"""Tolerance in seconds for the next launch: no loop wakes more exactly."""
 NOTHING_KNOWN: Final = Availability()
-"""What is believed of a provider of which nothing bad is known."""
+"""The availability of a group without known failures."""
 
 
 def record_failure(provider_health: ProviderHealth, failure: Failure, why: str, rules: BackOff) -> ProviderHealth:
-    """One more failure. Those of one instant are one: a burst that meets an empty shelf is one piece of news."""
+    """Count a failure. Failures of one instant count once, so that one burst into a stock-out is not penalised N
+    times."""
     recent = tuple(one for one in provider_health.failures if failure.at - one.at < rules.heal and one.at != failure.at)
     return replace(provider_health, failures=(*recent, failure), last_error=why)
 
@@ -84,8 +85,8 @@ def _pause(provider_health: ProviderHealth, last: Failure, rules: BackOff) -> fl
 
 
 def turning_points(provider_health: ProviderHealth, rules: BackOff, now: float) -> Iterator[float]:
-    """When the planner will believe something else of a group although nothing new is seen of it: a pause or a block is
-    over, and later the failures are forgotten."""
+    """When the availability of a group changes without a new observation: a back-off or a block ends, and later the
+    failures are forgotten."""
     belief = availability_of(provider_health, rules, now)
     if belief.until is not None:
         yield belief.until
@@ -106,7 +107,7 @@ def asked(provider_health: ProviderHealth, rate: float, rules: BackOff, now: flo
 
 
 def throttle_until(provider_health: ProviderHealth, until: float) -> ProviderHealth:
-    """The provider wants to be left alone for a while."""
+    """The provider throttles: no launch for a while."""
     return replace(provider_health, paced_until=max(provider_health.paced_until, until + 60))
 
 

@@ -24,7 +24,7 @@ MOST_DEAD_HOSTS = 4
 
 
 def _death(instance: Instance | None, text: str) -> str:
-    """That a host is dead, and why, where the provider knows."""
+    """A sentence that a host is dead, and why, if the provider knows."""
     return f"{text}: {instance.trouble}" if instance is not None and instance.trouble else text
 
 
@@ -123,8 +123,8 @@ def _contradicted(record: SliceRecord, sight: SliceObservation, policy: Policy, 
 
 
 def unseen_until(record: SliceRecord, policy: Policy) -> float:
-    """Until when a slice that was asked for and never showed may still come: a list may lag behind a launch for longer
-    than it loses what it had shown, and a place that is given away too soon is bought twice."""
+    """Until when a requested slice that was never listed may still appear. Lists lag behind launches, and a place that
+    is freed too soon is bought twice."""
     if record.seen or record.asked_at is None:
         return 0.0
     return policy.next_attempt(record.since, 1)
