@@ -27,7 +27,7 @@ from windlass.testing.workload_conformance import WorkloadConformance
 from windlass.workloads.protocol import WorkloadError, WorkloadView
 from windlass.workloads.queue.database import QueueError
 from windlass.workloads.queue.store import Queue
-from windlass.workloads.queue.wakeup import WATCHERS, Bell
+from windlass.workloads.queue.wakeup import WATCHERS, WakeupSocket
 from windlass.workloads.queue.workload import QueueWorkload
 
 CPU = amounts({"cpu": 1000})
@@ -442,7 +442,7 @@ def test_two_listeners_hear_the_same_and_the_bell_of_a_dead_one_is_taken_away(tm
         leader, standby = QueueWorkload(tmp_path, (ONE,)), QueueWorkload(tmp_path, (ONE,))
         program = (
             "import sys, os; from pathlib import Path; from windlass.workloads.queue.wakeup import *;"
-            "bell = Bell(Path(sys.argv[1]), WATCHERS); os.kill(os.getpid(), 9)"
+            "bell = WakeupSocket(Path(sys.argv[1]), WATCHERS); os.kill(os.getpid(), 9)"
         )
         killed = subprocess.run([sys.executable, "-c", program, tmp_path], check=False)
         assert killed.returncode == -signal.SIGKILL
@@ -498,7 +498,7 @@ def test_without_sockets_everything_works_but_no_change_wakes_the_controller(tmp
     async def test():
         (tmp_path / "bells").write_text("no directory")
         with pytest.raises(OSError):
-            Bell(tmp_path, WATCHERS)
+            WakeupSocket(tmp_path, WATCHERS)
         queue, workload = Queue(tmp_path), QueueWorkload(tmp_path, (ONE,))
         queue.submit(None, ["true"], CPU)
         waiting = asyncio.create_task(workload.changed())

@@ -9,7 +9,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class RandomSource:
-    """Rolls by name: the same seed and the same name give the same number, in whatever order they are asked."""
+    """Draws by name: the same seed and the same name give the same number, in any order of calls."""
 
     seed: int | str
 

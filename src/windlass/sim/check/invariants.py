@@ -35,7 +35,7 @@ from .lost_slices import GivenUpSlices, unasked
 ADOPTION = 120.0
 """Seconds within which an instance that the list shows has a record: a pass a minute, and one that failed."""
 PATIENCE = 1.0
-"""Seconds that a pass may take, however many calls and looks hang."""
+"""Seconds that a pass may take, however many calls and observations hang."""
 GRACE = 900.0
 """Seconds after a limit was lowered in which launches under the old one may still come in."""
 REPLAN_EVERY = 5
@@ -67,7 +67,7 @@ class CheckedStep(NamedTuple):
     before: ControllerState
     after: ControllerState
     made: Pass | None
-    """None: the pass came to no end."""
+    """None: the pass did not end."""
     took: float
     trouble: str
     leads: bool
@@ -78,7 +78,7 @@ class CheckedStep(NamedTuple):
 
 
 class Checker:
-    """Looks after every step, and remembers what it needs to compare."""
+    """Checks every step, and remembers what it needs to compare."""
 
     def __init__(
         self,
@@ -300,7 +300,7 @@ class Checker:
         if self._shown:
             self._shown = {name for name in self._shown if name not in fleet.slices and self._is_shown(name)}
         if step.made is None or step.made.fold.unknown:
-            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # what is not shown cannot be known
+            self._unrecorded = dict.fromkeys(self._unrecorded, now)  # what is not listed cannot be known
         if self._shown or self._unrecorded:
             self._unrecorded = {
                 name: self._unrecorded.get(name, now) if self._was_shown(name) else now for name in sorted(self._shown)

@@ -40,7 +40,7 @@ PAGE_CYCLE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A terminate that the cloud has heeded."""
+    """A terminate call that the cloud has carried out."""
 
     slice_id: str
     at: float
@@ -48,7 +48,7 @@ class Ended:
 
 
 class SimulatedProvider:
-    """Sells machines that do not exist."""
+    """Sells simulated machines."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class SimulatedProvider:
         return any(one.slice_id == slice_id for one in self._handed_out)
 
     def ended_lately(self) -> Sequence[Ended]:
-        """The terminates that were heeded since this was last asked."""
+        """The terminate calls that were carried out since the last call of this method."""
         lately, self._ending = self._ending, []
         return lately
 
@@ -343,7 +343,7 @@ class SimulatedProvider:
         self.living_hosts += more * machine.shown_hosts
 
     def _changed(self, machine: Machine) -> None:
-        """Its future is another one, and perhaps its present."""
+        """Its future has changed, and perhaps its present."""
         now, name = self._now(), machine.order.slice_id
         for at in {at for at in machine.instants() if now < at < inf}:
             heappush(self._agenda, (at, name))

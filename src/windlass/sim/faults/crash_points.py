@@ -45,7 +45,7 @@ class Lifeline:
 
 
 class CrashingCalls:
-    """A provider, a workload or a journal as a mortal controller sees it."""
+    """A wrapper of a provider, a workload or a journal with crash points."""
 
     def __init__(self, inner: Any, lifeline: Lifeline) -> None:
         self._inner, self._lifeline = inner, lifeline

@@ -33,7 +33,7 @@ class SwarmTask:
 
 @dataclass(frozen=True, slots=True)
 class SeedOutcome:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     run: SimulationResult | None

@@ -106,7 +106,7 @@ class SimulatedCluster:
         template = {"resources": {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(GPUS)}}
         self._spec = {"provider": "kwok", "template": template, **spec}
         self._skew = 0.0
-        self._bell = asyncio.Event()
+        self._changed = asyncio.Event()
         self._free: dict[str, int] = {}
         """GPUs that no pod has, by node."""
         self._born: dict[str, float] = {}
@@ -214,7 +214,7 @@ class SimulatedCluster:
                     "status": {"phase": "Pending"},
                 },
             )
-            self._bell.set()
+            self._changed.set()
 
     async def _bookmark(self) -> None:
         """Tell watches every minute that they are alive, as API servers do."""
@@ -226,7 +226,7 @@ class SimulatedCluster:
     async def _schedule(self) -> None:
         """Bind pods. Between looking at the nodes and storing the binding some milliseconds pass."""
         while True:
-            self._bell.clear()
+            self._changed.clear()
             view = {node["metadata"]["name"]: node for node in self._stored("nodes")}
             await asyncio.sleep(self._chance.uniform(0.005, 0.5))
             room = {name: self._room(node) for name, node in view.items()}
@@ -243,9 +243,9 @@ class SimulatedCluster:
                     continue  # the node is gone meanwhile: the binding is refused
                 room[name] = (room[name][0] - need, room[name][1])
                 self._bind(path, name)
-            if self._bell.is_set():
+            if self._changed.is_set():
                 continue
-            await self._bell.wait()
+            await self._changed.wait()
 
     def _stored(self, plural: str) -> list[Object]:
         return list(self.fake.objects.get(f"core/{plural}", {}).values())
@@ -354,7 +354,7 @@ class SimulatedCluster:
                 if self._free[on] < 0:
                     self.report.broken.append(f"at {now:.0f} s the node {on} is overbooked")
         if kind in ("core/nodes", "core/pods"):
-            self._bell.set()
+            self._changed.set()
 
     def _count_left(self, now: float) -> None:
         for born in self._born.values():

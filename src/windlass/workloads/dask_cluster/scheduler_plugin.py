@@ -10,7 +10,7 @@ however much it is. An observation costs by the number of workers and of differe
 ``remove`` it starts running tasks again elsewhere. So its steps are taken here one by one: the scheduler places nothing
 more there; the worker itself stops starting tasks, hands back what has not started, and says what runs; results that
 only it holds are copied to others by Dask's own memory manager. Whatever the scheduler does meanwhile, a worker that
-has said "fenced, and nothing runs" starts nothing: its word stays true until the fence is taken down.
+has said "fenced, and nothing runs" starts nothing: its statement stays true until the fence is removed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ Kind = tuple[str, tuple[tuple[str, float], ...], tuple[str, ...]]
 """What tasks have in common: the prefix of their keys, the resources they ask for, the workers they insist on."""
 
 
-class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
-    """Windlass's hand in a scheduler."""
+class WindlassPlugin(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
+    """The plugin that Windlass registers with a Dask scheduler."""
 
     name = PLUGIN
 
@@ -322,7 +322,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         await self._scheduler.remove_worker(address, stimulus_id=f"windlass-gone-{time.time()}", expected=True)
 
     def _standing(self) -> Iterator[tuple[str, int]]:
-        """Fences under which every worker has said how it stands."""
+        """Fences for which every worker has reported its state."""
         for slice_id, (epoch, stands) in sorted(self._fences.items()):
             if stands and all(worker.address in self._words for worker in self._workers_of(slice_id)):
                 yield slice_id, epoch
@@ -344,7 +344,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         return [worker for worker in self._scheduler.workers.values() if slice_of(worker.name) == slice_id]
 
     def _tend(self, address: str) -> None:
-        """See to it that a worker stands as its slice's fence says."""
+        """Bring a worker to the state that its slice's fence asks for."""
         worker = self._scheduler.workers[address]
         if self._stands(slice_of(worker.name) or ""):
             self._set_status(worker, Status.closing_gracefully.name)  # nothing more is placed there
@@ -359,7 +359,7 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
         try:
             await self._tend_until_open(address)
         finally:
-            del self._tending[address]  # without an await in between: a new fence finds no coroutine that tends it
+            del self._tending[address]  # without an await in between: no coroutine serves a new fence yet
 
     async def _tend_until_open(self, address: str) -> None:
         """One queue for each worker, so that its orders and answers keep their order."""
@@ -423,12 +423,12 @@ class Hand(SchedulerPlugin):  # type: ignore[misc, unused-ignore]
 
 
 def look_once(set_up: bytes, target: float, dask_scheduler: Scheduler) -> dict[str, Any]:
-    """An observation that leaves nothing behind; what a hand that is there already knows is in it."""
-    hand = dask_scheduler.plugins.get(PLUGIN)
-    if hand is None:
-        hand = Hand(set_up)
-        hand.count(dask_scheduler)
-    return hand.look(target)  # type: ignore[no-any-return]
+    """An observation that leaves nothing behind; it includes what a registered plugin knows already."""
+    plugin = dask_scheduler.plugins.get(PLUGIN)
+    if plugin is None:
+        plugin = WindlassPlugin(set_up)
+        plugin.count(dask_scheduler)
+    return plugin.look(target)  # type: ignore[no-any-return]
 
 
 def slice_of(name: object) -> str | None:

@@ -304,8 +304,8 @@ def _wait_for(life: str, number: int) -> Callable[[rpc], Awaitable[object]]:
 
 async def _put_in(link: rpc) -> None:
     """Our part into the scheduler, unless it is there."""
-    hand = _by_value(scheduler_plugin.Hand(_set_up()))
-    await link.register_scheduler_plugin(plugin=hand, name=PLUGIN, idempotent=True)
+    plugin = _by_value(scheduler_plugin.WindlassPlugin(_set_up()))
+    await link.register_scheduler_plugin(plugin=plugin, name=PLUGIN, idempotent=True)
 
 
 def _set_up() -> bytes:

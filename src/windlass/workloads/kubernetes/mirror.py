@@ -59,7 +59,7 @@ class ClusterMirror:
         """Nodes by their claim."""
         self.orphaned: set[str] = set()
         """Claims whose nodes were left to their user."""
-        bell = self._ring
+        notify = self._notify
         self.pods: Reflector[Pod, MirroredPod] = Reflector(
             api, PODS, Pod, PodMirror(), on_change=self._pod_changed, on_synced=on_change
         )
@@ -67,19 +67,19 @@ class ClusterMirror:
             api, NODES, KubeNode, mirrored_node, on_change=self._node_changed, on_synced=on_change
         )
         self.provisioners: Reflector[NodeProvisioner, NodeProvisioner] = Reflector(
-            api, PROVISIONERS, NodeProvisioner, _as_it_is, on_change=bell, on_synced=on_change
+            api, PROVISIONERS, NodeProvisioner, _as_it_is, on_change=notify, on_synced=on_change
         )
         self.claims: Reflector[NodeClaim, NodeClaim] = Reflector(
-            api, CLAIMS, NodeClaim, _as_it_is, on_change=bell, on_synced=on_change
+            api, CLAIMS, NodeClaim, _as_it_is, on_change=notify, on_synced=on_change
         )
         self.daemons: Reflector[DaemonSet, DaemonSet] = Reflector(
-            api, DAEMON_SETS, DaemonSet, _as_it_is, on_change=bell, on_synced=on_change
+            api, DAEMON_SETS, DaemonSet, _as_it_is, on_change=notify, on_synced=on_change
         )
         self.jobs: Reflector[KubeJob, KubeJob] = Reflector(
-            api, JOBS, KubeJob, _indexed, on_change=bell, on_synced=on_change, optional=True
+            api, JOBS, KubeJob, _indexed, on_change=notify, on_synced=on_change, optional=True
         )
         self.pod_groups: list[Reflector[PodGroup, PodGroup]] = [
-            Reflector(api, path, PodGroup, _as_it_is, on_change=bell, on_synced=on_change, optional=True)
+            Reflector(api, path, PodGroup, _as_it_is, on_change=notify, on_synced=on_change, optional=True)
             for path in POD_GROUPS
         ]
 
@@ -100,17 +100,17 @@ class ClusterMirror:
         )
 
         self.pod_templates: Reflector[PodTemplateObject, PodTemplateObject] = Reflector(
-            api, POD_TEMPLATES, PodTemplateObject, _as_it_is, on_change=bell, on_synced=on_change, optional=True
+            api, POD_TEMPLATES, PodTemplateObject, _as_it_is, on_change=notify, on_synced=on_change, optional=True
         )
         self.buffers: Reflector[CapacityBuffer, CapacityBuffer] = Reflector(
-            api, CAPACITY_BUFFERS, CapacityBuffer, _as_it_is, on_change=bell, on_synced=on_change, optional=True
+            api, CAPACITY_BUFFERS, CapacityBuffer, _as_it_is, on_change=notify, on_synced=on_change, optional=True
         )
         self.room_requests: Reflector[ProvisioningRequest, ProvisioningRequest] = Reflector(
             api,
             PROVISIONING_REQUESTS,
             ProvisioningRequest,
             _as_it_is,
-            on_change=bell,
+            on_change=notify,
             on_synced=on_change,
             optional=True,
         )
@@ -196,7 +196,7 @@ class ClusterMirror:
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
-    def _ring(self, _: ObjectChange[Any]) -> None:
+    def _notify(self, _: ObjectChange[Any]) -> None:
         self._on_change()
 
     def _device_changed(self, _: ObjectChange[Any]) -> None:

@@ -3,8 +3,8 @@
     WINDLASS_QUEUE_NODE='{"node": ..., ...}' python -m windlass.workloads.queue.agent DIRECTORY
 
 It takes its node's place in the queue, claims what the node has room for, runs each task in a session of its own, and
-reports each end at once. Between events it sleeps: a bell wakes it for work, the kernel for a task that ended, and once
-a second the clock, to say that it is alive and to look even if no bell rang.
+reports each end at once. Between events it sleeps: a socket wakes it for work, the kernel for a task that ended, and
+once a second the clock, to say that it is alive and to look even if nothing woke it.
 
 - Asked to end (SIGTERM), it claims nothing more, ends its tasks (SIGTERM, SIGKILL after the grace period), puts them
   back to waiting, and leaves.
@@ -39,7 +39,7 @@ from .claims import Claim, Joined
 from .database import Dismissed, QueueError, QueueGone
 from .node_status import StatusFile
 from .store import Queue
-from .wakeup import AGENTS, Bell
+from .wakeup import AGENTS, WakeupSocket
 
 NODE: Final = "WINDLASS_QUEUE_NODE"
 """In the environment: which node this is and what it has, as JSON."""
@@ -134,7 +134,7 @@ class Agent:
         self._leaving = False
         self._dismissed = False
         self._next_beat = 0.0
-        self._bell: Bell | None = None
+        self._wakeup: WakeupSocket | None = None
         self._status = StatusFile(queue.directory, place.node)
         self._said = ""
         self._failing_since: float | None = None
@@ -167,16 +167,16 @@ class Agent:
                     self._queue.leave(self._place)
         finally:
             self._status.remove()
-            if self._bell is not None:
-                self._bell.close()
+            if self._wakeup is not None:
+                self._wakeup.close()
 
     def _listen(self) -> None:
-        if self._bell is None or not self._bell.path.exists():
+        if self._wakeup is None or not self._wakeup.path.exists():
             with suppress(OSError):
-                if self._bell is not None:
-                    self._bell.close()
-                    self._bell = None
-                self._bell = Bell(self._queue.directory, AGENTS)
+                if self._wakeup is not None:
+                    self._wakeup.close()
+                    self._wakeup = None
+                self._wakeup = WakeupSocket(self._queue.directory, AGENTS)
 
     def _turn(self) -> bool:
         """Do what is to be done; whether there may be more at once."""
@@ -249,14 +249,14 @@ class Agent:
     def _sleep(self, awake: int) -> None:
         waits = select.poll()
         waits.register(awake, select.POLLIN)
-        if self._bell is not None:
-            waits.register(self._bell, select.POLLIN)
+        if self._wakeup is not None:
+            waits.register(self._wakeup, select.POLLIN)
         # A dismissed agent beats no more: what is left to wait for is the end of its tasks.
         until = time.monotonic() + BEAT if self._dismissed else self._next_beat
         until = min(until, self._kill_at or until, *self._recalled.values())
         waits.poll(max(until - time.monotonic(), 0) * 1000)
-        if self._bell is not None:
-            self._bell.hush()
+        if self._wakeup is not None:
+            self._wakeup.clear()
         with suppress(BlockingIOError):
             os.read(awake, 4096)
 

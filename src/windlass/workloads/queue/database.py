@@ -2,7 +2,7 @@
 
 SQLite with a write-ahead log: readers and the writer do not wait for each other. It is written with
 ``synchronous=NORMAL``: a kill loses nothing, a power cut may lose the last moments, and then whatever ran is gone too.
-`queue_store` has the rules and says what the tables mean.
+`store` has the rules and says what the tables mean.
 
 Agents import this, so it is made of light parts only (without dataclasses, which are 5 ms of a start).
 """

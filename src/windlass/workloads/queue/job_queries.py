@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from .database import QueueError, QueueFile
-from .wakeup import AGENTS, WATCHERS, ring
+from .wakeup import AGENTS, WATCHERS, wake_all
 
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
 TASK_STATES: Final[tuple[TaskState, ...]] = ("waiting", "running", "done", "failed", "cancelled")
@@ -110,8 +110,8 @@ class JobQueries(QueueFile):
                 "UPDATE jobs SET cancelled_at = ? WHERE name = ? AND cancelled_at IS NULL AND waiting + running > 0",
                 (time.time(), name),
             )
-        ring(self.directory, AGENTS)
-        ring(self.directory, WATCHERS)
+        wake_all(self.directory, AGENTS)
+        wake_all(self.directory, WATCHERS)
         job = self.job(name)
         assert job is not None
         return job

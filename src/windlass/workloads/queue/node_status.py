@@ -30,13 +30,13 @@ class StatusFile:
             self._overwrite()
 
     def report(self, trouble: str) -> None:
-        """Say that the agent is alive, and its errors."""
+        """Write that the agent is alive, and its error."""
         self._text = trouble
         with suppress(OSError):
             self._overwrite()
 
     def clear(self) -> None:
-        """Nothing troubles it any more; the database has its sign of life."""
+        """It has no error any more; the database has its heartbeat."""
         if self._text:
             self.report("")
 

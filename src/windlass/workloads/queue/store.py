@@ -4,14 +4,14 @@
     DIRECTORY/logs/JOB/INDEX.log   what a task wrote
     DIRECTORY/bells/...            sockets by which one process wakes another
 
-A job is so many equal tasks. Submitters add jobs, agents (`queue_agent`) claim tasks and report how they ended, and the
-workload (`queue`) looks and fences. They know each other by this file alone, and any of them may be killed at any
-instant: what was committed holds, what was not never was.
+A job is so many equal tasks. Submitters add jobs, agents (`agent`) claim tasks and report how they ended, and the
+workload (`workload`) observes and fences. They share nothing but this file, and any of them may be killed at any
+instant: only what was committed counts.
 
 **The law.** A task starts only by a claim, and a claim is one transaction that sees that the node's slice is neither
 cordoned nor forgotten and that the node has room. So once a cordon is committed, the tasks counted as running there can
 only become fewer: that count is the certificate of the fence. Each claim has a number, and only its holder can say how
-the task ended: an agent whose node was forgotten meanwhile has no word any more.
+the task ended: an agent whose node was forgotten meanwhile is ignored.
 
 **Cheap by counts.** Of a job's tasks only those that were started have a row; the others are numbers from ``fresh`` on.
 Each job keeps how many of its tasks wait, run, are done and have failed, and ``runs`` how many of a job run on a node.
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .claims import Claim, Claims, Joined, read_amounts, write_amounts
 from .database import Dismissed, QueueError, Run
-from .wakeup import AGENTS, WATCHERS, ring
+from .wakeup import AGENTS, WATCHERS, wake_all
 
 if TYPE_CHECKING:
     from windlass.core.model.snapshot import Amounts
@@ -155,7 +155,7 @@ class Queue(Claims):
                 ),
             )
             job = self._jobs("WHERE number = ?", (number,))[0]
-        self._ring(AGENTS, WATCHERS)
+        self._wake(AGENTS, WATCHERS)
         return job
 
     def _free_name(self, run: Run, number: int) -> str:
@@ -242,7 +242,7 @@ class Queue(Claims):
             (slice_id, epoch),
         )
         if changed:
-            self._ring(WATCHERS)
+            self._wake(WATCHERS)
 
     def uncordon(self, slice_id: str, epoch: int) -> None:
         """Claims again, unless a later cordon stands; and a cordon up to this epoch that comes late changes nothing."""
@@ -253,7 +253,7 @@ class Queue(Claims):
             (slice_id, epoch),
         )
         if changed:
-            self._ring(AGENTS, WATCHERS)
+            self._wake(AGENTS, WATCHERS)
 
     def evict(self, slice_id: str, epoch: int) -> None:
         """Agents of the slice end what they run, if this is the cordon that stands."""
@@ -261,7 +261,7 @@ class Queue(Claims):
             "UPDATE fences SET evict = 1 WHERE slice = ? AND cordon = ? AND NOT evict", (slice_id, epoch)
         )
         if changed:
-            self._ring(AGENTS)
+            self._wake(AGENTS)
 
     def _change_fence(self, statement: str, values: Sequence[Any]) -> bool:
         with self._changing() as run:
@@ -281,7 +281,7 @@ class Queue(Claims):
                 for (node,) in run("SELECT id FROM nodes WHERE slice = ?", (slice_id,)).fetchall():
                     self._remove(run, node)
         if changed > 0:
-            self._ring(AGENTS, WATCHERS)
+            self._wake(AGENTS, WATCHERS)
 
     # -- for agents --------------------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class Queue(Claims):
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (*place, agent, number, now, now),
             )
-        self._ring(WATCHERS)
+        self._wake(WATCHERS)
         return Joined(node, slice_id, number)
 
     def beat(self, place: Joined) -> None:
@@ -329,7 +329,7 @@ class Queue(Claims):
             self._check(run, place)
             run("UPDATE nodes SET trouble = ? WHERE id = ?", (trouble, place.node))
             run("DELETE FROM holds WHERE node = ?", (place.node,))
-        self._ring(WATCHERS)
+        self._wake(WATCHERS)
 
     def claim(self, place: Joined) -> list[Claim]:
         """Tasks that this node must run now: as many as it has room for, of the oldest jobs.
@@ -352,9 +352,9 @@ class Queue(Claims):
             gangs = self._hold(run, place, choice.holds)
             found += self._given(run, place)
         if found:
-            self._ring(WATCHERS)
+            self._wake(WATCHERS)
         if gangs:
-            self._ring(AGENTS)
+            self._wake(AGENTS)
         return found
 
     def report(self, place: Joined, claim: int, exit_code: int | None) -> None:
@@ -385,14 +385,14 @@ class Queue(Claims):
                     " AND EXISTS (SELECT 1 FROM jobs WHERE number = ? AND gang)",
                     (job, job),
                 )
-        self._ring(WATCHERS, *([AGENTS] if state == "waiting" else []))
+        self._wake(WATCHERS, *([AGENTS] if state == "waiting" else []))
 
     def leave(self, place: Joined) -> None:
         """The node is no more; what it still ran waits again."""
         with self._changing() as run:
             self._check(run, place)
             self._remove(run, place.node)
-        self._ring(AGENTS, WATCHERS)
+        self._wake(AGENTS, WATCHERS)
 
     def _remove(self, run: Run, node: str) -> None:
         """Take a node away: nothing runs there, and what did waits again, not counted as a retry."""
@@ -411,9 +411,9 @@ class Queue(Claims):
             (job, node, job),
         )
 
-    def _ring(self, *who: str) -> None:
+    def _wake(self, *who: str) -> None:
         for one in who:
-            ring(self.directory, one)
+            wake_all(self.directory, one)
 
 
 def _check_job(name: str | None, command: Sequence[str], needs: Amounts, count: int, retries: int) -> None:

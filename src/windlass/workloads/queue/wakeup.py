@@ -1,10 +1,10 @@
 """A wake-up socket lets one process of the queue wake another.
 
-A bell is a datagram socket in the queue's directory, one per listener, to which a byte is sent when something changed:
+It is a datagram socket in the queue's directory, one per listener, to which a byte is sent when something changed:
 two controllers may listen, and a hundred agents. It is reached through /proc/self/fd, because the path of a socket may
 have 107 bytes only and that of a directory more; a short place under /tmp would not be found by a process with another
-TMPDIR. A bell carries no news: who hears it looks into the file. So nothing is lost with one, and where there are no
-sockets everything works by the clock.
+TMPDIR. It carries no data: the process that it wakes reads the file. So nothing is lost with it, and where there
+are no sockets everything works by the clock.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ WATCHERS: Final = "watchers"
 """Learn of everything that an observation would show."""
 
 
-class Bell:
-    """A socket that rings when something changed. ``WATCHERS`` learn of everything, ``AGENTS`` of what concerns
-    them."""
+class WakeupSocket:
+    """A socket that becomes readable when something changed. ``WATCHERS`` learn of everything, ``AGENTS`` of what
+    concerns them."""
 
     def __init__(self, directory: Path, who: str) -> None:
         """OSError where there are no such sockets, or no such directory."""
@@ -44,8 +44,8 @@ class Bell:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def hush(self) -> None:
-        """Forget what rang so far."""
+    def clear(self) -> None:
+        """Drop the bytes that have come so far."""
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(16)
@@ -56,8 +56,8 @@ class Bell:
             self.path.unlink()
 
 
-def ring(directory: Path, who: str) -> None:
-    """Ring every such bell; a bell whose owner is dead is taken away. Without bells nothing happens."""
+def wake_all(directory: Path, who: str) -> None:
+    """Wake every such listener; the socket of a dead one is removed. Without listeners nothing happens."""
     with suppress(OSError), _short(directory / "bells" / who) as home:
         names = os.listdir(home)  # noqa: PTH208 (a path of its own for each would cost more than the ringing)
         if not names:

@@ -30,7 +30,7 @@ from .claims import SILENT
 from .database import FILE, QueueError, QueueGone
 from .node_status import read_status
 from .store import NodeSeen, Queue, QueueView
-from .wakeup import WATCHERS, Bell
+from .wakeup import WATCHERS, WakeupSocket
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class QueueWorkload:
         look_only: bool = False,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``look_only``: an observation makes nothing, neither a queue nor a bell; a queue that is not there yet is
+        """``look_only``: an observation makes nothing, neither a queue nor a socket; a queue that is not there yet is
         empty."""
         self._look_only = look_only
         self._directory = Path(directory).absolute()
@@ -60,7 +60,7 @@ class QueueWorkload:
         # Apart from each other: a change may wait for another process that writes, an observation never does.
         self._looking = _Connection(self._directory, now, create=not look_only)
         self._changing = _Connection(self._directory, now, create=not look_only)
-        self._bell: Bell | None = None
+        self._wakeup: WakeupSocket | None = None
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
@@ -72,25 +72,24 @@ class QueueWorkload:
     async def observe(self) -> WorkloadView:
         if self._look_only and not (self._directory / FILE).exists():
             return WorkloadView()  # nothing was submitted yet
-        # Hushed before the observation: what rings from here on may or may not be in the view, so it is looked at
-        # again.
+        # Cleared before the observation: a change from here on may not be in the view, so it is observed again.
         await self._listen()
-        if self._bell is not None:
-            self._bell.hush()
+        if self._wakeup is not None:
+            self._wakeup.clear()
         sight = await _asked(lambda: self._looking.do(Queue.look))
         return _view(sight, self._directory, self._now())
 
     async def changed(self) -> None:
         with suppress(WorkloadError):
             await self._listen()
-        bell = self._bell
+        wakeup = self._wakeup
         heard = asyncio.Event()
-        if bell is None:
+        if wakeup is None:
             await heard.wait()  # no sockets here: for ever, the clock will do
             return
         loop = asyncio.get_running_loop()
         # A handle of its own: two may wait at once, and the loop knows one reader for a handle.
-        handle = os.dup(bell.fileno())
+        handle = os.dup(wakeup.fileno())
         loop.add_reader(handle, heard.set)
         try:
             await heard.wait()
@@ -132,23 +131,23 @@ class QueueWorkload:
     async def close(self) -> None:
         for connection in (self._looking, self._changing):
             connection.close()
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        if self._wakeup is not None:
+            self._wakeup.close()
+            self._wakeup = None
 
     async def _change(self, change: Callable[[Queue], None]) -> None:
         await _asked(lambda: self._changing.do(change))
 
     async def _listen(self) -> None:
         """Create the wake-up file, again if it was removed."""
-        if self._look_only or (self._bell is not None and self._bell.path.exists()):
+        if self._look_only or (self._wakeup is not None and self._wakeup.path.exists()):
             return
         await _asked(self._looking.open)
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        if self._wakeup is not None:
+            self._wakeup.close()
+            self._wakeup = None
         with suppress(OSError):
-            self._bell = Bell(self._directory, WATCHERS)
+            self._wakeup = WakeupSocket(self._directory, WATCHERS)
 
 
 class _Connection:

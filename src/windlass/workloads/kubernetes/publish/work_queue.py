@@ -26,7 +26,7 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
         self.trouble: dict[str, str] = {}
         """What went wrong last, by key."""
-        self._bell = asyncio.Event()
+        self._added = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._workers: list[asyncio.Task[None]] = []
@@ -36,7 +36,7 @@ class WorkQueue:
         """Wish for something; it replaces an earlier wish under the same key that has not begun."""
         self._wanted[key] = work
         self._idle.clear()
-        self._bell.set()
+        self._added.set()
         if not self._workers:
             self._workers = [asyncio.create_task(self._work(), name=f"kubernetes writer {n}") for n in range(WORKERS)]
 
@@ -70,8 +70,8 @@ class WorkQueue:
             if key is None:
                 if not self._wanted and not self._under_way:
                     self._idle.set()
-                self._bell.clear()
-                await self._bell.wait()
+                self._added.clear()
+                await self._added.wait()
                 continue
             work = self._wanted.pop(key)
             self._under_way.add(key)
@@ -86,7 +86,7 @@ class WorkQueue:
                 self._again(key, work, f"{type(error).__name__}: {error}", 0.0)
             finally:
                 self._under_way.discard(key)
-                self._bell.set()
+                self._added.set()
 
     def _again(self, key: str, work: Work, why: str, after: float) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
