@@ -245,8 +245,8 @@ def _pip_lines(requirements: tuple[str, ...]) -> list[str]:
 def _setup_lines(commands: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
     for number, command in enumerate(commands, start=1):
-        lines += [
+        lines += [  # without --norc a shell below sshd reads /etc/bash.bashrc, whose unset variables -u does not allow
             f'phase "setup {number} of {len(commands)}"',
-            f'(cd "$image" && PATH="$(dirname "$python"):$PATH" bash -euo pipefail -c {shlex.quote(command)})',
+            f'(cd "$image" && PATH="$(dirname "$python"):$PATH" bash --norc -euo pipefail -c {shlex.quote(command)})',
         ]
     return [*lines, ""] if lines else []

@@ -167,8 +167,7 @@ def death_of(looked: Mapping[str, Any]) -> Death | None:
     """How a program ended or failed to start, by what its machine says; None while it runs or is being prepared."""
     sold = looked.get("sold") or {}
     if sold.get("failed"):
-        text = plain_lines(sold["failed"])
-        return Death(text, last_output=text)
+        return Death(plain_lines(sold["failed"]))
     if not sold.get("started") or looked.get("running"):
         return None
     exited = looked.get("exited") or {}
