@@ -94,7 +94,7 @@ def pool_on(hosts: SshHosts, nodes, **more) -> wl.ComputePool:
 
 
 def test_200_tasks_with_a_package_a_crashed_machine_and_scale_to_zero(hosts, tmp_path, monkeypatch):
-    monkeypatch.setattr("windlass.pool.machines.LEASE", 8.0)
+    monkeypatch.setattr("windlass.pool.machines.LEASE", 20.0)
     file, gate = tmp_path / "marks", tmp_path / "gate"
     image = wl.Image(pip=[PACKAGE], pip_index=package_index(tmp_path), env={"TOY": SECRET}, setup=["echo set up"])
     journal = tmp_path / "pool"

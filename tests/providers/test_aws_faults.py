@@ -169,6 +169,24 @@ def test_a_controller_that_crashes_before_or_after_any_call_buys_once_and_leaks_
         assert not ec2.templates, name
 
 
+def test_a_machine_that_ended_its_program_by_its_lease_counts_as_dead(ec2, tmp_path):
+    async def test(provider: Any) -> None:
+        await provider.launch(order("s-1"), 1)
+
+        async def one() -> Instance | None:
+            return next(iter(await provider.list()), None)
+
+        await eventually(one, lambda seen: seen is not None and not seen.phase, within=90)
+        (known,) = provider._known.values()
+        await known.machine.ask("end", slice="s-1", epoch=1)  # as its supervisor does when the lease is over
+        seen = await eventually(one, lambda seen: seen is not None and not seen.hosts[0].running, within=30)
+        assert seen is not None
+        assert "lease" in seen.trouble
+        await provider.terminate("s-1", 1)
+
+    using(ec2, tmp_path, test)
+
+
 def test_an_interruption_notice_becomes_the_time_at_which_the_machine_goes(ec2, tmp_path):
     async def test(provider: Any) -> None:
         await provider.launch(order("s-1"), 1)

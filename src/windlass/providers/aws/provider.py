@@ -16,7 +16,6 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -43,6 +42,7 @@ log = logging.getLogger(__name__)
 LIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
 LOOK_LIMIT: Final = 5.0
 LOST_AFTER: Final = 60.0
+ENDED_ITSELF: Final = "it heard nothing of the controller for longer than its lease, and ended its program"
 ORPHAN_AFTER: Final = 60.0
 """Seconds after which a machine that answers, and that no controller prepares, is given up."""
 
@@ -225,11 +225,16 @@ class AWSProvider:
                 "host": number,
                 "hosts": len(order.hosts),
             }
-            with suppress(Unreachable, AgentRefused):
+            try:
                 await known.machine.ask(
                     "take", epoch=epoch, lease=self._rules.lease, cluster_name=self._cluster.name, **taking
                 )
                 known.looked = {**known.looked, "sold": {**taking, "phase": "connecting"}}
+            except AgentRefused as error:
+                if error.kind == "ended":  # by the lease: nothing runs there, and nothing will
+                    known.looked = {**known.looked, "sold": {**taking, "failed": ENDED_ITSELF}}
+            except Unreachable:
+                pass
         sold = known.looked.get("sold") or {}
         if sold and not sold.get("started") and not sold.get("failed"):
             self._preparations.begin(known.machine, order, int(sold["host"]), epoch)

@@ -71,8 +71,10 @@ class Mux:
     def _clear(self) -> None:
         self._unacknowledged: deque[bytes] = deque()
         self._acknowledged = 0
+        """How many of our frames the other side has acknowledged."""
         self._received = 0
-        self._acknowledged = 0
+        self._confirmed = 0
+        """How many of the frames that we received we have acknowledged."""
         self._streams: dict[int, _Stream] = {}
         self._next = self._number
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -200,7 +202,7 @@ class Mux:
             stream.may_send.set()
 
     def _plan_ack(self) -> None:
-        if self._received - self._acknowledged >= ACK_EVERY:
+        if self._received - self._confirmed >= ACK_EVERY:
             self._ack()
         elif self._ack_timer is None:
             self._ack_timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ack)
@@ -209,7 +211,7 @@ class Mux:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        self._acknowledged = self._received
+        self._confirmed = self._received
         self._write(HEADER.pack(ACK, 0, 8) + struct.pack("!Q", self._received))
 
     # -- streams ----------------------------------------------------------------------------------------------------

@@ -238,6 +238,7 @@ class SshHosts:
         """
         self._count = count
         self._given = directory
+        self._addresses = itertools.count(2)
         self.namespaces = namespaces_work() if namespaces is None else namespaces
         self._path = list(path) if path is not None else [str(Path(sys.executable).parent), "/usr/bin", "/bin"]
         self._environment = dict(environment or {})
@@ -392,7 +393,7 @@ class SshHosts:
     def _network_for(self, number: int) -> tuple[str, int, str]:
         if not self.namespaces:
             return "127.0.0.1", _free_port(), ""
-        host = len(list(self.directory.glob("host-*"))) + 1
+        host = next(self._addresses)  # never one that was used before: its client may still know another key
         name = f"wlh{os.getpid()}x{number}"
         address = f"10.213.{self._network}.{host}"
         inside, outside = f"wli{number}p{os.getpid()}"[:15], f"wlo{number}p{os.getpid()}"[:15]
