@@ -256,7 +256,7 @@ def test_a_task_knows_where_it_runs():
 
 
 def test_here_is_for_tasks_only():
-    with pytest.raises(PoolError, match="inside of a function"):
+    with pytest.raises(PoolError, match="inside a function"):
         wl.here()
 
 
