@@ -56,6 +56,9 @@ class Market:
     """[group]: the place of its family in ``family_left``, -1 for a group without one. None: there are no families."""
     family_left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Slices that may still be bought in all groups of each family together."""
+    learned: dict[Need, float] | None = None
+    """What tasks cost in markets like this one that were solved before, as parts of any one sum: where the search for
+    the cheapest slices begins. The solver adds what it learns. None: there are no such markets."""
 
     def after(self, batches: Iterable[Batch]) -> Market:
         """What can still be bought, and for what, once these batches are."""

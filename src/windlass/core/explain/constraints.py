@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windlass.core.capacity.class_counts import NO_VALUE, ClassCounts
-from windlass.core.capacity.room import UNBOUNDED, Bools
+from windlass.core.capacity.room import UNBOUNDED, Bools, Ints
 from windlass.core.model.constraints import NODE, SLICE, Apart, Rules, Spread, Together
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.core.model.snapshot import Group
@@ -13,27 +13,49 @@ from windlass.core.model.snapshot import Group
 MACHINES = (NODE, SLICE)
 
 
-def blocker(
-    classes: ClassCounts, rules: Rules, index: int, group: Group, in_rows: Bools, in_groups: Bools
-) -> Reason | None:
-    """The first constraint that does not hold for one more task on a new slice of the group; None: all hold.
+class RuleBlocker:
+    """Finds the constraint that does not hold for one more task on a new slice of a group."""
 
-    ``in_rows`` and ``in_groups``: where the task could be by its conditions, taints and size.
-    """
-    for apart in rules.apart:
-        if reason := _apart(classes, apart, rules, index, group):
-            return reason
-    for name in rules.classes:
-        if name in classes.columns and (reason := _kept_away(classes, name, index, group)):
-            return reason
-    for spread in rules.spread:
-        if reason := _spread(classes, spread, rules, index, group, in_rows, in_groups):
-            return reason
-    starts = classes.starts(rules)
-    for together in rules.together:
-        if together.by not in starts and (reason := _together(classes, together, index, group)):
-            return reason
-    return None
+    def __init__(self, classes: ClassCounts, rules: Rules, in_rows: Bools, in_groups: Bools) -> None:
+        """``in_rows`` and ``in_groups``: where the task could be by its conditions, taints and size."""
+        self._classes, self._rules = classes, rules
+        self._starts = classes.starts(rules)
+        self._eligible: dict[str, Ints] = {}
+        for rule in rules.spread:
+            if rule.over not in MACHINES:
+                of_rows, of_groups = classes.value[rule.over][in_rows], classes.group_value[rule.over][in_groups]
+                eligible = np.unique(np.concatenate((of_rows, of_groups)))
+                self._eligible[rule.over] = eligible[eligible != NO_VALUE]
+        self._free: set[tuple[int, ...]] = set()
+        """Label values where every constraint holds."""
+
+    def first(self, index: int, group: Group) -> Reason | None:
+        """The first constraint that does not hold in the group; None: all hold."""
+        values = tuple([int(of_groups[index]) for of_groups in self._classes.group_value.values()])
+        if values in self._free:
+            return None
+        reason = self._find(index, group)
+        if reason is None:
+            self._free.add(values)
+        return reason
+
+    def _find(self, index: int, group: Group) -> Reason | None:
+        classes, rules = self._classes, self._rules
+        for apart in rules.apart:
+            if reason := _apart(classes, apart, rules, index, group):
+                return reason
+        for name in rules.classes:
+            if name in classes.columns and (reason := _kept_away(classes, name, index, group)):
+                return reason
+        for spread in rules.spread:
+            if spread.over in MACHINES:
+                continue  # an empty machine holds none of any class
+            if reason := _spread(classes, spread, rules, index, group, self._eligible[spread.over]):
+                return reason
+        for together in rules.together:
+            if together.by not in self._starts and (reason := _together(classes, together, index, group)):
+                return reason
+        return None
 
 
 def _domain(classes: ClassCounts, key: str, index: int) -> tuple[int, str]:
@@ -70,17 +92,12 @@ def _kept_away(classes: ClassCounts, class_: str, index: int, group: Group) -> R
 
 
 def _spread(
-    classes: ClassCounts, rule: Spread, rules: Rules, index: int, group: Group, in_rows: Bools, in_groups: Bools
+    classes: ClassCounts, rule: Spread, rules: Rules, index: int, group: Group, eligible: Ints
 ) -> Reason | None:
-    if rule.over in MACHINES:
-        return None  # an empty machine holds none of any class
     value, name = _domain(classes, rule.over, index)
     if value == NO_VALUE:
         return Reason(Code.SPREAD, f"{group.name} has no label {rule.over} to spread over")
     counts = classes.label[rule.over][:, classes.columns[rule.of]]
-    of_rows, of_groups = classes.value[rule.over][in_rows], classes.group_value[rule.over][in_groups]
-    eligible = np.unique(np.concatenate((of_rows, of_groups)))
-    eligible = eligible[eligible != NO_VALUE]
     few = len(eligible) < rule.min_domains
     lowest = int(eligible[counts[eligible].argmin()]) if len(eligible) else value
     smallest = 0 if few else int(counts[lowest])
@@ -88,7 +105,7 @@ def _spread(
     if here + int(rule.of in rules.classes) - smallest <= rule.max_skew:
         return None
     least = (
-        f"{plural(len(eligible), 'domain')} of at least {rule.min_domains}, so the smallest number counts as 0"
+        f"{plural(len(eligible), 'domain')} can be used, min_domains is {rule.min_domains}: so the least counts as 0"
         if few
         else f"{classes.values[rule.over][lowest]} holds {smallest}"
     )

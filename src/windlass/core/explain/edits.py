@@ -241,7 +241,7 @@ def further_domain(group: Group, key: str) -> Edit:
     if group.price is not None:
         written["price"] = group.price / NANO
     return Edit(
-        f"a group like {group.name} in another {key}",
+        f"a group like {group.name} {'in another' if key in group.labels else 'with the label'} {key}",
         ("groups", name),
         written,
         lambda snapshot: replace(snapshot, groups=(*snapshot.groups, new)),

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from windlass.core.capacity.limits import LimitScope, probing
-from windlass.core.capacity.room import Need
-from windlass.core.model.quantities import format_money
+from windlass.core.capacity.room import Ints, Need
 from windlass.core.model.reasons import Code, Reason, plural
 from windlass.core.model.snapshot import selector_of
 from windlass.core.placement.gang_attempt import tasks_of
@@ -25,6 +24,10 @@ SHOWN_DEMANDS = 2
 """A reason to launch names so many demands."""
 
 
+FEW_PIECES = 64
+"""So many numbers are added up one by one faster than as arrays."""
+
+
 def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     """The tasks placed on each purchase, by demand; a purchase is named by the position of its first slice.
 
@@ -34,10 +37,11 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     if not draft.purchases:
         return found
     firsts = sorted(purchase.position for purchase in draft.purchases)
+    starts = np.array(firsts, np.int64)
 
     def deal(members: Sequence[tuple[str, int]], runs: Sequence[PlacedRun]) -> None:
         if len(members) == 1:  # all tasks are of one demand: no need to count slice by slice
-            for first, count in _by_purchase(draft, firsts, runs).items():
+            for first, count in _by_purchase(draft, starts, runs).items():
                 mine = found.setdefault(first, {})
                 mine[members[0][0]] = mine.get(members[0][0], 0) + count
             return
@@ -63,13 +67,20 @@ def tasks_on_new(draft: PlanDraft) -> dict[int, dict[str, int]]:
     return found
 
 
-def _by_purchase(draft: PlanDraft, firsts: list[int], runs: Sequence[PlacedRun]) -> dict[int, int]:
+def _by_purchase(draft: PlanDraft, starts: Ints, runs: Sequence[PlacedRun]) -> dict[int, int]:
     """How many of the tasks land on each purchase."""
-    starts, total = np.array(firsts, np.int64), np.zeros(len(firsts), np.int64)
+    found: dict[int, int] = {}
     for run in runs:
         new = run.positions >= len(draft.slices)
-        np.add.at(total, np.searchsorted(starts, run.positions[new], "right") - 1, run.counts[new])
-    return {firsts[at]: int(total[at]) for at in np.flatnonzero(total).tolist()}
+        firsts = starts[np.searchsorted(starts, run.positions[new], "right") - 1]
+        if len(firsts) > FEW_PIECES:  # the same purchase over and over: add up in one go
+            firsts, inverse = np.unique(firsts, return_inverse=True)
+            counts = np.bincount(inverse, run.counts[new]).astype(np.int64)
+        else:
+            counts = run.counts[new]
+        for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
+            found[first] = found.get(first, 0) + count
+    return found
 
 
 def _pieces(draft: PlanDraft, firsts: list[int], runs: Iterable[PlacedRun]) -> Iterator[tuple[int, int, int]]:
@@ -151,18 +162,20 @@ def passed_over(draft: PlanDraft, explain: Explainer, purchase: Purchase) -> dic
     result = {}
     for index, group in enumerate(draft.groups):
         if index != purchase.group:
-            result[group.name] = blockers.get(group.name) or _lost(draft, purchase, index, keys)
+            result[group.name] = blockers.get(group.name) or _lost(draft, explain, purchase, index, keys)
     return result
 
 
-def _lost(draft: PlanDraft, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]) -> Reason:
+def _lost(
+    draft: PlanDraft, explain: Explainer, purchase: Purchase, other: int, keys: dict[int, tuple[float, ...]]
+) -> Reason:
     """A group that could have been taken and was not."""
     winner, loser = draft.groups[purchase.group], draft.groups[other]
     if loser.fallback and not winner.fallback and winner.family == loser.family:
         why = f"it is a fallback of family {loser.family}, and {winner.name} can be had"
         return Reason(Code.LOWER_RANK, why)
     if draft.strategy == "cheapest":
-        prices = f"{format_money(loser.price or 0)}/h a machine, {format_money(winner.price or 0)}/h for {winner.name}"
+        prices = f"{explain.prices[other]} a machine, {explain.prices[purchase.group]} for {winner.name}"
         if draft.snapshot.cluster.apart is not None and sum(count for _, count in purchase.tasks) == 1:
             return Reason(Code.DEARER, f"a task alone would cost more with it ({prices})")
         return Reason(Code.DEARER, f"all that is left would cost more with it ({prices})")

@@ -16,10 +16,11 @@ import numpy as np
 from windlass.core.capacity.offers import Offers
 from windlass.core.capacity.room import Bools, Need, Room
 from windlass.core.demand import GangTasks, Shape, total_needs
+from windlass.core.model.cached import cached_attribute
 from windlass.core.model.conditions import Condition, untolerated
 from windlass.core.model.constraints import NO_RULES, Rules
 from windlass.core.model.plan import Waiting
-from windlass.core.model.quantities import format_needs, format_quantity
+from windlass.core.model.quantities import format_money, format_needs, format_quantity
 from windlass.core.model.reasons import IMPOSSIBLE, NEAREST, Code, Reason, nearest_names, plural, seconds
 from windlass.core.model.snapshot import Amounts, Demand, Gang, Group, Seconds, Selector
 from windlass.core.placement.gang_attempt import Tasks, tasks_of
@@ -27,7 +28,7 @@ from windlass.core.placement.gang_slices import slices_for, slices_missing
 from windlass.core.placement.gangs import holds_all, serve_whole
 from windlass.core.plan_draft import PlanDraft
 
-from .constraints import blocker
+from .constraints import RuleBlocker
 
 SHOWN_GROUPS = 3
 """A sentence names so many groups; the table of groups has them all."""
@@ -100,7 +101,8 @@ class Explainer:
         codes = {reason.code for reason in reasons.values()}
         nearest = next((code for code in NEAREST if code in codes), Code.GANG_FORMING)
         sentences = [reason.why for _, reason in sorted(reasons.items()) if reason.code == nearest]
-        rest = f"; and {len(sentences) - SHOWN_GROUPS} groups more" if len(sentences) > SHOWN_GROUPS else ""
+        more = len(sentences) - SHOWN_GROUPS
+        rest = f"; and {plural(more, 'more group')}" if more > 0 else ""
         code = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
         return Reason(code, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
 
@@ -108,15 +110,16 @@ class Explainer:
         self, needs: Amounts, need: Need, selector: Selector, rules: Rules = NO_RULES, *, lost: bool = False
     ) -> dict[str, Reason]:
         """The blocker of each group for one more task; with ``lost``, groups without one are left out."""
-        fits = self.fresh.capacity(need)
-        allowed, _ = self.draft.eligibility.answers(selector)
+        fits = (self.fresh.capacity(need) > 0).tolist()
+        allowed = self.draft.eligibility.answers(selector)[0][self.draft.profile_index].tolist()
+        blocked = self._rule_blocker(need, selector, rules)
         result = {}
         for index, group in enumerate(self.draft.groups):
             if not fits[index]:
                 result[group.name] = too_small(group, needs)
-            elif not allowed[self.draft.profiles[index]]:
+            elif not allowed[index]:
                 result[group.name] = self._mismatch(index, selector)
-            elif reason := self._rule_blocker(index, need, selector, rules):
+            elif blocked is not None and (reason := blocked.first(index, group)):
                 result[group.name] = reason
             elif refusal := self._refusal(index, 1, gang=False):
                 result[group.name] = refusal
@@ -162,7 +165,8 @@ class Explainer:
             why = f"a gang of {demand.count} does not divide into whole machines of {plural(group.hosts, 'host')}"
             return Reason(Code.GANG_SHAPE, f"{group.name}: {why}")
         for one in part:
-            if reason := self._rule_blocker(index, one.need, one.selector, one.rules):
+            blocked = self._rule_blocker(one.need, one.selector, one.rules)
+            if blocked is not None and (reason := blocked.first(index, group)):
                 return reason
         slices = self._slices_alone(index, demand, part, table)
         if reason := self._refusal(index, slices, gang=demand.gang is not None):
@@ -176,8 +180,8 @@ class Explainer:
         allowed, _ = self.draft.eligibility.answers(one.selector)
         return self.fresh.capacity(one.need) > 0, allowed[self.draft.profile_index]
 
-    def _rule_blocker(self, index: int, need: Need, selector: Selector, rules: Rules) -> Reason | None:
-        """The constraint between tasks that keeps a task out of new slices of a group."""
+    def _rule_blocker(self, need: Need, selector: Selector, rules: Rules) -> RuleBlocker | None:
+        """What finds the constraint between tasks that keeps a task out of a group; None: the task has none."""
         draft = self.draft
         classes = draft.offers.classes if draft.classes else None
         if classes is None or not (rules.binding or rules.classes):
@@ -185,7 +189,12 @@ class Explainer:
         allowed, _ = draft.eligibility.answers(selector)
         large = self.fresh.capacity(need) > 0
         in_rows = allowed[draft.offers.profile] & large[draft.offers.group]
-        return blocker(classes, rules, index, draft.groups[index], in_rows, allowed[draft.profile_index] & large)
+        return RuleBlocker(classes, rules, in_rows, allowed[draft.profile_index] & large)
+
+    @cached_attribute
+    def prices(self) -> list[str]:
+        """The price of a slice of each group, as text."""
+        return [f"{format_money(group.price or 0)}/h" for group in self.draft.groups]
 
     def _limits_of_mix(self, demand: Demand, table: Offers) -> dict[str, Reason]:
         """Where no group alone is stopped by a limit: the limits that a mix of groups would break, by group."""

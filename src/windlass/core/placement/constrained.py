@@ -27,6 +27,7 @@ from windlass.core.capacity.offers import Offers, TakenRows
 from windlass.core.capacity.room import UNBOUNDED, Bools, Ints, Kinds, Need
 from windlass.core.model.constraints import NODE, SLICE, Rules
 from windlass.core.model.reasons import Code
+from windlass.core.model.snapshot import Selector
 from windlass.core.placement.joint_purchases import (
     NODE_COLUMN,
     Cell,
@@ -39,6 +40,7 @@ from windlass.core.placement.joint_purchases import (
 from windlass.core.plan_draft import PlanDraft, Purchase, Served
 
 from .domain_shares import LabelShares, share_out
+from .fit_cache import FitCache
 
 ROUNDS: Final = 6
 """How often items are divided again when limits leave a label value short; then the short ones are not bought for."""
@@ -55,6 +57,9 @@ class ConstrainedPlacement:
         self.short: dict[tuple[int, Cell], int] = {}
         """What could really be bought for an item in a cell, from the rounds before."""
         self._headroom: Ints = np.zeros(0, np.int64)
+        self._fits = FitCache(draft, table)
+        self._learned: dict[tuple[tuple[str, str, str], ...], dict[Need, float]] = {}
+        """What tasks cost in the markets of this attempt, for each set of columns that stand for constraints."""
         self._asked: dict[str, set[str]] = {}
         """For each label the classes that a constraint of some item counts by it."""
         for item in items:
@@ -113,21 +118,14 @@ class ConstrainedPlacement:
 
     def _eligible(self, item: Item) -> tuple[Bools, Bools]:
         """Rows and groups where a task could be by conditions, taints and size."""
-        draft, table = self.draft, self.table
-        allowed, _ = draft.eligibility.answers(item.selector)
-        holds = draft.group_table.fresh.capacity(item.need) > 0
-        return allowed[table.profile] & holds[table.group], allowed[draft.profile_index] & holds
+        return self._fits.eligible(item.need, item.selector)
 
     def _bounds(self, item: Item) -> Bounds:
         return self.classes.bounds(item.rules, *self._eligible(item))
 
     def _per_slice(self, item: Item, bounds: Bounds) -> Ints:
         """How many of the tasks one new slice of each group would take."""
-        draft = self.draft
-        on_node = np.minimum(draft.group_table.fresh.capacity(item.need), bounds.fresh_node)
-        on_slice = np.minimum(on_node * draft.hosts, bounds.fresh_slice)
-        _, groups = self._eligible(item)
-        return np.asarray(np.where(groups, on_slice, 0))
+        return self._fits.per_slice(item.need, item.selector, bounds)[0]
 
     def _new_capacity(self, item: Item, bounds: Bounds) -> Ints:
         """How many tasks new slices of each group could take under the limits of that group alone."""
@@ -151,7 +149,7 @@ class ConstrainedPlacement:
         if left <= 0:
             return
         in_rows, in_groups = self._masked(bounds, *self._eligible(item))
-        in_groups &= self._per_slice(item, bounds) > 0
+        in_groups &= self._fits.per_slice(item.need, item.selector, bounds)[1]
         for key, value in forced.items():
             in_rows = np.where(classes.value[key] == value, in_rows, 0)
             in_groups &= classes.group_value[key] == value
@@ -165,14 +163,8 @@ class ConstrainedPlacement:
             if min(left, cap) > 0 and in_groups.any():
                 yield Want(index, cell, in_groups, min(left, cap))
             return
-        of_rows = np.stack([classes.value[key] for key in divided], axis=1)
-        of_groups = np.stack([classes.group_value[key] for key in divided], axis=1)
-        cells, number = np.unique(np.concatenate((of_rows, of_groups)), axis=0, return_inverse=True)
-        number = number.reshape(-1)
-        row_cell, group_cell = number[: len(of_rows)], number[len(of_rows) :]
+        cells, row_cell, group_cell = self._fits.cells(tuple(divided))
         here = table.fitting(item.need, item.selector, in_rows, bounds.slices, left)
-        existing = np.zeros(len(cells), np.int64)
-        np.add.at(existing, row_cell, here)
         new = np.zeros(len(cells), np.int64)
         np.add.at(new, group_cell, np.where(in_groups, self._new_capacity(item, bounds), 0))
         full_cell = [
@@ -182,16 +174,16 @@ class ConstrainedPlacement:
         for at, cell in enumerate(full_cell):
             new[at] = min(int(new[at]), self.short.get((index, cell), self.short.get((index, ()), UNBOUNDED)))
         labels = [self._shares(bounds, key, cells[:, at]) for at, key in enumerate(divided)]
-        quota = share_out(left, existing, labels, [0.0] * len(cells))
-        taken = table.place_within(item.need, item.selector, left, in_rows, bounds.slices, row_cell, quota)
-        self._record(index, served, taken)
-        placed = np.zeros(len(cells), np.int64)
-        np.add.at(placed, row_cell[taken.rows], taken.counts)
-        bounds = self._bounds(item)
-        labels = [self._shares(bounds, key, cells[:, at]) for at, key in enumerate(divided)]
-        shares = share_out(
-            left - taken.total, new, labels, self._preferences(item, bounds, in_groups, group_cell, cells)
-        )
+        if here.any():
+            existing = np.zeros(len(cells), np.int64)
+            np.add.at(existing, row_cell, here)
+            quota = share_out(left, existing, labels, [0.0] * len(cells))
+            taken = table.place_within(item.need, item.selector, left, in_rows, bounds.slices, row_cell, quota)
+            self._record(index, served, taken)
+            left -= taken.total
+            bounds = self._bounds(item)
+            labels = [self._shares(bounds, key, cells[:, at]) for at, key in enumerate(divided)]
+        shares = share_out(left, new, labels, self._preferences(item, bounds, in_groups, group_cell, cells))
         for at, count in enumerate(shares.tolist()):
             if count:
                 yield Want(index, full_cell[at], in_groups & (group_cell == at), count)
@@ -309,6 +301,7 @@ class ConstrainedPlacement:
     def _buy(self, wants: list[Want], served: list[Served]) -> dict[tuple[int, Cell], int]:
         """Buy for all wants; what those got that did not get everything."""
         missing: dict[tuple[int, Cell], int] = {}
+        self._learned.clear()
         for call in joint_purchases(wants, self.items):
             left = [want.count for want in call.wants]
             stages = range(max((len(self._alternatives(want)) for want in call.wants), default=0))
@@ -332,29 +325,7 @@ class ConstrainedPlacement:
         """Buy for what is left of the wants in the groups of their alternative of this stage."""
         draft, table = self.draft, self.table
         columns = [*((NODE_COLUMN, *key) for key in sorted(call.apart)), *(("", *key) for key in sorted(call.spread))]
-        merged: dict[tuple[object, ...], list[int]] = {}
-        rows: list[tuple[Need, Bools, Ints]] = []
-        places: list[list[int]] = []
-        base = len(draft.kinds.names)
-        for index, want in enumerate(call.wants):
-            alternatives = self._alternatives(want)
-            if not left[index] or stage >= len(alternatives):
-                continue
-            item = self.items[want.item]
-            _, unmet = draft.eligibility.answers(item.selector)
-            of_groups = unmet[draft.profile_index]
-            groups = want.groups & (alternative(of_groups) == alternatives[stage])
-            fresh = draft.group_table.fresh
-            groups = without_fallbacks(draft.groups, fresh, draft.ledger, [item.need], groups[None, :], self.gang)[0]
-            more = tuple((base + column, 1) for column, key in enumerate(columns) if counts_in(item.rules, key))
-            need = Need((*item.need.plain, *more), item.need.whole, item.need.shares, item.need.unknown)
-            misses = preferences(of_groups)
-            key = (need, groups.tobytes(), misses.tobytes())
-            if key not in merged:
-                merged[key] = []
-                rows.append((need, groups, misses))
-                places.append(merged[key])
-            merged[key].append(index)
+        rows, places = self._market_rows(call, columns, left, stage)
         if not rows:
             return
         market = self._market(call, columns, rows, [sum(left[index] for index in group) for group in places])
@@ -370,6 +341,7 @@ class ConstrainedPlacement:
             bought.append((batch, draft.buy(batch.group, slices, self.code, owner, choice, names)))
         first = len(table)
         draft.offer_empty([purchase for _, purchase in bought], *self.tables())
+        dealt: dict[tuple[int, bool], list[tuple[Ints, Ints]]] = {}
         for batch, purchase in bought:
             hosts, slices = int(draft.hosts[batch.group]), purchase.slices
             filled = np.flatnonzero(batch.fill).tolist()
@@ -381,13 +353,49 @@ class ConstrainedPlacement:
                     per_host[0] = each
                 else:
                     per_host[: len(on_hosts)] = on_hosts
-                on_rows = first + np.arange(hosts * slices)
-                counts = np.tile(per_host, slices)
-                used = counts > 0
-                self._deal(call, places[row], left, on_rows[used], counts[used], served, packed=fills is not None)
+                used = np.tile(per_host, slices).nonzero()[0]
+                dealt.setdefault((row, fills is not None), []).append((first + used, per_host[used % hosts]))
             if fills is None:
                 table.open[first : first + hosts * slices] = False
             first += hosts * slices
+        # Market row by market row, as the slices were filled: the order decides which device a share goes to.
+        for (row, packed), parts in sorted(dealt.items(), key=lambda item: item[0]):
+            on_rows, counts = (np.concatenate(some) for some in zip(*parts, strict=True))
+            self._deal(call, places[row], left, on_rows, counts, served, packed=packed)
+
+    def _market_rows(
+        self, call: JointPurchase, columns: list[tuple[str, str, str]], left: list[int], stage: int
+    ) -> tuple[list[tuple[Need, Bools, Ints]], list[list[int]]]:
+        """The different rows of the market (need, groups, unmet preferences), and the wants that each stands for."""
+        draft, base = self.draft, len(self.draft.kinds.names)
+        merged: dict[tuple[object, ...], list[int]] = {}
+        rows: list[tuple[Need, Bools, Ints]] = []
+        needs: dict[int, Need] = {}
+        liked: dict[Selector, tuple[Ints, Ints, bytes]] = {}
+        for index, want in enumerate(call.wants):
+            alternatives = self._alternatives(want)
+            if not left[index] or stage >= len(alternatives):
+                continue
+            item = self.items[want.item]
+            if item.selector not in liked:
+                of_groups = draft.eligibility.answers(item.selector)[1][draft.profile_index]
+                misses = preferences(of_groups)
+                liked[item.selector] = alternative(of_groups), misses, misses.tobytes()
+            if want.item not in needs:
+                more = tuple((base + column, 1) for column, key in enumerate(columns) if counts_in(item.rules, key))
+                plain = (*item.need.plain, *more)
+                needs[want.item] = Need(plain, item.need.whole, item.need.shares, item.need.unknown)
+            of_groups, misses, as_bytes = liked[item.selector]
+            groups, need = want.groups & (of_groups == alternatives[stage]), needs[want.item]
+            if draft.layout.has_fallbacks:
+                fresh, ledger = draft.group_table.fresh, draft.ledger
+                groups = without_fallbacks(draft.groups, fresh, ledger, [item.need], groups[None, :], self.gang)[0]
+            key = (need, groups.tobytes(), as_bytes)
+            if key not in merged:
+                merged[key] = []
+                rows.append((need, groups, misses))
+            merged[key].append(index)
+        return rows, list(merged.values())
 
     def _market(
         self,
@@ -420,6 +428,7 @@ class ConstrainedPlacement:
             eligible=np.array([groups for _, groups, _ in rows], np.bool_).reshape(len(rows), len(hosts)),
             unmet=np.array([unmet for _, _, unmet in rows], np.int64).reshape(len(rows), len(hosts)),
             real_kinds=len(draft.kinds.names),
+            learned=self._learned.setdefault(tuple(columns), {}),
         )
 
     def _deal(
@@ -434,19 +443,19 @@ class ConstrainedPlacement:
         packed: bool,
     ) -> None:
         """Give the tasks on these rows to the wants that were bought for as one, in their order."""
-        end = np.cumsum(counts)
-        start, begun = end - counts, 0
+        end, begun = np.cumsum(counts), 0
         for index in wants:
-            some = min(left[index], int(end[-1]) - begun) if len(end) else 0
+            some = min(left[index], int(end[-1]) - begun)
             if some <= 0:
                 continue
-            mine = np.clip(np.minimum(end, begun + some) - np.maximum(start, begun), 0, None)
-            used = mine > 0
+            first, last = np.searchsorted(end, (begun + 1, begun + some)).tolist()
+            here = slice(first, last + 1)
+            on, mine = rows[here], np.minimum(end[here], begun + some) - np.maximum(end[here] - counts[here], begun)
             want = call.wants[index]
             item = self.items[want.item]
             if packed:
-                self.table.room.take(item.need, rows[used], mine[used])
-            self._record(want.item, served[want.item], TakenRows(rows[used], mine[used]))
+                self.table.room.take(item.need, on, mine)
+            self._record(want.item, served[want.item], TakenRows(on, mine))
             left[index] -= some
             begun += some
 
@@ -478,7 +487,4 @@ NO_HOSTS: Final[Ints] = np.zeros(0, np.int64)
 
 
 def _allowed(value: Ints, room: Ints, needs_label: bool) -> Bools:
-    known = value != NO_VALUE
-    if not known.any():
-        return np.full(len(value), not needs_label)
-    return np.where(known, room[np.where(known, value, 0)] > 0, not needs_label)
+    return np.append(room > 0, not needs_label)[value]  # NO_VALUE is the last one

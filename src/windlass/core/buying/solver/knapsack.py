@@ -31,6 +31,7 @@ ROUGHLY_ALL: Final = 1.0 + 1e-6
 """Shares are floats of 32 bits, for speed, and only say what to try; whether it fits is decided in whole numbers."""
 
 NO_SHAPES: Final[Bools] = np.zeros(1, np.bool_)
+NO_CAPS: Final[Ints] = np.zeros(0, np.int64)
 
 Floats32 = NDArray[np.float32]
 
@@ -61,6 +62,8 @@ class Catalogue:
     """[device kind, shape]: needs of a share of one device."""
     devices: tuple[int, ...]
     """The column of each device kind."""
+    caps: int = 0
+    """How many of the kinds, the last ones, stand for constraints between tasks: a task takes one of them or none."""
 
     @classmethod
     def of(cls, market: Market, *, all_groups: bool = False) -> Catalogue:
@@ -106,6 +109,7 @@ class Catalogue:
             whole[:, shapes],
             share[:, shapes],
             kinds.devices,
+            0 if market.real_kinds is None else len(kinds.names) - market.real_kinds,
         )
 
     def alone(self) -> Ints:
@@ -222,8 +226,16 @@ class Knapsacks:
         shared = [index for index in range(len(devices)) if share[index].any()]
         need = self._needs[columns]
         rough = self._needs.T[:, columns].astype(np.float32)
-        kinds = np.flatnonzero(rough.any(axis=1)).tolist()
-        at_least, asked = np.maximum(need, 1), need > 0
+        caps = slice(len(catalogue.plain) - catalogue.caps, len(catalogue.plain))
+        is_cap = np.zeros(len(rough), np.bool_)
+        is_cap[caps] = True
+        kinds = np.flatnonzero(rough.any(axis=1) & ~is_cap).tolist()
+        capped = (rough[caps] > 0).astype(np.float32)
+        takes_cap = capped.T > 0
+        several = bool((takes_cap.sum(axis=1) > 1).any())
+        cap_of = np.where(takes_cap.any(axis=1), takes_cap.argmax(axis=1), -1) if catalogue.caps else NO_CAPS
+        sized = np.flatnonzero(~is_cap)  # a task takes one of a cap or none: no division is needed there
+        at_least, asked = np.maximum(need[:, sized], 1), need[:, sized] > 0
         size, whole = catalogue.size[groups], len(catalogue.plain)
         free = np.concatenate((size, size[:, list(devices)] // DEVICE * DEVICE), axis=1)
         opened = [size[:, [column]] % DEVICE for column in devices]
@@ -255,8 +267,11 @@ class Knapsacks:
                         return packed
                     worth, left, free = worth[found], left[found], free[found]
                     opened = [parts[found] for parts in opened]
-                fitting = np.where(asked[pick], free // at_least[pick], UNBOUNDED).min(axis=1)
+                fitting = np.where(asked[pick], free[:, sized] // at_least[pick], UNBOUNDED).min(axis=1)
                 amount = np.minimum(left[at, pick], fitting)
+                if catalogue.caps:
+                    allowed = np.where(takes_cap[pick], free[:, caps], UNBOUNDED).min(axis=1)
+                    amount = np.minimum(amount, allowed)
                 for index in shared:
                     per = np.maximum(share[index, pick], 1)
                     fitting = free[:, whole + index] // DEVICE * (DEVICE // per) + (opened[index] // per[:, None]).sum(
@@ -266,11 +281,20 @@ class Knapsacks:
                 if not in_order:  # not all at once: what is scarce changes with every task
                     amount -= amount // 3
             packed[rows, pick] += amount
-            left[at, pick] -= amount
+            rest_of_it = left[at, pick] - amount
+            left[at, pick] = rest_of_it
             # Nothing left of it, or (a rough share was wrong) not one of it fits: not again on this node.
-            worth[at, pick] *= (left[at, pick] > 0) & ((amount > 0) | no_wish)
+            over = ((rest_of_it <= 0) | ((amount <= 0) & ~no_wish)).nonzero()[0]
+            worth[over, pick[over]] = 0.0
             opening, no_wish = None, NO_SHAPES
             free -= need[pick] * amount[:, None]
+            if catalogue.caps:
+                spent = takes_cap[pick] & (free[:, caps] < 1)
+                if np.count_nonzero(spent):  # nothing more that counts for these constraints
+                    if several:
+                        worth *= (spent.astype(np.float32) @ capped) < 0.5
+                    else:
+                        worth *= cap_of != np.where(spent.any(axis=1), spent.argmax(axis=1), -2)[:, None]
             for index in shared:
                 sharing = np.flatnonzero((share[index, pick] > 0) & (amount > 0))
                 if len(sharing):

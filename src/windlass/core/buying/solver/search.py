@@ -30,7 +30,7 @@ from .column_generation import Coverer, Lot
 from .exact import PAIRS, exact_mix, one_slice, pairs
 from .knapsack import Catalogue, Knapsacks
 from .own_machines import holds, parted
-from .shortlist import shortlisted
+from .shortlist import MANY, shortlisted
 
 FEW_LOTS: Final = 40
 DOUBT: Final = 1.02
@@ -61,8 +61,13 @@ def _cheapest_lots(market: Market, catalogue: Catalogue, effort: int) -> tuple[L
             found.append(tuple(Lot(group, 1, fill) for group, fill in mix))
             if proven:
                 return found[0]
-    coverer = Coverer(catalogue)
+    coverer = Coverer(catalogue, _learned(market, catalogue), many_types=len(market.hosts) > MANY)
     cover = coverer.best(effort)
+    if market.learned is not None:
+        prices = coverer.paid(cover, coverer.worth).tolist()
+        market.learned.update(
+            (market.needs[shape], price) for shape, price in zip(catalogue.shapes, prices, strict=True)
+        )
     lots = _settled(market, catalogue, cover.lots)
     if not cover.left.any() and _within_limits(market, catalogue, lots):
         found.append(lots)
@@ -73,6 +78,13 @@ def _cheapest_lots(market: Market, catalogue: Catalogue, effort: int) -> tuple[L
         if not found or _served(plain) == _served(found[0]):
             found.append(plain)
     return min(found, key=lambda lots: _cost(catalogue, lots))
+
+
+def _learned(market: Market, catalogue: Catalogue) -> Floats | None:
+    """What a task of each shape cost in markets before, NaN if it is not known; None if most are not."""
+    known = market.learned or {}
+    found = np.array([known.get(market.needs[shape], np.nan) for shape in catalogue.shapes], np.float64)
+    return found if 2 * np.isfinite(found).sum() > len(found) else None
 
 
 def _cost(catalogue: Catalogue, lots: tuple[Lot, ...]) -> int:

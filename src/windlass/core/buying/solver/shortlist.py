@@ -1,9 +1,10 @@
 """The shortlist reduces hundreds of machine types to those that can matter for a purchase.
 
 The cost of the search grows with groups times shapes. Where there are very many groups, each is filled once with what
-is worth the most by a first guess, and only those with the most value per dollar stay: so many for every set of groups
-that some shape is restricted to, and the cheapest ones for each shape alone. What these cannot hold because of their
-limits is bought from all groups afterwards, slice by slice.
+is worth the most by a first guess. For every set of groups that some shape is restricted to, those with the most value
+per dollar stay, and the best of each step of price: tasks that are left over need small machines, whatever the guess
+says. The cheapest groups for each shape alone stay too. What these cannot hold because of their limits is bought from
+all groups afterwards, slice by slice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from windlass.core.buying.market import Market
+from windlass.core.capacity.room import UNBOUNDED, Floats, Ints
 
 from .knapsack import Catalogue, Knapsacks
 
@@ -21,8 +23,11 @@ MANY: Final = 400
 """Up to so many groups all are looked at."""
 FEW: Final = 120
 """Of these, so many that can be bought are all looked at."""
-BEST: Final = 40
-"""Groups that stay for each set of groups that a shape may go to."""
+BEST: Final = 24
+"""Machine types with the most value per dollar that stay for each set of groups that a shape may go to. Groups with
+equal nodes (the same type in several zones) count once."""
+STEPS: Final = 24
+"""Steps of price, from the cheapest group of a set to the most expensive, each so many times the one before."""
 ALONE: Final = 2
 """Groups that stay for each shape alone."""
 
@@ -39,11 +44,18 @@ def shortlisted(market: Market) -> Market:
     cheapest = np.where(catalogue.usable, knapsacks.dominant * price[:, None], np.inf).min(axis=0)
     worth = np.maximum(cheapest, 1e-9 * cheapest.max(initial=1e-9))
     everyone = np.arange(len(catalogue.groups))
-    value = (knapsacks.fill(everyone, worth, catalogue.counts) @ worth) / price
+    value = _rough_value(catalogue, knapsacks, worth) / price
     best_first = np.lexsort((everyone, -np.round(value, 9)))
     keep = np.zeros(len(everyone), np.bool_)
+    nodes = np.concatenate((catalogue.size, catalogue.hosts[:, None]), axis=1)
+    type_of = np.unique(nodes, axis=0, return_inverse=True)[1].reshape(-1)
     for pattern in np.unique(catalogue.usable, axis=1).T:
-        keep[best_first[pattern[best_first]][:BEST]] = True
+        mine = best_first[pattern[best_first]]
+        best_types = list(dict.fromkeys(type_of[mine].tolist()))[:BEST]
+        keep[mine[np.isin(type_of[mine], best_types)]] = True
+        height = np.log(price[mine])
+        step = (STEPS * (height - height.min()) / max(float(np.ptp(height)), 1e-9)).astype(np.int64)
+        keep[mine[np.unique(step, return_index=True)[1]]] = True
     held = catalogue.alone()
     each = np.where(held > 0, price[:, None] / np.maximum(held, 1), np.inf)
     for groups in np.argsort(each, axis=0, kind="stable")[:ALONE]:
@@ -52,3 +64,22 @@ def shortlisted(market: Market) -> Market:
     kept = catalogue.groups[keep]
     headroom[kept] = market.headroom[kept]
     return replace(market, headroom=headroom)
+
+
+def _rough_value(catalogue: Catalogue, knapsacks: Knapsacks, worth: Floats) -> Floats:
+    """What one slice of each group holds is worth, about: filled with the most value for its dominant share first.
+
+    Shares of devices are added up, and hosts are taken as one: only the ranking of the groups matters.
+    """
+    density = np.where(catalogue.usable, worth / knapsacks.dominant, -1.0)
+    order = np.argsort(-density, axis=1, kind="stable")
+    free: Ints = catalogue.size * catalogue.hosts[:, None]
+    needs, rows = catalogue.plain.T, np.arange(len(free))
+    value = np.zeros(len(free))
+    for shape in order.T:
+        need = needs[shape]
+        fits = np.where(need > 0, free // np.maximum(need, 1), UNBOUNDED).min(axis=1)
+        amount = np.minimum(fits, catalogue.counts[shape]) * catalogue.usable[rows, shape]
+        free -= need * amount[:, None]
+        value += amount * worth[shape]
+    return value
