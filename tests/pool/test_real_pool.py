@@ -196,7 +196,7 @@ def test_a_line_is_shown_for_the_task_that_printed_it_also_in_a_batch():
     heard = []
 
     class Ears(Silent):
-        def said(self, task, stream, line):
+        def on_output(self, task, stream, line):
             heard.append((task.label, stream, line))
 
     with quick_pool(2, console=Ears()) as pool:
