@@ -30,6 +30,9 @@ WINDLASS = (sys.executable, "-m", "windlass")
 class Running:
     """A cluster in a directory of its own."""
 
+    controller: subprocess.Popen[bytes]
+    killed = False
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
@@ -78,11 +81,12 @@ def leading(directory: Path, config: str) -> Iterator[Running]:
             )
             assert controller.poll() is None, (directory / "run.log").read_text(encoding="utf-8")
             eventually(lambda: found.run("status", "--json"), lambda done: '"alive": true' in done.stdout)
+            found.controller = controller
             yield found
         finally:
             controller.terminate()
             try:
-                assert controller.wait(20) == 0
+                assert controller.wait(20) == (-signal.SIGKILL if found.killed else 0)
             finally:
                 controller.kill()
                 for pid in marked(directory):
@@ -157,12 +161,20 @@ def test_a_cancelled_job_is_ended_and_everything_can_be_taken_down(cluster: Runn
     eventually(lambda: cluster.data("jobs"), lambda output: output["jobs"][-1]["done"] == 1)
 
 
-def test_what_a_stopped_controller_left_running_can_be_taken_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_controller_that_is_gone_left_running_can_be_taken_down(tmp_path: Path, how: signal.Signals) -> None:
+    """One that was killed has not given its lease back, and seems to lead for a while."""
     with leading(tmp_path, CONFIG.replace("idle_timeout: 1s", "idle_timeout: 1h")) as cluster:
         cluster.output("submit", "--name", "short", "--wait", "--", "true")
         controller = int(cluster.data("status")["leader"]["holder"].rpartition(":")[2])
-        os.kill(controller, signal.SIGTERM)
-        eventually(lambda: cluster.data("status"), lambda output: not output["leader"]["alive"])
+        os.kill(controller, how)
+        if how == signal.SIGTERM:
+            eventually(lambda: cluster.data("status"), lambda told: not told["leader"]["alive"])
+        else:
+            cluster.killed = True
+            cluster.controller.wait(60)  # else it is still there, as a zombie
+            assert cluster.data("down")["nothing_left"]
+            return
         assert marked(tmp_path)
         alarmed = cluster.run("doctor")
         assert alarmed.returncode == 1

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from tests.cli.plans import a_plan, a_snapshot
-from windlass.cli.ui.pages import PIPED_WIDTH
+from windlass.cli.ui.pages import PIPED_WIDTH, grid, plain, section
 from windlass.cli.ui.plan_page import plain_text, rendered, short_ids
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -84,6 +85,16 @@ def test_nothing_is_cut_off_on_a_narrow_terminal():
     assert "…" not in text
     for word in ("LOW_UTILIZATION", "c-0001..c-0012", "NO_SHAPE_FITS", "running"):
         assert word in text
+
+
+def test_no_line_is_broken_between_a_number_and_its_unit():
+    for length in range(PIPED_WIDTH - 30, PIPED_WIDTH):
+        words = f"{'x' * length} limit 5 min, 12 s or 3 GiB of it"
+        rows = grid("-", "")
+        rows.add_row("why", words)
+        text = plain([words, Text(words), section("Title", rows)])
+        assert not re.search(r"\d$", text, re.MULTILINE), text
+        assert text.count("5 min") == text.count("12 s") == text.count("3 GiB") == 3
 
 
 def test_names_are_shown_as_they_are_and_never_as_markup():

@@ -55,9 +55,9 @@ def paused(server: PostgresServer) -> Iterator[None]:
 
 
 @contextmanager
-def controller(directory: Path, journal: str) -> Iterator[subprocess.Popen[str]]:
+def controller(directory: Path, journal: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     (directory / "windlass.yaml").write_text(CONFIG.format(journal=journal), encoding="utf-8")
-    command = [sys.executable, "-m", "windlass", "run", "windlass.yaml"]
+    command = [sys.executable, "-m", "windlass", "run", "windlass.yaml", *words]
     running = subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE, text=True)
     try:
         assert running.stderr is not None
@@ -102,8 +102,12 @@ def test_a_controller_with_a_paused_server_hears_sigterm(postgres_server, postgr
 
 
 @pytest.mark.alone
-def test_a_controller_whose_file_is_locked_hears_sigterm(tmp_path):
-    with controller(tmp_path, "journal.db") as running, closing(sqlite3.connect(tmp_path / "journal.db")) as other:
+@pytest.mark.parametrize("words", [(), ("--serve", "--listen", "127.0.0.1:0")])
+def test_a_controller_whose_file_is_locked_hears_sigterm(tmp_path, words):
+    if words:
+        pytest.importorskip("uvicorn", reason="the server is not installed: pip install '.[server]'")
+    running_with = controller(tmp_path, "journal.db", *words)
+    with running_with as running, closing(sqlite3.connect(tmp_path / "journal.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         subprocess.run(
             [sys.executable, "-m", "windlass", "submit", "--", "true"],

@@ -131,6 +131,7 @@ def test_a_program_that_is_older_than_the_journals_tables_writes_nothing_and_sti
     store, log = MemoryJournal(), CallLog()
     older = handle(store, log, 1)
     lease = older.acquire("older", 10.0, 0.0)
+    assert lease is not None
     older.append(notes(1), epoch=1)
     log.version = 2
     for write in (

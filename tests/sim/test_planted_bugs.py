@@ -11,6 +11,7 @@ from windlass.control import controller as controller_module
 from windlass.control.act import actuator
 from windlass.control.act.actuator import Actuator
 from windlass.control.controller import Controller, Pass
+from windlass.control.leadership import Leading
 from windlass.control.reconcile import cycle, transitions
 from windlass.control.record.controller_state import ControllerState
 from windlass.control.record.state_reader import recovered_with_checkpoint
@@ -20,7 +21,7 @@ from windlass.control.state.diff import note_change
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import State
 from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Cluster, Gang
+from windlass.core.model.snapshot import Cluster, Gang, ScaleDown
 from windlass.core.planner import plan
 from windlass.journal.memory import MemoryJournal
 from windlass.sim.faults.catalogue import Fault
@@ -417,3 +418,46 @@ def test_a_bill_with_the_steps_of_the_clock_in_it_is_caught_although_the_control
     assert broken(simulate(jumpy)) == set()
     monkeypatch.setattr(cycle, "by_clock", lambda fleet, jump, step=0.0: honest(fleet, jump))
     assert "S14" in broken(simulate(jumpy, stop_at_breach=False))
+
+
+@pytest.mark.parametrize("told", ["the launch of", "a write to the journal"])
+def test_a_controller_that_ignores_the_end_of_its_own_lease_is_caught(monkeypatch, told):
+    """It stands still for longer than its lease lasts, and goes on as if nothing had happened."""
+    stormy = script(
+        *(job(f"job-{number}", 4, number * 400, 60) for number in range(24)),
+        settings=settings(replace(GPU, scale_down=ScaleDown(idle_timeout=30))),
+        faults=(Fault("stopped", 3.0, seconds=1200),),
+        hours=3,
+    )
+    assert broken(simulate(stormy)) == set()
+    if told == "a write to the journal":
+        monkeypatch.setattr(Leading, "is_due", property(lambda self: False))
+        monkeypatch.setattr(Leading, "renews_in", property(lambda self: 60.0))
+    monkeypatch.setattr(Leading, "leads", lambda self: True)
+    assert any(breach.invariant == "S12" and told in breach.text for breach in simulate(stormy).breaches)
+
+
+def test_a_bill_with_a_step_of_the_clock_between_two_leaders_in_it_is_caught(monkeypatch):
+    """Each new leader has a clock that is right, after one whose clock was off."""
+    faults = (Fault("clock-jumps", 3.0, seconds=600), Fault("killed", 0.02))
+    killed = script(job("a", 4, 0, 7000), faults=faults, hours=2, seed=0)
+    assert broken(simulate(killed)) == set()
+    monkeypatch.setattr(cycle.Inputs, "step", property(lambda self: 0.0 if self.mark else self.jump))
+    assert "S14" in broken(simulate(killed, stop_at_breach=False))
+
+
+@pytest.mark.parametrize("times", [("started_at",), ("ended_at",)])
+def test_a_bill_that_leaves_out_a_time_that_the_cloud_tells_is_caught(monkeypatch, times):
+    world = script(faults=(Fault("new-missing", seconds=60), Fault("stopped", 20.0, seconds=600)))
+    world = replace(world, reports_times=True, confirms_ends=True)
+    assert broken(simulate(world)) == set()
+    honest = transitions._Folding._sight
+
+    def forgetful(self, record):
+        seen = honest(self, record)
+        if "ended_at" in times:
+            return seen._replace(ended_at=None)
+        return seen._replace(instance=None if seen.instance is None else replace(seen.instance, started_at=None))
+
+    monkeypatch.setattr(transitions._Folding, "_sight", forgetful)
+    assert "S14" in broken(simulate(world))

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from windlass.core.model.snapshot import amounts
+from windlass.core.model.lifecycle import State
+from windlass.core.model.reasons import Code, Reason
+from windlass.core.model.snapshot import (
+    Amounts,
+    Bundle,
+    Demand,
+    Group,
+    Node,
+    Slice,
+    Snapshot,
+    amounts,
+)
+from windlass.core.planner import plan
+from windlass.workloads.protocol import DecidedSlice, DecisionReport
 from windlass.workloads.queue.claims import PATIENCE, Claim, Joined
 from windlass.workloads.queue.database import QueueError
 from windlass.workloads.queue.store import Queue
-from windlass.workloads.queue.workload import QueueWorkload
+from windlass.workloads.queue.workload import QueueWorkload, spares_of
 
 SMALL = amounts({"cpu": 1000})
 LARGE = amounts({"cpu": 4000})
@@ -25,9 +39,9 @@ class Stage:
         self.nodes: dict[str, Joined] = {}
         self.running: dict[str, list[Claim]] = {}
 
-    def join(self, *names: str) -> None:
+    def join(self, *names: str, resources: Amounts = LARGE) -> None:
         for name in names:
-            self.nodes[name] = self.queue.join(f"{name}/0", name, dict(LARGE), {})
+            self.nodes[name] = self.queue.join(f"{name}/0", name, dict(resources), {})
             self.running[name] = []
 
     def submit(self, name: str, needs: tuple[tuple[str, int], ...] = SMALL, count: int = 1, gang: bool = False) -> None:
@@ -198,3 +212,61 @@ def test_a_node_in_trouble_claims_nothing_until_it_is_well(stage: Stage) -> None
     assert stage.queue.look().nodes[0].trouble == "no room on the disk"
     stage.queue.set_trouble(stage.nodes["n"], "")
     assert stage.turn("n") == ["a"]
+
+
+# -- spares --------------------------------------------------------------------------------------------------------
+
+GPU = amounts({"cpu": 4000, "gpu": 1000})
+
+
+def test_a_spare_with_an_accelerator_leaves_other_work_to_others_and_takes_work_of_its_kind(stage: Stage) -> None:
+    stage.join("cpu")
+    stage.join("gpu", resources=GPU)
+    stage.queue.keep_spares(["gpu"])
+    stage.submit("plain")
+    assert stage.turn("gpu") == []
+    assert stage.turn("cpu") == ["plain"]
+    stage.submit("training", amounts({"gpu": 1000}))
+    assert stage.turn("gpu") == ["training"]
+
+
+def test_a_spare_takes_work_that_has_no_other_place(stage: Stage) -> None:
+    stage.join("gpu", resources=GPU)
+    stage.queue.keep_spares(["gpu"])
+    stage.submit("first")
+    assert stage.turn("gpu") == []
+    stage.queue.keep_spares([])  # the plan gives it the work: there is no other place
+    assert stage.turn("gpu") == ["first"]
+    stage.queue.keep_spares(["gpu"])
+    stage.submit("second")
+    stage.time += PATIENCE  # no controller plans any more
+    assert stage.turn("gpu") == ["second"]
+
+
+@pytest.mark.parametrize(("other", "kept"), [(True, ("gpu-1", "gpu-2")), (False, ())])
+def test_the_plan_decides_which_slices_are_kept_as_spares(tmp_path: Path, other: bool, kept: tuple[str, ...]) -> None:
+    groups = (
+        Group("gpu", GPU, max=2, spare=2, price=2 * 10**9),
+        *([Group("cpu", LARGE, max=4, price=10**9)] if other else []),
+    )
+    slices = (
+        Slice("gpu-1", "gpu", State.READY, 0, nodes=(Node("gpu-1/0", idle_since=0),)),
+        Slice("gpu-2", "gpu", State.BOOTING, 90),
+    )
+    reason = Reason(Code.SPARE, "held ready")
+    decided = {
+        one.id: DecidedSlice(one.id, "gpu", one.state, 0, reason, reason, None, 0, must_go=False) for one in slices
+    }
+    demands = (Demand("plain", (Bundle(SMALL, 8),), since=95),)
+    made = plan(Snapshot(groups, slices, demands, now=100))
+    assert spares_of(DecisionReport(100, groups, decided, made)) == kept
+
+    async def story() -> None:
+        workload = QueueWorkload(tmp_path, groups)
+        workload.on_decision(DecisionReport(100, groups, decided, made))
+        await workload.close()
+
+    asyncio.run(story())
+    queue = Queue(tmp_path)
+    with queue._looking() as run:
+        assert tuple(name for (name,) in run("SELECT slice FROM spares ORDER BY slice")) == kept

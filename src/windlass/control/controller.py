@@ -78,6 +78,7 @@ class Controller:
         *,
         now: Callable[[], float],
         steady: Callable[[], float] | None = None,
+        clock_name: str = "",
         leadership: Leadership | None = None,
         wake: Callable[[], None] = lambda: None,
         steer: Steer = unchanged_settings,
@@ -85,12 +86,13 @@ class Controller:
         offload: Offload = inline,
     ) -> None:
         """``now``: the time of day. ``steady``: a monotonic clock, by which the lease and answers grow old; the same as
-        ``now`` unless it is given. ``wake`` is called when an observation or a call has come back. ``steer``
-        overrides settings by what was observed. ``planner``: another planner, to compare it with ours.
-        ``offload``: how calls to the journal are made, which may block."""
+        ``now`` unless it is given. ``clock_name``: which clock that is, if it goes on while no controller runs: those
+        that name the same clock see whether the time of day was set between them. ``wake`` is called when an
+        observation or a call has come back. ``steer`` overrides settings by what was observed. ``planner``: another
+        planner, to compare it with ours. ``offload``: how calls to the journal are made, which may block."""
         self._offload, self._turn = offload, asyncio.Lock()
         self.settings, self.providers, self.workload, self.journal = settings, dict(providers), workload, journal
-        self.now, self.steady = now, steady or now
+        self.now, self.steady, self._clock_name = now, steady or now, clock_name
         self.leadership, self._wake = leadership or Leadership(), wake
         self._steer, self._steered = steer, Steered(settings)
         self._planner = planner or partial(plan, memo=PlannerMemo())
@@ -222,6 +224,8 @@ class Controller:
             refused=refused,
             calling=self.actuator.launching,
             mistakes=tuple(sorted(set(look.mistakes) - self._mistakes)),
+            takeover_step=0.0 if self._marked else self._clock_step(looked_at, before.clock),
+            clock=self._clock_after(looked_at, before.clock),
             mark={} if self._marked else {VERSION: __version__},
         )
         made = reconcile(before, given, self._new_id, self._planner)
@@ -301,6 +305,17 @@ class Controller:
         (now, steady), (last_now, last_steady) = looked_at, self._looked_at
         jump = (now - last_now) - (steady - last_steady)
         return jump if abs(jump) >= 1 else 0.0
+
+    def _clock_step(self, looked_at: tuple[float, float], clock: Mapping[str, float]) -> float:
+        """By how much the clock was set since that was last recorded, if it was recorded by the same steady clock."""
+        now, steady = looked_at
+        step = now - steady - clock.get(self._clock_name, now - steady)
+        return step if abs(step) >= 1 else 0.0
+
+    def _clock_after(self, looked_at: tuple[float, float], clock: Mapping[str, float]) -> Mapping[str, float]:
+        if not self._clock_name or (self._clock_name in clock and not self._clock_step(looked_at, clock)):
+            return clock
+        return {self._clock_name: looked_at[0] - looked_at[1]}
 
     async def _commit(self, made: ReconcileResult) -> None:
         """Write what changed, in one transaction, under the epoch. ``NotLeading`` when a newer one was granted."""

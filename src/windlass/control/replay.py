@@ -19,7 +19,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from windlass.control.observe.observed import Observed
-from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, Inputs, ReconcileResult, reconcile
+from windlass.control.reconcile.cycle import CALLING, JUMP, ORDERS, STEP, Inputs, ReconcileResult, reconcile
 from windlass.control.reconcile.operator_orders import Order, order_in
 from windlass.control.record.controller_state import KINDS, SETTINGS, ControllerState
 from windlass.control.record.journal_tables import IS, LAUNCH, MISTAKE, ORDER, PASS, REFUSED, VERSION
@@ -266,7 +266,7 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
     news: dict[str, dict[str, Any]] = {}
     refused: list[Refused] = []
     mistakes: list[str] = []
-    settings = before.settings.get(SETTINGS)
+    settings, clock = before.settings.get(SETTINGS), dict(before.clock)
     heard = before.heard.get(ORDERS, 0)
     for record in one.records:
         with _reading(record):
@@ -276,6 +276,8 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
                 _put(table, record)
             elif record.kind == "settings":
                 settings = from_plain(Settings, data[IS])
+            elif record.kind == "clock":
+                _put(clock, record)
             elif record.kind == "heard":
                 heard = int(data[IS])
             elif record.kind == MISTAKE:
@@ -294,6 +296,8 @@ def given_in(before: ControllerState, one: RecordedPass, orders: Sequence[tuple[
         refused=tuple(refused),
         calling=frozenset(mark.pop(CALLING, ())),
         mistakes=tuple(mistakes),
+        takeover_step=mark.pop(STEP, 0.0),
+        clock=before.clock if clock == before.clock else clock,
         mark=mark,
     )
 

@@ -29,6 +29,8 @@ ORDERS_EVERY = 0.5
 COMPACT_EVERY = 3600.0
 STOP_WITHIN = 1.5
 """Seconds that a stop waits for the pass under way, and then for the lease to be given back."""
+HUNG_WITHIN = 0.2
+"""The same for the lease when the pass did not end in time: the journal hangs, and the lease runs out by itself."""
 DEPENDABLE = ("settings",)
 """Kinds of records that are never compacted: without them old decisions cannot be understood."""
 
@@ -51,6 +53,7 @@ class Service:
         retention: float,
         now: Callable[[], float],
         steady: Callable[[], float],
+        clock_name: str = "",
         on_pass: Callable[[Pass], None] = lambda _: None,
         on_message: Callable[[str], None] = lambda _: None,
         on_lead: Callable[[str], None] | None = None,
@@ -58,7 +61,8 @@ class Service:
         offload: Offload = inline,
     ) -> None:
         """``on_pass`` gets every pass, ``on_message`` every other sentence for people, ``on_lead`` the one that says
-        that it leads (without it, that is a message too). ``steer`` and ``offload`` as for a controller."""
+        that it leads (without it, that is a message too). ``clock_name``, ``steer`` and ``offload`` as for a
+        controller."""
         self._wake, self._stop = asyncio.Event(), asyncio.Event()
         self._on_pass, self._on_message, self._on_lead = on_pass, on_message, on_lead or on_message
         self._retention, self._journal = retention, journal
@@ -72,6 +76,7 @@ class Service:
             journal,
             now=now,
             steady=steady,
+            clock_name=clock_name,
             leadership=leadership,
             wake=self._wake.set,
             steer=steer,
@@ -122,7 +127,7 @@ class Service:
         self.leading = True
         self._on_lead(f"leading as {self.controller.leadership.holder}")
         self._said = ""
-        watching = asyncio.create_task(self._watch_orders())
+        watching, release_within = asyncio.create_task(self._watch_orders()), STOP_WITHIN
         try:
             while not self._stop.is_set():
                 begun = self.controller.steady()
@@ -131,6 +136,7 @@ class Service:
                     self._on_pass(await self._or_stopped(self.controller.tick()))
                     self._say("")
                 except _Stopped:
+                    release_within = HUNG_WITHIN
                     return
                 except NotLeading as error:
                     self._say(f"not leading any more: {error}")
@@ -157,7 +163,7 @@ class Service:
                 self._compacting.cancel()
             # A journal that hangs does not keep it: the lease expires.
             with suppress(JournalError, TimeoutError):
-                async with asyncio.timeout(STOP_WITHIN):
+                async with asyncio.timeout(release_within):
                     await self.controller.stop()
 
     # -- waiting ------------------------------------------------------------------------------------------------------

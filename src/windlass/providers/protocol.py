@@ -147,6 +147,9 @@ class Instance:
     """Why it does not come up or has died, in words for people, where the provider knows."""
     ended_at: float | None = None
     """Of one that has ended: when (seconds since the epoch), where the provider knows. It is billed until then."""
+    started_at: float | None = None
+    """Since when it costs money (seconds since the epoch), where the provider knows. It is billed from then on. It and
+    ``ended_at`` are by one clock, so that their difference is a lifetime also when a clock was set."""
 
 
 @dataclass(frozen=True, slots=True)

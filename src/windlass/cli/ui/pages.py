@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -9,13 +10,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.console import Group as Lines
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -26,22 +28,46 @@ PIPED_WIDTH: Final = 100
 """Columns where there is no terminal to ask."""
 
 
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|[KMGT]iB)\b)")
+_NO_BREAK: Final = "\ue000"
+"""Stands for the blank between a number and its unit while lines are broken. Rich breaks lines at every kind of blank,
+the no-break space among them."""
+
+
+class _Page(Console):
+    """A console that breaks no line between a number and its unit."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        return super().render(_unbroken(renderable) if isinstance(renderable, Text) else renderable, options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return _unbroken(super().render_str(text, **options))
+
+
+def _unbroken(text: Text) -> Text:
+    if _UNIT.search(text.plain) is None:
+        return text
+    found = text.copy()
+    found.plain = _UNIT.sub(_NO_BREAK, text.plain)
+    return found
+
+
 def printed(parts: Iterable[RenderableType]) -> str:
     """The parts as text for standard output: in colour and as wide as the terminal, if it is one."""
-    console = Console(highlight=False, emoji=False, markup=False)
+    console = _Page(highlight=False, emoji=False, markup=False)
     if not console.is_terminal:
         return plain(parts)
     with console.capture() as captured:
         console.print(*parts, sep="\n")
-    return captured.get()
+    return captured.get().replace(_NO_BREAK, " ")
 
 
 def plain(parts: Iterable[RenderableType]) -> str:
     """The same without colour, of a fixed width, without blanks at the ends of lines."""
     text = StringIO()
-    console = Console(file=text, highlight=False, emoji=False, markup=False, width=PIPED_WIDTH, color_system=None)
+    console = _Page(file=text, highlight=False, emoji=False, markup=False, width=PIPED_WIDTH, color_system=None)
     console.print(*parts, sep="\n")
-    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().replace(_NO_BREAK, " ").splitlines())
 
 
 def section(title: str | Text, *content: RenderableType) -> Lines:

@@ -32,6 +32,8 @@ class SliceObservation(NamedTuple):
     """Whether the provider confirms that nothing of it is left; there is no instance then."""
     ended_at: float | None = None
     """When it ended, where the provider knows."""
+    started_at: float | None = None
+    """Of one that has ended: when it started, where the provider knows."""
 
     @property
     def absent(self) -> bool:

@@ -165,6 +165,7 @@ def _is_whole_instance(one: Any) -> bool:
         and all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in (one.phase, one.trouble))
         and _is_time(one.phase_since)
         and _is_time(one.ended_at)
+        and _is_time(one.started_at)
     )
 
 

@@ -42,6 +42,7 @@ from .transitions import Fold, forgotten
 ORDERS: Final = "orders"
 JUMP: Final = "jump"
 CALLING: Final = "calling"
+STEP: Final = "step"
 """Keys of an entry ``pass``."""
 
 
@@ -62,13 +63,17 @@ class Inputs:
     """Slices whose launch call is under way."""
     mistakes: tuple[str, ...] = ()
     """New mistakes in the workload's answer."""
+    takeover_step: float = 0.0
+    """In the first pass of a leader: by how much the clock was set since the last pass of the leader before it."""
+    clock: Mapping[str, float] | None = None
+    """The table ``clock`` from this pass on; None: it is as it was."""
     mark: Mapping[str, Any] = field(default_factory=dict)
     """What else is written about this pass; the first one of a leader has its version."""
 
     @property
     def step(self) -> float:
         """By how much the clock was set. In the first pass of a leader the jump is the time without one."""
-        return 0.0 if self.mark else self.jump
+        return self.takeover_step if self.mark else self.jump
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ def reconcile(
         stay=stay,
         settings=before.settings if before.settings.get(SETTINGS) is settings else {SETTINGS: settings},
         heard={ORDERS: given.orders[-1][0]} if given.orders else before.heard,
+        clock=before.clock if given.clock is None else given.clock,
     )
     once = (
         *passed_through(moves, fleet),
@@ -176,4 +182,6 @@ def _marked(before: ControllerState, given: Inputs, calling: Collection[str]) ->
         data[JUMP] = given.jump
     if calling:
         data[CALLING] = sorted(calling)
+    if given.takeover_step:
+        data[STEP] = given.takeover_step
     return (Entry(PASS, SETTINGS, given.now, data),) if data or given.now == before.at else ()

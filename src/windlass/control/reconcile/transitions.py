@@ -167,6 +167,7 @@ class _Folding:
             final=word is not None and word.final and not word.refused,
             ended=ended,
             ended_at=shown.ended_at if shown is not None and ended else None,
+            started_at=shown.started_at if shown is not None and ended else None,
         )
 
     def _next(self, record: SliceRecord) -> SliceRecord:
@@ -263,6 +264,9 @@ class _Folding:
         reason = Reason(Code.LEAKED, "shows again after it was ended" if again else why)
         group = self._group(instance.group)
         price = instance.price if instance.price is not None else (group.price or 0) if group else 0
+        # One that was billed before and shows again is billed from now on; one that was not, from its start.
+        billed = before is not None and before.state != State.LAUNCH_FAILED
+        started_at = None if billed or instance.started_at is None else instance.started_at
         record = SliceRecord(
             instance.slice_id,
             instance.group,
@@ -274,7 +278,8 @@ class _Folding:
             price,
             hosts=group.hosts if group is not None else max(1, len(instance.hosts)),
             seen=True,
-            billed_since=self.now,
+            billed_since=self.now if started_at is None else min(self.now, started_at),
+            started_at=started_at,
         )
         self.moves.append(Moved(record.id, None, State.BOOTING, self.now, reason))
         if again:
@@ -301,12 +306,15 @@ def _looked_at(
         if record.absent_since is not None:
             changes["absent_since"] = None
         if record.billed_since is None:
-            changes |= {"billed_since": now if record.bill_from is None else record.bill_from, "bill_from": None}
+            changes |= _bill_begins(record, sight.instance, now)
     elif sight.provider_known:
         if record.billed_since is not None:
-            changes |= {"billed_since": None, "bill_from": now}
+            billed = round(now * 10**6) - round(record.billed_since * 10**6)
+            changes |= {"billed_since": None, "bill_from": now, "billed_us": record.billed_us + billed}
         if sight.ended_at is not None and record.ended_at is None:
             changes["ended_at"] = sight.ended_at
+            if not record.seen and sight.started_at is not None:  # it came and went between two lists
+                changes["started_at"] = sight.started_at
         if record.absent_since is None and (record.seen or record.state in ENDING):
             changes["absent_since"] = now
     elif record.absent_since is not None and not record.is_empty and sight.shows_life(record):
@@ -328,6 +336,18 @@ def _looked_at(
         if leaving is not None:
             changes["leaving"] = leaving
     return record.replace(**changes) if changes else record
+
+
+def _bill_begins(record: SliceRecord, instance: Instance, now: float) -> dict[str, object]:
+    """What a record says of its bill from the list on that shows its machine: for the first time, or again.
+
+    The time that the provider gives lies between the order and the list, whatever its clock shows.
+    """
+    begins = now if record.bill_from is None else record.bill_from
+    if record.seen or instance.started_at is None:
+        return {"billed_since": begins, "bill_from": None}
+    begins = min(now, max(instance.started_at, begins) if record.bill_from is not None else instance.started_at)
+    return {"billed_since": begins, "bill_from": None, "started_at": instance.started_at}
 
 
 def _nodes(record: SliceRecord, sight: SliceObservation) -> tuple[Node, ...]:

@@ -64,6 +64,9 @@ class ControllerState(FastReplace):
     spending: Mapping[str, Spending] = field(default_factory=dict)
     heard: Mapping[str, int] = field(default_factory=dict)
     """Up to which number the operator's orders were heard."""
+    clock: Mapping[str, float] = field(default_factory=dict)
+    """By how many seconds the time of day was ahead of a clock that cannot be set, by the name of that clock. The next
+    leader sees by it whether the time of day was set while no controller observed."""
     at: float = 0
     """When it was last written to."""
     seq: int = 0
@@ -94,6 +97,7 @@ TABLES: Final[Mapping[str, tuple[str, Any]]] = {
     "would": ("would", ShadowAction),
     "spending": ("spending", Spending),
     "heard": ("heard", int),
+    "clock": ("clock", float),
 }
 """Every table by its stored name: its attribute in the state, and the type of its values."""
 KINDS: Final[Mapping[str, Any]] = {kind: type_ for kind, (_, type_) in TABLES.items()}

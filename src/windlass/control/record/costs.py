@@ -93,24 +93,40 @@ def refunded(
     now: float,
     step: float,
 ) -> Mapping[str, Account]:
-    """The accounts without what was charged for slices after their end, now that their provider reports when it was."""
+    """The accounts with slices charged until their end, now that their provider reports when it was: most had been
+    charged for longer. Where the provider gives both times, the time between them is charged."""
     found = dict(accounts)
     for name in diff(before, after)[0]:
         new, old = after[name], before.get(name)
-        if old is None or new.ended_at is None or old.ended_at is not None or new.group not in found:
+        if old is None or new.ended_at is None or old.ended_at is not None:
             continue
-        # Charged was time up to now, or up to when a list first did not show it; steps of the clock were not.
-        charged_to = now - step if old.billed_since is not None else old.bill_from
-        since = old.billed_since if old.billed_since is not None else new.ended_at
-        if charged_to is None or charged_to <= new.ended_at:
+        if new.group not in found:
+            found[new.group] = Account(round(now * 10**6))
+        account, kind = found[new.group], _kind(old)
+        left = overcharged(old, new, now, step) * new.price
+        if left < 0:
+            found[new.group] = account.replace(**{kind: getattr(account, kind) - left})
             continue
-        left = round((charged_to - max(since, new.ended_at)) * 10**6) * new.price
-        account = found[new.group]
-        for kind in dict.fromkeys((_kind(old), *KINDS)):
-            back = min(left, getattr(account, kind))
-            account, left = account.replace(**{kind: getattr(account, kind) - back}), left - back
+        for one in dict.fromkeys((kind, *KINDS)):
+            back = min(left, getattr(account, one))
+            account, left = account.replace(**{one: getattr(account, one) - back}), left - back
         found[new.group] = account
     return found
+
+
+def overcharged(old: SliceRecord, new: SliceRecord, now: float, step: float) -> int:
+    """Microseconds that a slice was charged too long; negative: too short. ``new``: with the time of its end."""
+    assert new.ended_at is not None
+    charged_us = old.billed_us
+    if old.billed_since is not None:
+        charged_us += round(now * 10**6) - round(old.billed_since * 10**6) - round(step * 10**6)
+    if new.started_at is not None:
+        return charged_us - max(0, round((new.ended_at - new.started_at) * 10**6))
+    charged_to = now - step if old.billed_since is not None else old.bill_from
+    if charged_to is None or charged_to <= new.ended_at:
+        return 0
+    since = new.ended_at if old.billed_since is None else max(old.billed_since, new.ended_at)
+    return round((charged_to - since) * 10**6)
 
 
 def _kind(record: SliceRecord) -> str:

@@ -16,7 +16,7 @@ from windlass.control.state.fleet import Fleet, seen_nodes
 from windlass.journal import Journal, JournalVersion, Record
 
 from .controller_state import KINDS, ControllerState
-from .journal_tables import IS, VERSION
+from .journal_tables import IS, ORDER, VERSION
 
 UNSEEN: Final = "unseen"
 """The key of a saved state for the nodes of slices of which some did not show."""
@@ -78,7 +78,9 @@ class StateReader:
         """Many at once: of each subject only the newest is read, and the others are over."""
         newest: dict[tuple[str, str], Record] = {}
         for record in records:
-            self.seq, self.at = record.seq, max(self.at, record.at)
+            self.seq = record.seq
+            if record.kind != ORDER:  # the last one, not the latest: the clock may have been set back since
+                self.at = record.at
             if record.kind in KINDS:
                 newest[record.kind, record.subject] = record
         for (kind, subject), record in newest.items():
@@ -108,6 +110,7 @@ class StateReader:
             would=tables["would"],
             spending=tables["spending"],
             heard=tables["heard"],
+            clock=tables["clock"],
             at=self.at,
             seq=self.seq,
         )

@@ -100,6 +100,10 @@ class SliceRecord(FastReplace):
     """How it failed, if it did: the last of LAUNCH_FAILED, LAUNCH_TIMEOUT, INIT_FAILED and LOST that it was in."""
     ended_at: float | None = None
     """When its provider says that it ended: it is billed until then, not until that was observed."""
+    started_at: float | None = None
+    """When it started by its provider's clock. With ``ended_at`` it gives the time that is billed in the end."""
+    billed_us: int = 0
+    """Microseconds that were billed before ``billed_since``."""
     quarantine: str = ""
     """Why the controller leaves it alone; empty: it does not."""
     nodes: tuple[Node, ...] = field(default=(), compare=False, metadata={"kept": False})

@@ -24,7 +24,7 @@ from windlass.journal.protocol import Fenced, JournalCorrupt, JournalError, Jour
 PAGE: Final = 1000
 """Records fetched or deleted at a time: the lock is held for some milliseconds."""
 
-CLOSE_WITHIN: Final = 1.0
+CLOSE_WITHIN: Final = 0.5
 """Seconds that closing waits for a call in another thread."""
 
 COLUMNS: Final = "seq, epoch, kind, subject, at, data, checksum"

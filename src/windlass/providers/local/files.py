@@ -27,7 +27,18 @@ from typing import Any, Final
 
 from windlass.providers.protocol import ClusterIdentity, InvalidRequest, ProviderError, StaleEpoch
 
-from .supervisor import ENDED, LOCK, PROCESS, RECORD, HostProcess, day_of, remember_end, take_lock, write_json
+from .supervisor import (
+    ENDED,
+    LOCK,
+    PROCESS,
+    RECORD,
+    HostProcess,
+    Started,
+    day_of,
+    remember_end,
+    take_lock,
+    write_json,
+)
 
 CLUSTERS: Final = ".clusters"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -61,6 +72,8 @@ class LocalRecord:
     ending: bool = False
     cluster: tuple[str, str] = ("", "")
     """The name and the id of the cluster that ordered it; empty in records of older versions."""
+    started: Started | None = None
+    """When the order was taken; None in records of older versions."""
 
     @classmethod
     def read(cls, directory: Path) -> LocalRecord:
@@ -77,6 +90,7 @@ class LocalRecord:
                 tie_to=_process(data["tie_to"]),
                 ending=bool(data["ending"]),
                 cluster=_cluster(data.get("cluster", ("", ""))),
+                started=Started.read(data.get("started")),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise

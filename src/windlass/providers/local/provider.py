@@ -49,7 +49,7 @@ from windlass.providers.protocol import (
 from . import supervisor
 from .faults import LocalFault, LocalFaults, refusal_of
 from .files import CorruptRecord, Files, HostRecord, LocalRecord, LocalSlice
-from .supervisor import HostProcess
+from .supervisor import HostProcess, Started
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ class LocalProvider:
             with self._files.changing(epoch):  # asked again: a fault may have held us up
                 taken = not self._is_spent(home)
                 if taken:
-                    self._files.add(record)
+                    self._files.add(replace(record, started=Started.now(self._now())))
             try:
                 self._carry_out(home)
             except ProviderError:
@@ -296,9 +296,18 @@ class LocalProvider:
             if _kill_marked(home):
                 return False
             if spent:
-                self._files.remember(home.name, self._now())
+                self._files.remember(home.name, self._end_of(home))
             self._files.remove(home)
         return True
+
+    def _end_of(self, home: Path) -> float:
+        """The time of an end that is now, by the clock of the start: a clock that was set makes no life longer."""
+        now = self._now()
+        try:
+            started = LocalRecord.read(home).started
+        except (FileNotFoundError, CorruptRecord):
+            return now
+        return now if started is None else started.elapsed_to_now(now)
 
     def _ended(self, slice_ids: Sequence[str]) -> Collection[str]:
         """Slices whose directory was removed after the last of their processes was gone."""
@@ -378,6 +387,7 @@ def _instance(home: Path, record: LocalRecord) -> Instance:
             _host(home / f"host-{number}", f"{record.slice_id}/{number}", life) for number, life in enumerate(lives)
         ),
         zone="local",
+        started_at=None if record.started is None else record.started.at,
     )
 
 

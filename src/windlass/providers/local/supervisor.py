@@ -81,6 +81,28 @@ class HostProcess(NamedTuple):
         return True
 
 
+class Started(NamedTuple):
+    """When a slice started: the time of day, and the time of a clock that cannot be set."""
+
+    at: float
+    steady: float
+    boot: str
+    """Which boot of this machine the steady clock counts from."""
+
+    @classmethod
+    def now(cls, at: float) -> Started:
+        """Now, which is ``at`` by the time of day."""
+        return cls(at, time.clock_gettime(time.CLOCK_BOOTTIME), _boot())
+
+    @classmethod
+    def read(cls, value: Any) -> Started | None:
+        return None if value is None else cls(float(value[0]), float(value[1]), str(value[2]))
+
+    def elapsed_to_now(self, now: float) -> float:
+        """The time of day that it would be if the clock had not been set since; ``now`` after another boot."""
+        return self.at + time.clock_gettime(time.CLOCK_BOOTTIME) - self.steady if self.boot == _boot() else now
+
+
 def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the third (the state) on; the name before them may hold anything."""
     try:
@@ -114,10 +136,11 @@ def day_of(at: float) -> str:
 
 
 def remember_end(root: Path, slice_id: str, at: float) -> None:
-    """Leave an empty file that says that this id has had its slice: it never buys again."""
+    """Leave an empty file that says that this id has had its slice, with the time of its end: it never buys again."""
     day = root / ENDED / day_of(at)
     day.mkdir(mode=0o700, parents=True, exist_ok=True)
     (day / slice_id).touch(mode=0o600)
+    os.utime(day / slice_id, (at, at))
 
 
 def take_lock(path: Path, *, wait: bool) -> int | None:
@@ -187,7 +210,8 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
     with suppress(OSError):
         write_json(directory / PROCESS, {**known, "ended": cause})
     if cause == "orphaned":
-        _remove(home, directory)
+        started, now = Started.read(record.get("started")), time.time()
+        _remove(home, directory, now if started is None else started.elapsed_to_now(now))
 
 
 def _note(directory: Path, known: dict[str, Any], child: int, owner: HostProcess | None, ends: dict[int, int]) -> str:
@@ -302,10 +326,10 @@ def _end_all(child: int | None, grace: float) -> None:
     _reaped()  # the last may have ended between two looks: leave no zombies to the process that adopts them
 
 
-def _remove(home: Path, directory: Path) -> None:
+def _remove(home: Path, directory: Path, at: float) -> None:
     """The owner does not come back: take the host's directory away, and with the last host the slice's."""
     with suppress(OSError):  # no room for a name is no reason to stay
-        remember_end(home.parent, home.name, time.time())
+        remember_end(home.parent, home.name, at)
     shutil.rmtree(directory, ignore_errors=True)
     if not any(home.glob("host-*")):
         shutil.rmtree(home, ignore_errors=True)

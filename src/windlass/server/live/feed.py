@@ -206,7 +206,7 @@ class Feed:
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(timeout=10)
+            self._thread.join(timeout=1)  # a journal that hangs must not hold up the end of the program
 
     def wake(self) -> None:
         """Look at the journal at once: there is something new in it."""

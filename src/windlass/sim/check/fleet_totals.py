@@ -7,7 +7,7 @@ controller's own change tracking: a checker must not trust what it checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from windlass.control.record.controller_state import ControllerState
 from windlass.control.state.diff import NONE, TableDiff, full_diff
 from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import OFFERING, State
+from windlass.core.model.reasons import Code
 
 
 class Idle(NamedTuple):
@@ -36,6 +37,8 @@ class _Bill(NamedTuple):
 class FleetTotals:
     """The records of the slices that a controller remembers, and what follows from them."""
 
+    life_of: Callable[[str], tuple[float, float] | None] = lambda _: None
+    """When a machine was made and when it ended, if its cloud reports that."""
     slices: Mapping[str, SliceRecord] = field(default_factory=dict)
     idle: dict[str, Idle] = field(default_factory=dict)
     """Ready slices all of whose nodes are reported idle."""
@@ -97,6 +100,8 @@ class FleetTotals:
         elif self.idle.pop(name, None) is not None:
             self.unproven.pop(name, None)
         self._bill(name, None if new is None or new.billed_since is None else new, instant)
+        if new is None and old is not None:
+            self._bill_in_full(old, instant)
 
     def _bill(self, name: str, record: SliceRecord | None, instant: int) -> None:
         """A slice has the price at which it was bought for as long as it costs anything."""
@@ -117,6 +122,23 @@ class FleetTotals:
             billed = instant - bill.since - round(self._clock_step * 10**6)
             self._billed[bill.group] += bill.price * billed
             self.billed_seconds[name] = self.billed_seconds.get(name, 0.0) + billed / 10**6
+
+    def _bill_in_full(self, record: SliceRecord, instant: int) -> None:
+        """The cloud reports when a machine started and when it ended: it costs the time in between. What was counted by
+        the controller's clock is replaced by that. One that shows again after it was given up is billed from then on,
+        until its end."""
+        life = self.life_of(record.id)
+        if life is None or not record.seen:
+            return
+        counted = round(self.billed_seconds.get(record.id, 0.0) * 10**6)
+        if record.started_at is not None or record.started_for.code != Code.LEAKED:
+            billed = round((life[1] - life[0]) * 10**6)
+        else:
+            now = instant / 10**6 - self._clock_step if record.billed_since is not None else record.bill_from
+            since = life[1] if record.billed_since is None else max(record.billed_since, life[1])
+            billed = counted - (round((now - since) * 10**6) if now is not None and now > life[1] else 0)
+        self._billed[record.group] += record.price * (billed - counted)
+        self.billed_seconds[record.id] = billed / 10**6
 
 
 def _idle(record: SliceRecord) -> Idle | None:

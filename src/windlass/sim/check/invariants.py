@@ -73,8 +73,6 @@ class CheckedStep(NamedTuple):
     leads: bool
     """Whether no newer controller runs: what one remembers that was overtaken counts for nothing."""
     clock_is_off: bool
-    leader: int = 0
-    """The number of the controller that made the pass."""
 
 
 class Checker:
@@ -99,7 +97,7 @@ class Checker:
         self._doubled: set[str] = set()
         """Slices of which two clouds have had a machine."""
         self._interrupted = 0
-        self.followed = FleetTotals()
+        self.followed = FleetTotals(self._life_of)
         self._shown: set[str] = set()
         """Machines that a list shows, and that may have no record."""
         self._unrecorded: dict[str, float] = {}
@@ -109,8 +107,10 @@ class Checker:
         self._last: ControllerState | None = None
         self._clock_was_off = False
         self._given_up = GivenUpSlices(clouds, faults=faults)
-        self._offsets: dict[int, float] = {}
-        """By how much the clock of the controller was off in its last pass."""
+        self._offset: float | None = None
+        """By how much the clock was off in the last pass that was committed."""
+        self._tried: float | None = None
+        """The same for a pass that came to no end. Its records may be there all the same."""
 
     def settle_for(self, settings: Settings) -> None:
         """The settings have changed."""
@@ -126,7 +126,13 @@ class Checker:
             for kind, table in last.tables().items():
                 if controller_state.tables()[kind] != table:
                     self._breach("S12", f"after a restart the table {kind} is another one")
-        self._follow(controller_state)  # with what the last one had written and did not live to know
+        clock_step = 0.0
+        if self._tried is not None and (last is None or controller_state.seq != last.seq):
+            clock_step = 0.0 if self._offset is None else self._tried - self._offset
+            self._offset = self._tried
+        self._tried = None
+        # With what the last one had written and did not live to know.
+        self._follow(controller_state, clock_step=clock_step)
         self._last = None
 
     def look(self, step: CheckedStep) -> bool:
@@ -152,8 +158,7 @@ class Checker:
             found.append(_are_whole(gangs))
         if step.leads:
             complete = step.made is not None and not step.made.fold.unknown
-            offset, first = step.clock - step.now, step.made is not None and step.leader not in self._offsets
-            self._given_up.look(step.now, offset, complete=complete, first=first)
+            self._given_up.look(step.now, complete=complete)
             policy = step.settings.policy
             ended = [(before[name], None) for name in gone]
             changes = [*ended, *((old, new) for old, new in moves if old is not None)]
@@ -190,13 +195,14 @@ class Checker:
         self._shown.update(self.followed.follow(controller_state, differing, clock_step))
 
     def _clock_step(self, step: CheckedStep) -> float:
-        """Return by how much the clock of this controller was set between its last pass and this one: the truth, not
-        what the pass recorded. In its first pass a controller cannot know."""
-        offset = step.clock - step.now
-        last = self._offsets.get(step.leader)
-        if step.made is not None:
-            self._offsets = {step.leader: offset}
-        return 0.0 if last is None or step.made is None else offset - last
+        """Return by how much the clock was set between the last committed pass and this one: the truth, not what the
+        pass recorded. The last pass may be that of another controller."""
+        offset, last = step.clock - step.now, self._offset
+        if step.made is None:
+            self._tried = offset
+            return 0.0
+        self._offset = offset
+        return 0.0 if last is None else offset - last
 
     def _breach(self, invariant: str, text: str) -> None:
         self.breaches.append(Breach(invariant, self._now(), text))
@@ -312,6 +318,10 @@ class Checker:
             record = step.before.fleet.slices[name]
             if name not in fleet.gone and record.state != State.QUEUED:
                 yield "S4", f"{name} was {record.state} and is forgotten without a trace"
+
+    def _life_of(self, slice_id: str) -> tuple[float, float] | None:
+        """When a machine was made and when it ended, where its cloud tells a controller that asks."""
+        return next((life for one in self.clouds.values() if (life := one.reported_life(slice_id)) is not None), None)
 
     def _is_shown(self, slice_id: str) -> bool:
         return any(

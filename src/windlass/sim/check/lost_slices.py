@@ -38,19 +38,13 @@ class GivenUpSlices:
         self._looked_at: float | None = None
         self._unwatched = 0.0
         """Seconds in which no controller saw every list."""
-        self._offset: float | None = None
-        self._misled = 0.0
-        """Seconds by which the clock of a new controller differed from that of the last one: it cannot know."""
 
-    def look(self, now: float, offset: float, *, complete: bool, first: bool) -> None:
-        """Take note of a pass. ``offset``: of the controller's clock; ``first``: it is the controller's first."""
+    def look(self, now: float, *, complete: bool) -> None:
+        """Take note of a pass."""
         if complete:
             if self._looked_at is not None and self._faults:  # without faults every change is an event, and is seen
                 self._unwatched += max(0.0, now - self._looked_at - WATCHED)
             self._looked_at = now
-        if first and self._offset is not None:
-            self._misled += abs(offset - self._offset)
-        self._offset = offset
 
     def follow(self, now: float, pairs: Moves, gone: Collection[str]) -> None:
         """Take note of records that have changed."""
@@ -98,7 +92,7 @@ class GivenUpSlices:
     ) -> Iterator[tuple[str, str]]:
         """S14: a slice was billed for as long as its machine lived, by the cloud's own memory. A machine that was
         made by hand is billed from the first list that shows it, so it may have lived longer."""
-        slack = (LATE_LISTS if self._faults else MARGIN) + interval + self._unwatched + self._misled
+        slack = (LATE_LISTS if self._faults else MARGIN) + interval + self._unwatched
         for name in gone:
             lives = [
                 cloud.history[name].at - cloud.made[name]

@@ -84,6 +84,8 @@ class Machine:
     gone: float = inf
     """When an end that was asked for is done."""
     listed_until: float = inf
+    reports_times: bool = False
+    """Whether its cloud reports when it was made."""
 
     @property
     def end(self) -> Ending | None:
@@ -109,6 +111,7 @@ class Machine:
             preempted_at=self.taken if warned and self.notice else None,
             zone=self.zone,
             price=self.price,
+            started_at=self.made if self.reports_times else None,
         )
 
     def host_id(self, number: int) -> str:

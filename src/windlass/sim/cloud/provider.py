@@ -61,16 +61,18 @@ class SimulatedProvider:
         terminate_seconds: float = 5.0,
         struck: dict[str, int] | None = None,
         confirms_ends: bool = True,
+        reports_times: bool = False,
     ) -> None:
         """``quota``: slices that the account may have at once. A group orders the kind of its own name, or the one in
         its setting ``offering``; in its setting ``zone``, or where there is stock. ``struck`` counts the faults.
-        Without ``confirms_ends`` it does not report which slices have ended, as many clouds do not."""
+        Without ``confirms_ends`` it does not report which slices have ended, as many clouds do not. With
+        ``reports_times`` it reports when each of its machines was made and when it ended."""
         self._kinds = {kind.offering.name: kind for kind in kinds}
         self._now = now
         self._fault_set = FaultSet.of(faults, RandomSource(seed), struck)
         self._quota = quota
         self._terminate_seconds = terminate_seconds
-        self._confirms_ends = confirms_ends
+        self._confirms_ends, self.reports_times = confirms_ends, reports_times
         self._machines: dict[str, Machine] = {}
         self._agenda: list[tuple[float, str]] = []
         self._alive: Counter[tuple[str, str]] = Counter()
@@ -104,6 +106,8 @@ class SimulatedProvider:
         """How each machine that is gone came to its end."""
         self.made: dict[str, float] = {}
         """When each machine with our tag was made, ended ones included."""
+        self.on_change: Callable[[str, int], None] = lambda _call, _epoch: None
+        """Gets each launch and each terminate that arrives, with its epoch."""
 
     def sell(self, kinds: Iterable[MachineKind]) -> None:
         """From now on it sells these kinds; machines that are there stay."""
@@ -115,6 +119,7 @@ class SimulatedProvider:
         """Nothing to do: a simulated account has one cluster."""
 
     async def launch(self, order: LaunchOrder, epoch: int) -> None:
+        self.on_change(f"the launch of {order.slice_id}", epoch)
         self._see(epoch)
         self.step()
         kind, name, group = self._kind(order), order.slice_id, order.group
@@ -136,6 +141,7 @@ class SimulatedProvider:
             raise ProviderError(f"no answer to the order of {name}; it may come or not")
 
     async def terminate(self, slice_id: str, epoch: int) -> None:
+        self.on_change(f"the end of {slice_id}", epoch)
         self._see(epoch)
         self.step()
         machine = self._machines.get(slice_id)
@@ -182,7 +188,8 @@ class SimulatedProvider:
     def confirm_ended(self, slice_ids: Collection[str]) -> Coroutine[Any, Any, Collection[str]]:
         self.step()
         known = self.history if self._confirms_ends else {}
-        return Completed([name for name in slice_ids if name in known and name not in self._machines])
+        ended = [name for name in slice_ids if name in known and name not in self._machines]
+        return Completed({name: known[name].at for name in ended} if self.reports_times else ended)
 
     async def offerings(self) -> Sequence[Offering]:
         return tuple(kind.offering for _, kind in sorted(self._kinds.items()))
@@ -252,6 +259,13 @@ class SimulatedProvider:
         """Whether the last list that was handed out showed it; one that was stale or short may not have."""
         return any(one.slice_id == slice_id for one in self._handed_out)
 
+    def reported_life(self, slice_id: str) -> tuple[float, float] | None:
+        """When a machine was made and when it ended, if it reports that."""
+        if not (self._confirms_ends and self.reports_times) or slice_id in self._machines:
+            return None
+        end, made = self.history.get(slice_id), self.made.get(slice_id)
+        return None if end is None or made is None else (made, end.at)
+
     def ended_lately(self) -> Sequence[Ended]:
         """The terminate calls that were carried out since the last call of this method."""
         lately, self._ending = self._ending, []
@@ -319,6 +333,7 @@ class SimulatedProvider:
     # -- keeping what shows -----------------------------------------------------------------------------------------
 
     def _add(self, machine: Machine) -> None:
+        machine.reports_times = self.reports_times
         self._machines[machine.order.slice_id] = machine
         self._counted.add(machine.order.slice_id)
         self._alive[machine.kind, machine.zone] += 1

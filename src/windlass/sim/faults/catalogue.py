@@ -69,6 +69,7 @@ FaultKind = Literal[
     "reconfigured",  # other limits, or a group less, while things are in flight (hourly)
     "torn-record",  # killed in the middle of a journal write, of which nothing may be there afterwards
     "newer-version",  # a newer version brings the journal's tables up to date under the one that leads (hourly)
+    "stopped",  # after a pass it stands still for ``seconds``, as with SIGSTOP, and then goes on (hourly)
     "older-version",  # an older one is started on a newer journal, next to the leader or in its place (hourly)
     # input
     "observe-fails",  # the workload cannot be asked
@@ -96,6 +97,7 @@ HOURLY: Final = frozenset(
         "reconfigured",
         "newer-version",
         "older-version",
+        "stopped",
     }
 )
 """External faults; the rate is how often in an hour."""

@@ -8,10 +8,11 @@ may read newer tables, and write nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, overload
 
-from windlass.journal import Entry, Journal, JournalFull, JournalUnavailable, JournalVersion
+from windlass.journal import Entry, Journal, JournalFull, JournalUnavailable, JournalVersion, Lease
 
 from .catalogue import FaultSet
 
@@ -82,6 +83,15 @@ class CallLog:
     """Of its tables: that of the newest program which has opened it."""
     whole: int = 0
     """The number of the last record that was written and must be there."""
+    lease_ends: dict[int, float] = field(default_factory=dict)
+    """When the lease of each epoch runs out, by the true time at which it was granted or renewed last."""
+    late: list[str] = field(default_factory=list)
+    """What was written or called after the end of its lease."""
+
+    def check_lease(self, what: str, epoch: int | None, now: float) -> None:
+        """Note a write, or a call to a provider, that comes after the end of the lease under which it is made."""
+        if epoch is not None and now > (end := self.lease_ends.get(epoch, inf)):
+            self.late.append(f"{what} under epoch {epoch}, {now - end:.0f} s after the end of its lease")
 
 
 class Torn(Sequence[Entry]):
@@ -139,6 +149,7 @@ class CrashingJournal(CrashingCalls):
         now = self._now()
         if now < self.full_until:
             raise JournalFull("there is no room on the disk")
+        self._log.check_lease("a write to the journal", epoch, now)
         self._writes += 1
         fault_set, lost = self._fault_set(), None
         if fault_set.faults:
@@ -154,6 +165,17 @@ class CrashingJournal(CrashingCalls):
             raise JournalUnavailable("the database went away after it was written")
         self._lifeline.point("after append")
         return last
+
+    def acquire(self, holder: str, ttl: float, now: float | None) -> Lease | None:
+        lease: Lease | None = self.__getattr__("acquire")(holder, ttl, now)
+        return None if lease is None else self._granted(lease)
+
+    def renew(self, lease: Lease, now: float | None) -> Lease:
+        return self._granted(self.__getattr__("renew")(lease, now))
+
+    def _granted(self, lease: Lease) -> Lease:
+        self._log.lease_ends[lease.epoch] = self._now() + lease.ttl
+        return lease
 
     def release(self, lease: Any) -> None:
         self._lifeline.point("before release")

@@ -91,6 +91,7 @@ JOURNAL: Final = (
     Fault("torn-record", 0.01),
     Fault("newer-version", 0.3),
     Fault("older-version", 0.5),
+    Fault("stopped", 0.3, seconds=1200),
 )
 """Of the controller too. They came to the catalogue last, and stay at its end: what chance does with a fault goes by
 its place, and seeds that once showed something are to show it again."""

@@ -58,6 +58,7 @@ def arbitrary_script(seed: int, hours: float = 2.0) -> Script:
         seed=seed,
         hours=hours,
         confirms_ends=Random(f"ends-{seed}").random() < 0.5,
+        reports_times=Random(f"times-{seed}").random() < 0.5,
     )
 
 

@@ -94,6 +94,10 @@ def _newer_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     engine.log.version += 1
 
 
+def _stopped(engine: Simulation, fault: Fault) -> None:
+    engine.stop_for = fault.seconds
+
+
 def _older_version(engine: Simulation, fault: Fault) -> None:  # noqa: ARG001
     """It must refuse and change nothing. If it was to replace the leader, no controller leads until the newer one is
     started again."""
@@ -149,4 +153,5 @@ _STRIKES: Final[dict[str, Callable[[Simulation, Fault], None]]] = {
     "reconfigured": _reconfigured,
     "newer-version": _newer_version,
     "older-version": _older_version,
+    "stopped": _stopped,
 }

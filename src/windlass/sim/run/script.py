@@ -34,6 +34,8 @@ class Script:
     confirms_ends: bool = False
     """Whether the clouds report which slices have ended. If not, a slice is gone when it was missing for long
     enough."""
+    reports_times: bool = False
+    """Whether the clouds tell when machines were made and when they ended."""
 
     def all_kinds(self) -> tuple[MachineKind, ...]:
         named = {kind.offering.name for kind in self.kinds}

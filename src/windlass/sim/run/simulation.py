@@ -106,6 +106,8 @@ class Simulation:
     passes: int = field(default=0, init=False)
     woken: bool = field(default=False, init=False)
     clock_was_off: bool = field(default=False, init=False)
+    stop_for: float = field(default=0.0, init=False)
+    """Seconds for which the controllers stand still after the next pass that makes calls, before these begin."""
 
     def run(self) -> SimulationResult:
         return virtually(self._run())
@@ -133,9 +135,12 @@ class Simulation:
                 quota=script.quota,
                 struck=self.struck,
                 confirms_ends=script.confirms_ends,
+                reports_times=script.reports_times,
             )
             for name in sorted({sold.provider for sold in script.settings.groups})
         }
+        for cloud in self.clouds.values():
+            cloud.on_change = lambda call, epoch: self.log.check_lease(call, epoch, clock())
         self.workload = SimulatedWorkload(
             [sold.group for sold in script.settings.groups],
             Joining(list(self.clouds.values())),
@@ -221,6 +226,7 @@ class Simulation:
             journal,
             now=lambda: clock() + leader.offset,
             steady=clock,
+            clock_name="simulated",
             leadership=leadership,
             wake=self._wake,
         )
@@ -328,14 +334,17 @@ class Simulation:
         except Exception as error:  # noqa: BLE001  # a loop that raises is a breach, and the run goes on to report it
             trouble = f"{type(error).__name__}: {error}"
             await self._drop(leader, killed=False)
-        took = self.now() - begun
+        passed_at = self.now()
+        if self.stop_for and controller.actuator.under_way:
+            self._loop.leap(self.stop_for)
+            self.stop_for = 0.0
         await self._call(controller.actuator)
         if leader.lifeline.dead and leader in self.leaders:
             await self._drop(leader, killed=True)
         self.passes += 1
         if made is not None and made.fold.moves:
             self.last_action = self.now()
-        self._look(leader, before, made, took, trouble)
+        self._look(leader, before, made, (begun, passed_at), trouble)
 
     async def _call(self, actuator: Actuator) -> None:
         """Let calls begin, come back, and be noted."""
@@ -354,11 +363,17 @@ class Simulation:
         return self.leaping and not self.fault_set.faults and not self._goes_by_use
 
     def _look(
-        self, leader: SimulatedLeader, before: ControllerState, made: Pass | None, took: float, trouble: str
+        self,
+        leader: SimulatedLeader,
+        before: ControllerState,
+        made: Pass | None,
+        span: tuple[float, float],
+        trouble: str,
     ) -> None:
+        """Check a pass. ``span``: when it began and when it ended."""
         clock_is_off = leader.offset != 0
         self.clock_was_off = self.clock_was_off or clock_is_off
-        now = self.now()
+        begun, now = span
         step = CheckedStep(
             now=now,
             clock=now + leader.offset,
@@ -366,15 +381,16 @@ class Simulation:
             before=before,
             after=leader.controller.controller_state,
             made=made,
-            took=took,
+            took=now - begun,
             trouble=trouble,
             leads=leader.number == self.newest,
             clock_is_off=clock_is_off,
-            leader=leader.number,
         )
         moved = self.checker.look(step)
+        self.checker.breaches += [Breach("S12", now, text) for text in self.log.late]
+        self.log.late.clear()
         if moved:
-            self.last_action = now
+            self.last_action = self.now()
 
     def is_quiet(self, now: float) -> bool:
         return now - self.last_action >= QUIET and bool(self.leaders)

@@ -3,7 +3,8 @@ starts as a whole.
 
 The oldest job comes first. What is too large for the room that is left is passed over, for ``PATIENCE`` seconds at the
 most: then a node that could hold it takes nothing younger, so that a stream of small tasks cannot starve a large one.
-A gang starts in one transaction, on all of its nodes at once.
+A gang starts in one transaction, on all of its nodes at once. A spare machine with accelerators leaves other work to
+others, as long as the plan keeps it as a spare, and for ``PATIENCE`` seconds at the most.
 
 Agents import this, so it is made of light parts only.
 """
@@ -16,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from windlass.core.capacity.node_room import NodeRoom, fits_empty
+from windlass.core.model.quantities import ACCELERATORS
 
 from .database import Dismissed, QueueFile, Run
 
@@ -93,8 +95,11 @@ class Claims(QueueFile):
         here = {job: (read_amounts(needs), count) for job, needs, count in there}
         room = NodeRoom(read_amounts(resources), list(here.values()))
         left, too_large, gangs, now = MOST_AT_ONCE, set[str](), 0, self._now()
+        kept_for = self._kept_for(run, place.slice_id, read_amounts(resources))
         jobs = "SELECT number, needs, waiting, running, gang, submitted FROM jobs WHERE waiting > 0 ORDER BY number"
         for job, needs, waiting, running, gang, submitted in run(jobs):
+            if kept_for and now - submitted < PATIENCE and not any(name in kept_for for name, _ in read_amounts(needs)):
+                continue
             if gang:
                 gangs += 1
                 # One gang at a time keeps room: two that wait for each other's would wait for ever.
@@ -122,6 +127,12 @@ class Claims(QueueFile):
                         choice.holds[job] = 0
                         break
         return choice
+
+    def _kept_for(self, run: Run, slice_id: str, resources: Amounts) -> frozenset[str]:
+        """The accelerators of a node that the plan keeps as a spare; empty: it takes any work."""
+        if not run("SELECT 1 FROM spares WHERE slice = ?", (slice_id,)).fetchone():
+            return frozenset()
+        return frozenset(name for name, _ in resources if name in ACCELERATORS)
 
     def _may_claim(self, run: Run, node: str, slice_id: str) -> bool:
         fenced = run("SELECT 1 FROM fences WHERE slice = ? AND (cordon IS NOT NULL OR forgotten)", (slice_id,))

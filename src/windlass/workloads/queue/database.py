@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = "queue.db"
-VERSION: Final = 3
+VERSION: Final = 4
 MARK: Final = 0x57_4E_44_51
 """``WNDQ``: SQLite's application id of a queue."""
 PATIENCE: Final = 5.0
@@ -125,7 +125,9 @@ GANGS: Final = (
     ) STRICT, WITHOUT ROWID""",
 )
 """What version 3 adds: gangs, environments, the trouble of a node, and room that nodes keep for a job."""
-MIGRATIONS: Final = {1: CANCELLING, 2: GANGS}
+SPARES: Final = ("CREATE TABLE spares (slice TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",)
+"""What version 4 adds: slices that the plan keeps as spares for work that needs their accelerators."""
+MIGRATIONS: Final = {1: CANCELLING, 2: GANGS, 3: SPARES}
 """By version: the statements that make the next version of it."""
 
 

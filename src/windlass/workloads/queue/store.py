@@ -255,6 +255,14 @@ class Queue(Claims):
         if changed:
             self._wake(AGENTS, WATCHERS)
 
+    def keep_spares(self, slice_ids: Sequence[str]) -> None:
+        """Keep these slices as spares: for a while they leave work that needs none of their accelerators to others."""
+        with self._changing() as run:
+            run("DELETE FROM spares")
+            for slice_id in slice_ids:
+                run("INSERT INTO spares VALUES (?)", (slice_id,))
+        self._ring(AGENTS)
+
     def evict(self, slice_id: str, epoch: int) -> None:
         """Agents of the slice end what they run, if this is the cordon that stands."""
         changed = self._change_fence(

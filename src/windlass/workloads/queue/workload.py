@@ -22,8 +22,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from windlass.core.model.lifecycle import OFFERING, State
+from windlass.core.model.reasons import Code
 from windlass.core.model.snapshot import Bundle, Demand, Gang, Group
-from windlass.workloads.protocol import Acknowledgement, Join, WorkloadError, WorkloadView, WorkNode
+from windlass.workloads.protocol import (
+    Acknowledgement,
+    DecisionReport,
+    Join,
+    WorkloadError,
+    WorkloadView,
+    WorkNode,
+)
 
 from .agent import NODE
 from .claims import SILENT
@@ -61,6 +70,8 @@ class QueueWorkload:
         self._looking = _Connection(self._directory, now, create=not look_only)
         self._changing = _Connection(self._directory, now, create=not look_only)
         self._wakeup: WakeupSocket | None = None
+        self._spares: tuple[str, ...] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self.regroup(groups)
 
     def regroup(self, groups: Iterable[Group]) -> None:
@@ -125,10 +136,26 @@ class QueueWorkload:
         if evict:
             await self._change(lambda queue: queue.evict(slice_id, epoch))
 
+    def on_decision(self, decision: DecisionReport) -> None:
+        """Pass on which slices the plan keeps as spares: agents claim work at once, without waiting for a plan."""
+        if decision.plan is None:
+            return
+        spares = spares_of(decision)
+        if spares == self._spares or (self._keeping is not None and not self._keeping.done()):
+            return  # one that is changed meanwhile is passed on after the next pass
+        self._keeping = asyncio.get_running_loop().create_task(self._keep(spares))
+
+    async def _keep(self, spares: tuple[str, ...]) -> None:
+        with suppress(WorkloadError):  # tried again after the next pass
+            await self._change(lambda queue: queue.keep_spares(spares))
+            self._spares = spares
+
     async def forget(self, slice_ids: Sequence[str]) -> None:
         await self._change(lambda queue: queue.forget(slice_ids))
 
     async def close(self) -> None:
+        if self._keeping is not None:
+            await asyncio.gather(self._keeping, return_exceptions=True)
         for connection in (self._looking, self._changing):
             connection.close()
         if self._wakeup is not None:
@@ -148,6 +175,29 @@ class QueueWorkload:
             self._wakeup = None
         with suppress(OSError):
             self._wakeup = WakeupSocket(self._directory, WATCHERS)
+
+
+def spares_of(decision: DecisionReport) -> tuple[str, ...]:
+    """The slices that a plan keeps as spares: free ones, and those that still start; not those that it gives work."""
+    plan, slices = decision.plan, decision.slices
+    assert plan is not None
+    spare = {group.name: group.spare for group in decision.groups}
+    named = {one.slice for one in plan.stays if one.reason.code == Code.SPARE}
+    free = {one.slice for one in plan.stays if one.reason.code not in _GIVEN} & slices.keys()
+    free = {
+        name for name in free if slices[name].state in OFFERING and (name in named or spare.get(slices[name].group))
+    }
+    if free:
+        free -= {one.on for one in plan.placements}
+    kept = {name for name in free if name in named}
+    for name in sorted(free - kept, key=lambda one: (slices[one].state != State.READY, one)):
+        if sum(slices[one].group == slices[name].group for one in kept) < spare[slices[name].group]:
+            kept.add(name)
+    return tuple(sorted(kept))
+
+
+_GIVEN: Final = frozenset({Code.PLACED, Code.GANG_HELD, Code.REQUESTED_CAPACITY, Code.BUSY})
+"""Reasons of slices that stay for work that is to come."""
 
 
 class _Connection:

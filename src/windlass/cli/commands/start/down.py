@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -32,7 +33,7 @@ from windlass.core.model.lifecycle import ENDED
 from windlass.core.model.reasons import plural
 from windlass.journal import Journal, JournalError
 
-from .run import steady
+from .run import clock_name, steady
 
 SCHEMA = "windlass.down/v1"
 EVERY = 0.2
@@ -63,6 +64,20 @@ def command(config: Config, as_json: bool) -> None:
     else:
         write(plain([outcome.text, next_steps(*outcome.steps)]))
     sys.exit(130 if not down.finished else 0 if outcome.nothing_left else 1)
+
+
+def _has_died(holder: str | None) -> bool:
+    """Whether a controller that still has the lease was a process of this machine that is gone: it was killed."""
+    host, _, pid = (holder or "").rpartition(":")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +116,24 @@ class _Down:
     def run(self) -> None:
         """Until nothing is left by the journal."""
         self._order("freeze", EVERY_GROUP)
-        if leader_of(self._journal, time.time()).alive:
+        while (leader := leader_of(self._journal, time.time())).alive and not _has_died(leader.holder):
             self._print("a controller runs, and empties the machines now")
-            while not self._step(read_state(self._journal)):
-                time.sleep(EVERY)
-        else:
-            try:
-                asyncio.run(self._serve())
-            except ConfigError as error:
-                raise click.ClickException("\n".join(error.mistakes)) from None
+            if self._step(read_state(self._journal)):
+                self.finished = True
+                return
+            time.sleep(EVERY)
+        try:
+            # Under the name of a controller that has died its lease can be had at once.
+            asyncio.run(self._serve(leader.holder if leader.alive else None))
+        except ConfigError as error:
+            raise click.ClickException("\n".join(error.mistakes)) from None
         self.finished = True
 
-    async def _serve(self) -> None:
-        """Run a controller until nothing is left."""
+    async def _serve(self, holder: str | None) -> None:
+        """Run a controller until nothing is left. ``holder``: the name under which it asks for the lease."""
         components = build_components(self._config)
-        leader = replace(self._config.leader, holder=f"{self._config.leader.holder}-down-{os.getpid()}")
+        own = f"{self._config.leader.holder}-down-{os.getpid()}"
+        leader = replace(self._config.leader, holder=holder or own)
         service = Service(
             self._config.settings,
             components.providers,
@@ -125,6 +143,7 @@ class _Down:
             retention=self._config.journal.retention,
             now=time.time,
             steady=steady,
+            clock_name=clock_name(),
         )
         running = asyncio.create_task(service.run())
         stopped = asyncio.Event()

@@ -79,6 +79,14 @@ def steady() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def clock_name() -> str:
+    """The name of that clock: it is one and the same for all programs until the computer is booted again."""
+    try:
+        return f"boot {Path('/proc/sys/kernel/random/boot_id').read_text(encoding='ascii').strip()}"
+    except OSError:
+        return ""
+
+
 async def _run(file: str, config: Config, components: Components, log: RunLog, server: ServerConfig | None) -> int:
     with ExitStack() as stack:
         journal = stack.enter_context(open_journal(config.journal.location))
@@ -97,6 +105,7 @@ async def _run(file: str, config: Config, components: Components, log: RunLog, s
             retention=config.journal.retention,
             now=time.time,
             steady=steady,
+            clock_name=clock_name(),
             offload=JournalThread(),
             on_pass=log.passed,
             on_message=log.message,
