@@ -33,7 +33,7 @@ from .supervisor import (
     PROCESS,
     RECORD,
     HostProcess,
-    Started,
+    StartTime,
     day_of,
     remember_end,
     take_lock,
@@ -72,7 +72,7 @@ class LocalRecord:
     ending: bool = False
     cluster: tuple[str, str] = ("", "")
     """The name and the id of the cluster that ordered it; empty in records of older versions."""
-    started: Started | None = None
+    started: StartTime | None = None
     """When the order was taken; None in records of older versions."""
 
     @classmethod
@@ -90,7 +90,7 @@ class LocalRecord:
                 tie_to=_process(data["tie_to"]),
                 ending=bool(data["ending"]),
                 cluster=_cluster(data.get("cluster", ("", ""))),
-                started=Started.read(data.get("started")),
+                started=StartTime.read(data.get("started")),
             )
         except (FileNotFoundError, NotADirectoryError):
             raise

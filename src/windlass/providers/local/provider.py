@@ -49,7 +49,7 @@ from windlass.providers.protocol import (
 from . import supervisor
 from .faults import LocalFault, LocalFaults, refusal_of
 from .files import CorruptRecord, Files, HostRecord, LocalRecord, LocalSlice
-from .supervisor import HostProcess, Started
+from .supervisor import HostProcess, StartTime
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ class LocalProvider:
             with self._files.changing(epoch):  # asked again: a fault may have held us up
                 taken = not self._is_spent(home)
                 if taken:
-                    self._files.add(replace(record, started=Started.now(self._now())))
+                    self._files.add(replace(record, started=StartTime.now(self._now())))
             try:
                 self._carry_out(home)
             except ProviderError:

@@ -81,7 +81,7 @@ class HostProcess(NamedTuple):
         return True
 
 
-class Started(NamedTuple):
+class StartTime(NamedTuple):
     """When a slice started: the time of day, and the time of a clock that cannot be set."""
 
     at: float
@@ -90,12 +90,12 @@ class Started(NamedTuple):
     """Which boot of this machine the steady clock counts from."""
 
     @classmethod
-    def now(cls, at: float) -> Started:
+    def now(cls, at: float) -> StartTime:
         """Now, which is ``at`` by the time of day."""
         return cls(at, time.clock_gettime(time.CLOCK_BOOTTIME), _boot())
 
     @classmethod
-    def read(cls, value: Any) -> Started | None:
+    def read(cls, value: Any) -> StartTime | None:
         return None if value is None else cls(float(value[0]), float(value[1]), str(value[2]))
 
     def elapsed_to_now(self, now: float) -> float:
@@ -210,7 +210,7 @@ def supervise(home: Path, directory: Path, record: dict[str, Any], number: int, 
     with suppress(OSError):
         write_json(directory / PROCESS, {**known, "ended": cause})
     if cause == "orphaned":
-        started, now = Started.read(record.get("started")), time.time()
+        started, now = StartTime.read(record.get("started")), time.time()
         _remove(home, directory, now if started is None else started.elapsed_to_now(now))
 
 
