@@ -358,7 +358,7 @@ def test_a_queue_of_a_newer_version_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "queue.db") as file:
         file.execute("PRAGMA user_version = 7")
     file.close()
-    assert "is of version 7, this program knows 3; use a newer windlass" in run(refused(tmp_path))
+    assert "is of version 7, this program knows 4; use a newer windlass" in run(refused(tmp_path))
 
 
 def test_a_directory_that_cannot_be_had_is_reported_with_a_remedy(tmp_path):
