@@ -261,7 +261,7 @@ class Queue(Claims):
             run("DELETE FROM spares")
             for slice_id in slice_ids:
                 run("INSERT INTO spares VALUES (?)", (slice_id,))
-        self._ring(AGENTS)
+        self._wake(AGENTS)
 
     def evict(self, slice_id: str, epoch: int) -> None:
         """Agents of the slice end what they run, if this is the cordon that stands."""
