@@ -4,15 +4,20 @@ Needs ``RAY_NEW``, the ``bin`` directory of a plain Ray (``make bench-ray`` sets
 head with 4 nodes of 2 CPUs at the most, the same idle timeout and the same ``ray start`` for workers. All of them start
 on this machine, so seconds depend on its cores and on what else runs there: the load is printed.
 
-    python -m benchmarks.ray_cluster [--runs 1] [--singles 10]
+    python -m benchmarks.ray_cluster [--runs 1] [--singles 10] [--parts eight hundred] [--add]
+
+A whole run takes about ten minutes. ``--parts`` measures some of it, and ``--add`` adds to the values of earlier runs,
+for a machine that is free for a few minutes at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import datetime as dt
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -22,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -90,11 +95,12 @@ class Side:
         desk = [word for word in desk if not word.startswith("--num-cpus")]
         desk += ["--num-cpus=0", '--resources={"desk": 1}', f"--temp-dir={self.home}/d"]
         self._run(desk, {"RAY_NODE_TYPE_NAME": "desk", "RAY_CLOUD_INSTANCE_ID": "desk-0"})
-        time.sleep(15)  # nothing here can be asked whether the monitor of Ray is up
+        self._wait_for("desk", lambda: asyncio.run(_asked(self.address, _has_desk)))
         if self.name == "windlass":
             (self.home / "ray.yaml").write_text(json.dumps(self._configuration()), encoding="utf-8")
             self._run([sys.executable, "-m", "windlass", "run", str(self.home / "ray.yaml")], {})
-            time.sleep(2)
+        self._wait_for("report of an autoscaler", lambda: asyncio.run(_asked(self.address, _has_report)))
+        time.sleep(5)  # what has just started is still busy with that
 
     def _wait_for(self, what: str, there: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120
@@ -115,7 +121,6 @@ class Side:
             "groups": {"worker": group},
             "providers": {"here": {"type": "local", "directory": str(self.home / "local"), "environment": [MARK]}},
             "journal": str(self.home / "journal.db"),
-            "policy": {"vanish_timeout": "1s"},  # the default of 15 s is for clouds whose lists lag
             "workload": {
                 "type": "ray",
                 "address": self.address,
@@ -159,10 +164,9 @@ class Side:
         asked = [one for one in events if one["kind"] == "slice" and " requesting: " in one["text"]]
         return [one["at"] for one in asked for _ in one["subjects"]]
 
-    def drive(self, singles: int) -> list[dict[str, Any]]:
-        """Run the whole script in a driver; what it measured, part by part."""
-        words = [str(self.bin / "python"), str(DRIVER), self.address, str(IDLE), str(singles)]
-        found: list[dict[str, Any]] = []
+    def drive(self, singles: int, parts: Sequence[str], found: list[dict[str, Any]]) -> None:
+        """Run the script in a driver, and add what it measured to ``found``, part by part."""
+        words = [str(self.bin / "python"), str(DRIVER), self.address, str(IDLE), str(singles), *parts]
         with (self.home / "driver.log").open("wb") as errors:
             process = subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE, stderr=errors, text=True)
             assert process.stdout is not None
@@ -173,7 +177,6 @@ class Side:
             process.wait()
         if process.returncode:
             print((self.home / "driver.log").read_text(encoding="utf-8")[-3000:], file=sys.stderr)
-        return found
 
     def stop(self) -> None:
         for _ in range(50):
@@ -196,6 +199,29 @@ def _answers(address: str) -> bool:
         return False
 
 
+async def _asked(address: str, question: Callable[[Any], Awaitable[bool]]) -> bool:
+    """What the GCS answers; False: nothing."""
+    from windlass.workloads.ray.gcs import Gcs, GcsError
+
+    gcs = Gcs(address)
+    try:
+        return await question(gcs)
+    except GcsError:
+        return False
+    finally:
+        await gcs.close()
+
+
+async def _has_desk(gcs: Any) -> bool:
+    return any(one.instance_id == "desk-0" and one.state == 0 for one in await gcs.nodes())
+
+
+async def _has_report(gcs: Any) -> bool:
+    """Whether an autoscaler has told the GCS what it does: it is up."""
+    status = await gcs.status()
+    return bool(status.autoscaling_state.autoscaler_state_version > 0)
+
+
 def _processes() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
@@ -207,12 +233,12 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
-def rows(parts: list[dict[str, Any]], launches: list[float]) -> dict[str, list[float]]:
-    """The rows of the table for one autoscaler."""
-    table: dict[str, list[float]] = {}
+def rows(parts: list[dict[str, Any]], launches: list[float]) -> dict[str, list[float | None]]:
+    """The rows of the table for one autoscaler. None: never."""
+    table: dict[str, list[float | None]] = {}
 
     def add(row: str, value: float | None) -> None:
-        table.setdefault(row, []).append(float("inf") if value is None else value)
+        table.setdefault(row, []).append(None if value is None else round(value, 3))
 
     for number, part in enumerate(parts):
         until = parts[number + 1]["at"] if number + 1 < len(parts) else float("inf")
@@ -241,6 +267,9 @@ def rows(parts: list[dict[str, Any]], launches: list[float]) -> dict[str, list[f
     return table
 
 
+PARTS = ("single", "elsewhere", "eight", "hundred", "spread", "actor", "killed")
+SIDES = ("windlass", "ray")
+COMPARED = re.compile("not slower|.*less")
 SUMMED = "submit -> first launch asked"
 TARGETS = {
     "submit -> first launch asked (driver on the head)": "median <= 0.5, worst of 10 <= 1.2",
@@ -257,79 +286,102 @@ TARGETS = {
 }
 
 
-def shown(row: str, values: list[float]) -> str:
+def shown(row: str, values: Sequence[float | None]) -> str:
+    """The values of one side, as a cell."""
     if not values:
         return "-"
-    if row.startswith(SUMMED):
-        middle = statistics.median(values)
-        return f"median {middle:.2f}, worst of {len(values)} {max(values):.2f}"
-    return ", ".join(
-        "never" if value == float("inf") else f"{value:.{0 if value == int(value) else 1}f}" for value in values
-    )
+    known = [value for value in values if value is not None]
+    if row.startswith(SUMMED) and known:
+        return f"median {statistics.median(known):.2f}, worst of {len(known)} {max(known):.2f}"
+    return ", ".join("never" if value is None else f"{value:.{0 if value == int(value) else 1}f}" for value in values)
+
+
+def difference(row: str, ray: Sequence[float | None], windlass: Sequence[float | None]) -> str:
+    """By how much Windlass takes less, where that is what must be reached: of the means."""
+    ours, theirs = [one for one in windlass if one is not None], [one for one in ray if one is not None]
+    if not (COMPARED.match(TARGETS[row]) and ours and theirs):
+        return ""
+    return f" ({100 - 100 * statistics.mean(ours) / statistics.mean(theirs):.0f} % less)"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--singles", type=int, default=10, help="single tasks from which the time to a launch is taken")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure; all unless it is given"
+    )
+    parser.add_argument(
+        "--sides", nargs="+", choices=SIDES, default=SIDES, help="whom to measure; both unless it is given"
+    )
+    parser.add_argument("--add", action="store_true", help="add to the values of earlier runs")
+    parser.add_argument("--logs", type=Path, help="a directory in which the logs of both sides are kept")
     given = parser.parse_args()
     bin_directory = os.environ.get("RAY_NEW")
     if not bin_directory:
         raise SystemExit("RAY_NEW must name the bin directory of a Ray: make bench-ray does")
-    table: dict[str, dict[str, list[float]]] = {row: {} for row in TARGETS}
-    loads: dict[str, list[str]] = {}
+    kept = Path(__file__).parent / "results" / f"{NAME}.json"
+    earlier = json.loads(kept.read_text(encoding="utf-8")) if given.add else {}
+    values: dict[str, dict[str, list[float | None]]] = earlier.get("values", {})
+    loads: dict[str, list[float]] = earlier.get("load", {})
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with us
+    version = subprocess.run([f"{bin_directory}/ray", "--version"], capture_output=True, text=True, check=False).stdout
     port = 26500
     for _ in range(given.runs):
-        for side in ("windlass", "ray"):
+        for side in given.sides:
             port += 1
             one = Side(side, Path(bin_directory), port)
+            loads.setdefault(side, []).append(round(os.getloadavg()[0], 1))
+            found: list[dict[str, Any]] = []
             try:
                 one.start()
-                found = one.drive(given.singles)
-                for row, values in rows(found, sorted(one.launches())).items():
-                    table[row].setdefault(side, []).extend(values)
-            finally:
+                one.drive(given.singles, given.parts, found)
+            finally:  # also what was measured when it is ended before its time
+                for row, measured in rows(found, sorted(one.launches())).items():
+                    values.setdefault(row, {}).setdefault(side, []).extend(measured)
+                if given.logs is not None:
+                    given.logs.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(one.home / "out.log", given.logs / f"{side}-{port}.log")
                 one.stop()
-            loads.setdefault(side, []).append(f"{os.getloadavg()[2]:.1f}")
-    version = subprocess.run([f"{bin_directory}/ray", "--version"], capture_output=True, text=True, check=False).stdout
-    result = {
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "ray": version.strip().rpartition(" ")[2],
-        "cores": os.cpu_count(),
-        "runs": given.runs,
-        "load": {side: "/".join(found) for side, found in loads.items()},
-        "rows": [
-            [row, *(shown(row, table[row].get(side, [])) for side in ("ray", "windlass")), target]
-            for row, target in TARGETS.items()
-        ],
-    }
+                result = {
+                    "date": dt.datetime.now(dt.UTC).date().isoformat(),
+                    "ray": version.strip().rpartition(" ")[2],
+                    "cores": os.cpu_count(),
+                    "load": loads,
+                    "values": values,
+                }
+                kept.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(section(result))
-    kept = Path(__file__).parent / "results" / f"{NAME}.json"
-    kept.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     page = Path(__file__).parent.parent / "docs" / "benchmarks.md"
     page.write_text(with_section(page.read_text(encoding="utf-8"), section(result)), encoding="utf-8")
 
 
 def section(result: Mapping[str, Any]) -> str:
     """The section of ``docs/benchmarks.md``."""
-    loads = ", ".join(f"{'Ray' if side == 'ray' else 'Windlass'} {load}" for side, load in result["load"].items())
-    columns = ["seconds", *result.get("columns", ["Ray's own v2", "Windlass"]), "to reach"]
-    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in result["rows"])
+    loads = "; ".join(
+        f"{'Ray' if side == 'ray' else 'Windlass'} {', '.join(map(str, found))}"
+        for side, found in result["load"].items()
+    )
+    head = "| seconds | Ray's own v2 | Windlass | to reach |\n|---|---|---|---|"
+    lines = []
+    for row, target in TARGETS.items():
+        ray, windlass = (result["values"].get(row, {}).get(side, []) for side in ("ray", "windlass"))
+        cells = [row, shown(row, ray), shown(row, windlass) + difference(row, ray, windlass), target]
+        lines.append(f"| {' | '.join(cells)} |")
+    table = "\n".join(lines)
     note = f"\n{result['note']}\n" if "note" in result else ""
     return f"""## {TITLE}
 
 The same script with Ray's own autoscaler v2 and with Windlass (`make bench-ray`): a fresh head for each, 4 nodes of
 2 CPUs at the most, an idle timeout of {IDLE} s, plain `ray`. Ray's side uses a node provider (`type: external`) that
-runs the same `ray start` for its workers. Windlass has `vanish_timeout: 1s` where nothing else is said. All nodes
-start on one machine and share its cores, so seconds depend on what else runs there: what counts is the difference in
-the same run. `never`: not within 60 s.
+runs the same `ray start` for its workers. Windlass has its default settings. All nodes start on one machine and share
+its cores, so seconds depend on what else runs there: what counts is the difference. `never`: not within 60 s.
 
-Measured on {result["date"]}: Ray {result["ray"]}, {result["cores"]} cores, {result["runs"]} run each. Load of the
-machine (mean of 15 minutes at the end of each side): {loads}.
+Measured on {result["date"]}: Ray {result["ray"]}, {result["cores"]} cores. Load of the machine before each run:
+{loads}.
 
 {head}
-{lines}
+{table}
 {note}"""
 
 

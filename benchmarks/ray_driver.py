@@ -1,4 +1,4 @@
-"""The script of ``ray_cluster.py``, run by a driver on the head: ADDRESS IDLE_TIMEOUT SINGLES.
+"""The script of ``ray_cluster.py``, run by a driver on the head: ADDRESS IDLE_TIMEOUT SINGLES PART…
 
 It is the same for both autoscalers. It prints one line ``MEASURED {...}`` of JSON for each part.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-address, idle, singles = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+address, idle, singles, parts = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 ray.init(address=address, logging_level="ERROR", log_to_driver=False)
 LIMIT = 60.0
 """Seconds after which a machine counts as never released."""
@@ -146,13 +146,19 @@ def killed():
     return {"dead_after": took}
 
 
-for _ in range(singles):
-    part("single", single)
-desk = Elsewhere.remote()
-for _ in range(max(1, singles // 2)):
-    part("elsewhere", lambda: elsewhere(desk))
-part("eight", lambda: tasks(8, 4))
-part("hundred", lambda: tasks(100, 0.5))
-part("spread", spread)
-part("actor", actor)
-part("killed", killed)
+if "single" in parts:
+    for _ in range(singles):
+        part("single", single)
+if "elsewhere" in parts:
+    desk = Elsewhere.remote()
+    for _ in range(max(1, singles // 2)):
+        part("elsewhere", lambda: elsewhere(desk))
+for name, run in {
+    "eight": lambda: tasks(8, 4),
+    "hundred": lambda: tasks(100, 0.5),
+    "spread": spread,
+    "actor": actor,
+    "killed": killed,
+}.items():
+    if name in parts:
+        part(name, run)
