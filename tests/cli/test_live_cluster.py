@@ -153,6 +153,10 @@ def test_a_cancelled_job_is_ended_and_everything_can_be_taken_down(cluster: Runn
     done = cluster.run("submit", "--name", "bad", "--wait", "--", "sh", "-c", "echo broken; exit 7")
     assert done.returncode == 7
     assert "broken" in done.stdout
+    done = cluster.run("down")
+    assert "nothing is left" in " ".join(done.stdout.split())
+    progress = done.stderr.splitlines()
+    assert len(progress) == len(set(progress)), "each line is printed once"
     output = cluster.data("down")
     assert (output["schema"], output["nothing_left"], output["left"]) == ("windlass.down/v1", True, {"here": []})
     cluster.output("submit", "--name", "late", "--", "true")

@@ -117,7 +117,8 @@ class _Down:
         """Until nothing is left by the journal."""
         self._order("freeze", EVERY_GROUP)
         while (leader := leader_of(self._journal, time.time())).alive and not _has_died(leader.holder):
-            self._print("a controller runs, and empties the machines now")
+            if not self._printed:
+                self._print("a controller runs, and empties the machines now")
             if self._step(read_state(self._journal)):
                 self.finished = True
                 return
