@@ -25,7 +25,7 @@ pytestmark = [
 def ec2(monkeypatch) -> Iterator[FakeEC2]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setattr("windlass.pool.machines.LEASE", 30.0)
+    monkeypatch.setattr("windlass.pool.machines.LEASE", 15.0)
     with FakeEC2() as ec2:
         yield ec2
 

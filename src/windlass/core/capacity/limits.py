@@ -246,11 +246,12 @@ class LimitCounter:
         many = "" if slices == 1 else f" ({slices} more are needed)"
         if kind.frozen:
             return Reason(Code.FROZEN, f"{kind.name} is frozen: nothing is launched in it until it is resumed")
-        if self.under_max(group) < slices:
+        family = self.family_of[group]
+        by_family = self.under_family(group) < slices
+        if self.under_max(group) < slices and not (by_family and self.scopes[family].max <= kind.max):
             return Reason(Code.AT_MAX, _at_max(self.scopes[group], have) + many + self._leaving(group))
-        if self.under_family(group) < slices:
-            scope = self.family_of[group]
-            return Reason(Code.AT_MAX, _at_max(self.scopes[scope], self._of_family[scope]) + many)
+        if by_family:
+            return Reason(Code.AT_MAX, _at_max(self.scopes[family], self._of_family[family]) + many)
         if self.under_rate(group, gang) < slices:
             flying = self.in_flight[group] + self.new[group]
             why = f"{kind.name} may have {kind.max_launching} in flight at once and has {flying}{many}"

@@ -101,10 +101,11 @@ class Explainer:
         codes = {reason.code for reason in reasons.values()}
         nearest = next((code for code in NEAREST if code in codes), Code.GANG_FORMING)
         sentences = [reason.why for _, reason in sorted(reasons.items()) if reason.code == nearest]
-        more = len(sentences) - SHOWN_GROUPS
+        shown = list(dict.fromkeys(sentences))[:SHOWN_GROUPS]  # groups of a family have one sentence in common
+        more = sum(one not in shown for one in sentences)
         rest = f"; and {plural(more, 'more group')}" if more > 0 else ""
         code = Code.NO_SHAPE_FITS if nearest == Code.TOO_SMALL else nearest
-        return Reason(code, "; ".join(sentences[:SHOWN_GROUPS]) + rest)
+        return Reason(code, "; ".join(shown) + rest)
 
     def single(
         self, needs: Amounts, need: Need, selector: Selector, rules: Rules = NO_RULES, *, lost: bool = False
