@@ -182,3 +182,26 @@ def test_a_group_in_a_further_domain_is_a_way_out_of_apart() -> None:
     }
     written["groups"][setting["path"][1]] = setting["value"]
     assert plan(read_plain(written)).waiting == ()
+
+
+@pytest.mark.parametrize(("groups", "end"), [(4, "; and 1 more group"), (5, "; and 2 more groups")])
+def test_a_sentence_names_three_groups_and_counts_the_others(groups: int, end: str) -> None:
+    answer = plan(
+        builders.snapshot(
+            groups=[builders.group(f"g{at}", max=0, cpu=4) for at in range(groups)],
+            demands=[builders.demand("web", {"cpu": 1})],
+        )
+    ).to_dict()
+    assert answer["waiting"][0]["why"].endswith(end)
+
+
+def test_a_label_that_no_group_has_is_suggested_as_a_label() -> None:
+    answer = plan(
+        builders.snapshot(
+            groups=[builders.group("a", max=4, cpu=4)],
+            demands=[builders.demand("web", {"cpu": 1}, classes=["web"], spread=[{"of": "web", "over": "rack"}])],
+        )
+    ).to_dict()
+    (waiting,) = answer["waiting"]
+    assert waiting["code"] == "SPREAD"
+    assert [way["change"] for way in waiting["unblocks"]] == ["a group like a with the label rack"]

@@ -301,7 +301,6 @@ class ConstrainedPlacement:
     def _buy(self, wants: list[Want], served: list[Served]) -> dict[tuple[int, Cell], int]:
         """Buy for all wants; what those got that did not get everything."""
         missing: dict[tuple[int, Cell], int] = {}
-        self._learned.clear()
         for call in joint_purchases(wants, self.items):
             left = [want.count for want in call.wants]
             stages = range(max((len(self._alternatives(want)) for want in call.wants), default=0))

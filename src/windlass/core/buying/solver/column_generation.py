@@ -33,12 +33,13 @@ ROUGH: Final = 0.8
 """The same for the first cover of all, whose values are only a guess."""
 
 MANY_SHAPES: Final = 128
+TOO_MANY_SHAPES: Final = 400
 FEW_SLICES: Final = 2
-"""Where constraints between tasks make so many shapes, there are hundreds of machine types and fewer slices than so
-many for each shape, the first round of effort covers again at the prices of the cover before, instead of solving the
-programme. Its mix would be nearly all fractions, and every fill finds a machine of its size anyway. (Karpenter's 5,000
-pods: 442 $/h in a zone from the programme, 395 $/h from two covers, in a third of the time. The Alibaba pods, and 112
-machine types: the programme is 2 % better.)"""
+"""Where constraints between tasks make many shapes, there are hundreds of machine types (or still more shapes) and
+fewer slices than so many for each shape, the first round of effort covers again at the prices of the cover before,
+instead of solving the programme. Its mix would be nearly all fractions, and its work grows with the cube of the shapes.
+(Karpenter's 5,000 pods: 442 $/h in a zone from the programme, 395 $/h from two covers, in a third of the time. The
+Alibaba pods, and 112 machine types: the programme is 2 % better.)"""
 
 AGAIN: Final = 1
 """Covers at the prices of the cover before."""
@@ -177,7 +178,7 @@ class Coverer:
     def is_scattered(self, cover: Cover) -> bool:
         """Whether the programme would find little here: see ``FEW_SLICES``."""
         shapes = len(self.catalogue.counts)
-        if not (self._many_types and self.catalogue.caps and shapes >= MANY_SHAPES):
+        if not self.catalogue.caps or shapes < (MANY_SHAPES if self._many_types else TOO_MANY_SHAPES):
             return False
         return sum(lot.slices for lot in cover.lots) < FEW_SLICES * shapes
 
