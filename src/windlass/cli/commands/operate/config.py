@@ -220,7 +220,15 @@ def _ceilings(config: Config) -> str:
 
 
 def _settings_text(settings: Mapping[str, object]) -> str:
-    text = ", ".join(f"{key} {value}" for key, value in settings.items())
+    """The settings that have a value, as ``scheduler tcp://..., tls.cert cert.pem``."""
+    inner = {
+        f"{key}.{name}": one
+        for key, part in settings.items()
+        if isinstance(part, Mapping)
+        for name, one in part.items()
+    }
+    plain = {key: value for key, value in settings.items() if not isinstance(value, Mapping)}
+    text = ", ".join(f"{key} {value}" for key, value in {**plain, **inner}.items() if value is not None)
     return f" ({text})" if text else ""
 
 
