@@ -119,6 +119,20 @@ def test_a_constraint_binds_both_ways() -> None:
     assert targets["alone"] != targets["others"]
 
 
+def test_a_constraint_by_zone_binds_tasks_that_were_decided_on_before_it() -> None:
+    snapshot = wl.snapshot(
+        [wl.group(f"in-{zone}", cpu=8, max=9, price=1, labels={"zone": zone}) for zone in ("a", "b")],
+        demands=[
+            wl.demand("noisy", {"cpu": 4}, count=6, classes=["noisy"]),
+            wl.demand("quiet", {"cpu": 1}, classes=["quiet"], apart=[{"from": "noisy", "by": "zone", "at_most": 0}]),
+        ],
+    )
+    made = plan(snapshot)
+    zones = {(one.demand, one.on.split(":")[1]) for one in made.placements}
+    assert {where for name, where in zones if name == "noisy"}.isdisjoint(w for name, w in zones if name == "quiet")
+    assert not list(broken_laws(snapshot, made))
+
+
 def test_the_first_of_its_class_chooses_where_the_rest_follows() -> None:
     zones = [wl.group(f"z{index}", cpu=4, max=2, price=index, labels={"zone": f"z{index}"}) for index in (3, 2, 1)]
     made = plan(

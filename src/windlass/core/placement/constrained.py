@@ -62,9 +62,12 @@ class ConstrainedPlacement:
         """What tasks cost in the markets of this attempt, for each set of columns that stand for constraints."""
         self._asked: dict[str, set[str]] = {}
         """For each label the classes that a constraint of some item counts by it."""
+        self._kept_away: dict[str, set[str]] = {}
+        """For each label the classes that an ``apart`` constraint of some item keeps away by it."""
         for item in items:
             for apart in item.rules.apart:
                 self._asked.setdefault(apart.by, set()).add(apart.class_)
+                self._kept_away.setdefault(apart.by, set()).add(apart.class_)
             for spread in item.rules.spread:
                 self._asked.setdefault(spread.over, set()).add(spread.of)
 
@@ -189,9 +192,12 @@ class ConstrainedPlacement:
                 yield Want(index, full_cell[at], in_groups & (group_cell == at), count)
 
     def _divides(self, item: Item, bounds: Bounds, key: str) -> bool:
-        """Whether the item is divided over the values of a label: its own constraints say so, or those of others count
-        it there while it has constraints by labels itself, so that some order of starting must exist for all."""
+        """Whether the item is divided over the values of a label: its constraints ask for it, or ``apart`` of others
+        binds it there, or others count it there while it has constraints by labels itself, so that some order of
+        starting must exist for all."""
         if key in bounds.labels and bounds.labels[key].shared:
+            return True
+        if not self._kept_away.get(key, set()).isdisjoint(item.rules.classes):
             return True
         by_label = item.rules.domains() - {NODE, SLICE}
         return bool(by_label) and not self._asked.get(key, set()).isdisjoint(item.rules.classes)
