@@ -15,6 +15,7 @@ Chromium and 200 readers of the stream.
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import os
@@ -217,7 +218,8 @@ def serving(world: World, home: Path) -> Iterator[tuple[str, str, Any, Any]]:
 
 
 def measured(machines: int, waiting: int, readers: int, patches: int) -> dict[str, Any]:
-    """Runs in a process of its own."""
+    """Runs in a process of its own, with the collector set as the command line sets it."""
+    gc.set_threshold(50_000)
     with tempfile.TemporaryDirectory() as home:
         return asyncio.run(_measured(Path(home), machines, waiting, readers, patches))
 

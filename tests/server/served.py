@@ -23,6 +23,20 @@ from windlass.server.api.service import Server
 from windlass.server.listener import HttpServer
 
 
+def two_groups(most: int, idle: int) -> str:
+    """A configuration with a cheap group, of so many machines at the most, and a dear one."""
+    return f"""
+cluster: {{max_hourly_cost: 20}}
+groups:
+  gpu: {{resources: {{gpu: 8}}, max: {most}, price: 2.0, scale_down: {{idle_timeout: {idle}}}}}
+  dear: {{resources: {{gpu: 8}}, max: 1, price: 9.0, scale_down: {{idle_timeout: {idle}}}}}
+providers: {{cloud: {{type: simulated}}}}
+workload: {{type: simulated}}
+journal: journal.db
+policy: {{vanish_timeout: 1s}}
+"""
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int

@@ -18,23 +18,14 @@ pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[se
 pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import Cluster, one_waits, ticks
-from tests.server.served import Served, served
+from tests.server.served import Served, served, two_groups
 from windlass.config.server import Listen
 from windlass.journal import JournalError
 from windlass.server.live import feed as feed_module
 from windlass.server.problems import TITLES
 from windlass.server.timing import measure
 
-CONFIG = """
-cluster: {max_hourly_cost: 20}
-groups:
-  gpu: {resources: {gpu: 8}, max: 2, price: 2.0, scale_down: {idle_timeout: 60}}
-  dear: {resources: {gpu: 8}, max: 1, price: 9.0, scale_down: {idle_timeout: 60}}
-providers: {cloud: {type: simulated}}
-workload: {type: simulated}
-journal: journal.db
-policy: {vanish_timeout: 1s}
-"""
+CONFIG = two_groups(most=2, idle=60)
 
 
 @pytest.fixture(scope="module")

@@ -14,24 +14,14 @@ pytest.importorskip("fastapi", reason="the server is an extra: pip install '.[se
 pytest.importorskip("prometheus_client", reason="the server is an extra: pip install '.[server]'")
 
 from tests.cli.clusters import Cluster, ticks
-from tests.server.served import served
+from tests.server.served import served, two_groups
 from windlass.config import read_config
 from windlass.control.report import schemas
 from windlass.journal import open_journal
 from windlass.server.live.feed import Feed, PassMessage
-from windlass.server.live.patches import TABLES, laid_over
 from windlass.server.live.stream import PLACES, Subscription
 
-CONFIG = """
-cluster: {max_hourly_cost: 20}
-groups:
-  gpu: {resources: {gpu: 8}, max: 3, price: 2.0, scale_down: {idle_timeout: 30}}
-  dear: {resources: {gpu: 8}, max: 1, price: 9.0, scale_down: {idle_timeout: 30}}
-providers: {cloud: {type: simulated}}
-workload: {type: simulated}
-journal: journal.db
-policy: {vanish_timeout: 1s}
-"""
+CONFIG = two_groups(most=3, idle=30)
 
 
 class Story:
@@ -74,26 +64,6 @@ class Story:
         elif roll < 0.5 and world.cloud.instances:
             name = self.random.choice(sorted(world.cloud.instances))
             world.cloud.instances.pop(name)
-
-
-def comparable(document: dict) -> dict:
-    """All of a status but its instants; rows by name."""
-    rows = {table: {row[key]: row for row in document[table]} for table, key in TABLES.items()}
-    return {key: one for key, one in {**document, **rows}.items() if key not in ("at", "as_of", "seq")}
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_status_with_the_patches_laid_over_it_is_the_next_status(tmp_path, seed):
-    story = Story(tmp_path, seed)
-    story.live(60)
-    assert len(story.messages) > 20
-    first = min(story.documents)
-    document = story.documents[first]
-    for message in story.messages:
-        if message.seq > first:
-            document = laid_over(document, message.patch)
-            if message is story.messages[-1] or message.seq != story.messages[story.messages.index(message) + 1].seq:
-                assert comparable(document) == comparable(story.documents[message.seq])
 
 
 def test_a_reader_that_comes_back_anywhere_misses_no_event_and_sees_none_twice(tmp_path):

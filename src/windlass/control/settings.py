@@ -135,6 +135,15 @@ class Settings:
     def by_name(self) -> dict[str, SoldGroup]:
         return {sold.group.name: sold for sold in self.groups}
 
+    @cached_property
+    def families(self) -> dict[str, tuple[str, ...]]:
+        """The groups of each family."""
+        found: dict[str, tuple[str, ...]] = {family.name: () for family in self.cluster.families}
+        for sold in self.groups:
+            if sold.group.family:
+                found[sold.group.family] = (*found.get(sold.group.family, ()), sold.group.name)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Leadership:

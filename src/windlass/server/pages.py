@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -23,37 +25,80 @@ TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".json": "application/json",
 }
+PLAIN_SCRIPTS: Final = frozenset({"retry.js", "theme.js"})
+"""Scripts of the page that are no modules."""
+SMALL: Final = 1000
+"""Bytes below which a file is not compressed."""
 LATE: Final = 3
 """The last pass may be so many times the longest interval old."""
 RENEWAL: Final = 15.0
 """Seconds that a quiet leader of another process may take longer to show itself: it does when it renews its lease."""
 
 
+class StaticFiles:
+    """The files of the dashboard, read and compressed once.
+
+    The pages name them by an address with the digest of all files in it, so that a browser keeps them for good and asks
+    for them again only when one of them has changed. By their plain address they are asked for each time.
+    """
+
+    def __init__(self, root: Path = STATIC) -> None:
+        places = (place for place in sorted(root.rglob("*")) if place.is_file() and place.suffix in TYPES)
+        self.files = {place.relative_to(root).as_posix(): place.read_bytes() for place in places}
+        digest = hashlib.sha256()
+        for name, body in self.files.items():
+            digest.update(f"{name} {len(body)}\n".encode() + body)
+        self.digest = digest.hexdigest()[:16]
+        self._packed = {name: gzip.compress(body, 6, mtime=0) for name, body in self.files.items() if len(body) > SMALL}
+        self.shell = self._shell()
+
+    def _shell(self) -> bytes:
+        """The page that loads the others. All modules are named in it, so that they are fetched at once and not one
+        import after the other."""
+        page = self.files["index.html"].decode().replace('"/static/', f'"/static/{self.digest}/')
+        modules = [name for name in self.files if name.endswith(".js") and name not in PLAIN_SCRIPTS]
+        links = [f'<link rel="modulepreload" href="/static/{self.digest}/{name}">\n' for name in modules]
+        return page.replace("</head>", f"{''.join(links)}</head>").encode()
+
+    def answer(self, request: Request, path: str) -> Response:
+        stamp, _, rest = path.partition("/")
+        lasting = stamp == self.digest
+        name = rest if lasting else path
+        body = self.files.get(name)
+        if body is None:
+            raise Problem("not-found", "There is no such file.")
+        tag = f'"{self.digest}"'
+        headers = {
+            "ETag": tag,
+            "Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-cache",
+            "Vary": "Accept-Encoding",
+        }
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        packed = self._packed.get(name) if "gzip" in request.headers.get("accept-encoding", "") else None
+        if packed is not None:
+            headers["Content-Encoding"] = "gzip"
+        media_type = TYPES[name[name.rindex(".") :]]
+        return Response(body if packed is None else packed, headers=headers, media_type=media_type)
+
+
 def add_pages(app: FastAPI, feed: Feed, metrics: Metrics, now: Callable[[], float]) -> None:
-    shell = (STATIC / "index.html").read_bytes()
+    files = StaticFiles()
     html = "text/html; charset=utf-8"
 
     @app.get("/login")
     async def login() -> Response:
-        return Response(shell, media_type=html)
+        return Response(files.shell, media_type=html)
 
     async def page() -> Response:
-        return Response(shell, media_type=html)
+        return Response(files.shell, media_type=html)
 
     for path in PAGES:
         app.get(path, name=f"page {path}")(page)
 
     @app.get("/static/{path:path}")
     async def file(request: Request, path: str) -> Response:
-        place = (STATIC / path).resolve()
-        if not place.is_relative_to(STATIC.resolve()) or not place.is_file() or place.suffix not in TYPES:
-            raise Problem("not-found", "There is no such file.")
-        stat = place.stat()
-        tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(place.read_bytes(), headers=headers, media_type=TYPES[place.suffix])
+        return files.answer(request, path)
 
     @app.get("/healthz")
     async def healthz() -> Response:

@@ -271,7 +271,7 @@ def test_a_script_that_cannot_be_loaded_is_loaded_again(operator):
             failed.append(route.request.url)
             route.abort("failed")
 
-    operator.page.route("**/static/store.js", once)
+    operator.page.route("**/store.js", once)
     operator.see("/groups", "page-groups")
     assert len(failed) == 1
 

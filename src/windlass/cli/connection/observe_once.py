@@ -81,9 +81,10 @@ def known(config: Config) -> ControllerState:
         with open_journal(location, create=False) as journal:
             controller_state = read_state(journal)
             orders = [order for _, order in orders_after(journal, controller_state.heard.get(ORDERS, 0))]
+            families = config.settings.families
     except JournalError as error:
         raise JournalError(why_closed(config, error)) from error
-    return replace(controller_state, fleet=apply_orders(controller_state.fleet, orders, time.time()))
+    return replace(controller_state, fleet=apply_orders(controller_state.fleet, orders, time.time(), families))
 
 
 def cluster_of(config: Config) -> ClusterIdentity:

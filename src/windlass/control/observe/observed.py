@@ -62,6 +62,12 @@ class Observed:
         """The nodes of each slice that has any."""
         return _regrouped({}, {}, self.node)
 
+    def carry_on(self, before: Observed) -> None:
+        """Take over the grouping of an earlier look, if it was made, which is cheaper than to group again."""
+        if "nodes_of" in before.__dict__:
+            same = self.node is before.node
+            self.__dict__["nodes_of"] = before.nodes_of if same else _regrouped(before.nodes_of, before.node, self.node)
+
     def touched_since(self, before: Observed) -> set[str]:
         """Slices with another instance, node or acknowledgement than before."""
         instances, words = diff(before.instance, self.instance), diff(before.word, self.word)
@@ -112,9 +118,7 @@ def observed_after(
         unknown=_same(before.unknown, dict.fromkeys(unknown, True)),
         seller=_same(before.seller, seller),
     )
-    if "nodes_of" in before.__dict__:  # copied, which is cheaper than grouping again
-        same = after.node is before.node
-        after.__dict__["nodes_of"] = before.nodes_of if same else _regrouped(before.nodes_of, before.node, after.node)
+    after.carry_on(before)
     return after
 
 

@@ -124,7 +124,9 @@ class _Deciding:
         for record in sorted(draining, key=lambda one: one.id):
             # A freeze keeps the rules from releasing a slice, not the operator who ordered this one to drain.
             ordered = record.leaving is not None and record.leaving.code == Code.MANUAL
-            if record.certified and (ordered or not self.fleet.is_frozen(record.group)):
+            sold = self.groups.get(record.group)
+            family = "" if sold is None else sold.group.family
+            if record.certified and (ordered or not self.fleet.is_frozen(record.group, family)):
                 why = "the workload confirmed that nothing runs there"
                 self.move(record.id, State.TERMINATING, Reason(record.reason.code, why))
 

@@ -99,7 +99,8 @@ def reconcile(
     """Apply observations, plan, apply the plan, start launches, and return the entries to write. ``planner``: another
     planner, to compare it with ours."""
     now, settings = given.now, given.settings
-    fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), (order for _, order in given.orders), now)
+    orders = [order for _, order in given.orders]
+    fleet = apply_orders(by_clock(before.fleet, given.jump, given.step), orders, now, settings.families)
     touched = _touched(before, given)
     made = fold_and_plan(
         fleet, given.observed, settings, now, refused=given.refused, touched=touched, planner=planner or plan

@@ -38,7 +38,7 @@ def ask(fleet: Fleet, settings: Settings, calling: Collection[str], now: float) 
             busy[record.group] = busy.get(record.group, 0) + 1
     for group, records in _by_group(queued).items():
         sold = settings.by_name.get(group)
-        if sold is None or fleet.is_frozen(group):
+        if sold is None or fleet.is_frozen(group, sold.group.family):
             continue
         for record in records:
             mine = provider_health.get(group) or fleet.provider_health.get(group, ProviderHealth())

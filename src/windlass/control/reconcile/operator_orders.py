@@ -6,12 +6,13 @@ keeps who asked for what and when. The leader applies it in its next pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from windlass.control.record.journal_tables import ORDER
-from windlass.control.state.fleet import Fleet, SliceRecord, moved
+from windlass.control.state.fleet import EVERY_GROUP, Fleet, SliceRecord, moved
 from windlass.core.model.lifecycle import ENDING, RECALLABLE, State
 from windlass.core.model.reasons import Code, Reason
 from windlass.journal import Entry, Journal, Record
@@ -21,7 +22,7 @@ What = Literal["freeze", "resume", "drain", "undrain"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order: about a group (or ``*``, all of them), or about a slice."""
+    """One order: about a group, a family of groups or ``*``, all of them; or about a slice."""
 
     what: What
     subject: str
@@ -47,23 +48,27 @@ def order_in(record: Record) -> Order | None:
 
 
 def _called_back(record: SliceRecord, by: str, now: float) -> SliceRecord:
-    """Back to READY, if it was being released."""
+    """The record back at work, if it was draining."""
     if record.state not in RECALLABLE:
         return record
     following, _ = moved(record, State.READY, now, Reason(Code.MANUAL, f"{by} took the drain back"))
     return following
 
 
-def apply_orders(fleet: Fleet, orders: Iterable[Order], now: float) -> Fleet:
-    """The fleet after the orders."""
+def apply_orders(
+    fleet: Fleet, orders: Iterable[Order], now: float, families: Mapping[str, Iterable[str]] = MappingProxyType({})
+) -> Fleet:
+    """The fleet after the orders. ``families``: the groups of each family. Its name freezes all of them, and resumes
+    those, too, that were frozen one by one; ``*`` resumes everything."""
     for order in orders:
         frozen, record = dict(fleet.frozen), fleet.slices.get(order.subject)
         match order.what:
             case "freeze":
                 fleet = fleet.after({}, frozen={**frozen, order.subject: order.by})
             case "resume":
-                frozen.pop(order.subject, None)
-                fleet = fleet.after({}, frozen=frozen)
+                resumed = {order.subject, *families.get(order.subject, ())}
+                left = {} if order.subject == EVERY_GROUP else frozen
+                fleet = fleet.after({}, frozen={name: by for name, by in left.items() if name not in resumed})
             case "drain" if record is not None and record.state not in ENDING:
                 leaving = Reason(Code.MANUAL, f"{order.by} asked to drain it")
                 fleet = fleet.with_records(record.replace(leaving=leaving))

@@ -105,7 +105,8 @@ def _with_beliefs(group: Group, fleet: Fleet, settings: Settings, held: frozense
     if settings.final_cordons and group.scale_down is not None and group.scale_down.consolidate:
         # Work cannot be moved off a node whose workload refuses the cordon while it runs.
         group = replace(group, scale_down=replace(group.scale_down, consolidate=False))
-    provider_health, frozen = fleet.provider_health.get(group.name), fleet.is_frozen(group.name) or group.frozen
+    provider_health = fleet.provider_health.get(group.name)
+    frozen = fleet.is_frozen(group.name, group.family) or group.frozen
     known = NOTHING_KNOWN if provider_health is None else availability_of(provider_health, settings.policy.backoff, now)
     if not held and known == group.availability and frozen == group.frozen:
         return group

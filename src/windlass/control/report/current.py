@@ -7,8 +7,8 @@ same snapshot again. Pure, and not part of the loop: nothing here is acted on or
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf, nextafter
 from typing import Final
 
@@ -18,10 +18,13 @@ from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.state_reader import recovered, with_nodes
 from windlass.control.settings import Settings
 from windlass.control.state.fleet import ProviderHealth, SliceRecord
+from windlass.core.explain.kept import at_work
 from windlass.core.model.lifecycle import ENDING, IN_FLIGHT, RECALLABLE, TABLE, State
 from windlass.core.model.plan import Change, Plan, Waiting
 from windlass.core.model.reasons import Code, plural, seconds
 from windlass.core.model.snapshot import Demand, Group, Snapshot
+from windlass.core.planner import plan
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Journal
 
 NAMED = 3
@@ -64,19 +67,25 @@ class Picture:
 
     @cached_property
     def changes(self) -> Mapping[str, tuple[str, Change]]:
-        """What the plan does to each slice: one of keep, cancel, drain, uncordon, mark, unmark."""
-        verbs = ("keep", "cancel", "drain", "uncordon", "mark", "unmark")
+        """What the plan does to each slice: one of stays, cancel, drain, uncordon, mark, unmark. A slice that is ready,
+        busy and not in any of these is not here: it stays because of its work."""
+        verbs = ("stays", "cancel", "drain", "uncordon", "mark", "unmark")
         return {change.slice: (verb, change) for verb in verbs for change in getattr(self.plan, verb)}
 
+    def is_steady(self, record: SliceRecord) -> bool:
+        """Whether a slice is ready and stays because of its work: then its reason follows from the record alone."""
+        ready = record.state is State.READY and not record.quarantine and record.leaving is None
+        return ready and record.id not in self.changes
+
     @cached_property
-    def _placed(self) -> Mapping[str, Mapping[str, int]]:
+    def placed(self) -> Mapping[str, Mapping[str, int]]:
         found: dict[str, dict[str, int]] = {}
         for one in self.plan.placements:
             found.setdefault(one.demand, {})[one.on] = one.count
         return found
 
     @cached_property
-    def _waiting(self) -> Mapping[str, Waiting]:
+    def waiting(self) -> Mapping[str, Waiting]:
         return {one.demand: one for one in self.plan.waiting}
 
     @cached_property
@@ -100,25 +109,39 @@ class Picture:
     def room_in(self, groups: Collection[str]) -> float | None:
         """Seconds until the first of the slices that are ending in these groups is gone, by how long the last ones
         took; None: none is ending, or it is not known how long that takes."""
-        found = []
-        for record in self.controller_state.fleet.activity.active.values():
-            usual = end_time(self.provider_health(record.group))
-            if record.group in groups and record.state in ENDING and usual is not None:
-                found.append(max(0.0, usual - (self.now - record.since)))
+        found = [left for group in groups if (left := self._room.get(group)) is not None]
         return min(found, default=None)
+
+    def room_for(self, waiting: Waiting) -> float | None:
+        """Seconds until a slice is gone that counts for a limit in the way of a demand; None: as for ``room_in``."""
+        if not self._room:
+            return None
+        return self.room_in([name for name, reason in waiting.groups.items() if reason.code in _HELD_UP])
+
+    @cached_property
+    def _room(self) -> Mapping[str, float]:
+        """Seconds until the first of the slices that are ending is gone, by group."""
+        found: dict[str, float] = {}
+        for record in self.controller_state.fleet.activity.active.values():
+            usual = end_time(self.provider_health(record.group)) if record.state in ENDING else None
+            if usual is not None:
+                left = max(0.0, usual - (self.now - record.since))
+                found[record.group] = min(left, found.get(record.group, left))
+        return found
 
     def stay(self, record: SliceRecord) -> tuple[Code | None, str]:
         """Why a slice is as it is, with what is due next."""
         if record.quarantine:
             return None, f"quarantined, the controller does not touch it any more: {record.quarantine}"
-        verb, change = self.changes.get(record.id, ("keep", None))
+        verb, change = self.changes.get(record.id, ("stays", None))
         if record.leaving is not None and record.state in IN_FLIGHT | {State.READY}:
             return record.leaving.code, f"must go: {record.leaving.why}"
-        if change is not None and verb != "keep":
+        if change is not None and verb != "stays":
             return change.reason.code, f"{_DUE[verb]}: {change.reason.why}"
-        if record.state == State.READY and change is not None:
+        if record.state == State.READY:
+            reason = at_work(sum(node.tasks for node in record.nodes)) if change is None else change.reason
             held = self._held_by(record)
-            return change.reason.code, f"{change.reason.why}; stays: {held}" if held else change.reason.why
+            return reason.code, f"{reason.why}; stays: {held}" if held else reason.why
         text = record.reason.why
         if record.state in IN_FLIGHT and (left := self.ready_in(record)) is not None:
             text += f"; ready {about(left)}"
@@ -134,15 +157,14 @@ class Picture:
     def parts(self, demand: Demand) -> tuple[SlicePart, ...]:
         """What becomes of the tasks of a demand: those that find no place first."""
         found: list[SlicePart] = []
-        if (waiting := self._waiting.get(demand.id)) is not None:
-            full = [name for name, reason in waiting.groups.items() if reason.code in _HELD_UP]
-            left = self.room_in(full)
+        if (waiting := self.waiting.get(demand.id)) is not None:
+            left = self.room_for(waiting)
             why = waiting.why if left is None else f"{waiting.why}; room comes {about(left)}"
             found.append(SlicePart(waiting.count, waiting.reason.code, why, waiting=waiting))
         new: dict[str, int] = {}
         ready: dict[str, int] = {}
         coming: dict[str, int] = {}
-        for name, count in self._placed.get(demand.id, {}).items():
+        for name, count in self.placed.get(demand.id, {}).items():
             record = self.controller_state.fleet.slices.get(name)
             into = new if record is None else coming if record.state in IN_FLIGHT else ready
             into[name] = count
@@ -181,10 +203,17 @@ _DUE = {
 }
 
 
-def pictured(controller_state: ControllerState, configured: Settings, now: float) -> Picture:
-    """A controller state planned again at an instant, by the settings in it, or ``configured`` without them."""
+def pictured(
+    controller_state: ControllerState, configured: Settings, now: float, memo: PlannerMemo | None = None
+) -> Picture:
+    """A controller state planned again at an instant, by the settings in it, or ``configured`` without them. ``memo``:
+    what a caller keeps from picture to picture, to plan faster."""
     settings = controller_state.settings.get(SETTINGS, configured)
-    snapshot, made = plan_fleet(controller_state.fleet, controller_state.observed, settings, now)
+    planner = plan if memo is None else partial(plan, memo=memo)
+    snapshot, made = plan_fleet(controller_state.fleet, controller_state.observed, settings, now, planner)
+    if memo is not None:
+        # Ways out are sought in a thread of their own, and the memo belongs to the caller's.
+        made = replace(made, _unblocks=lambda: plan(snapshot).unblocks)
     return Picture(controller_state, settings, now, snapshot, made)
 
 

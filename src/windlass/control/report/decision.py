@@ -16,19 +16,21 @@ def decision_dict(picture: Picture) -> dict[str, Any]:
     """``launch`` by group; ``routed``: demands and tasks by group; ``pending``: what slices in flight or planned have
     left beyond what is assigned to them; ``unmet``: what waits, with its code."""
     plan, snapshot = picture.plan, picture.snapshot
-    group_of = {one.id: one.group for one in snapshot.slices}
+    fleet = picture.controller_state.fleet
+    planned: dict[str, str] = {}
     launches: Counter[str] = Counter()
     for launch in plan.launches:
         launches[launch.group] += launch.count
-        group_of |= dict.fromkeys(launch.names(), launch.group)
-    coming = {one.id for one in snapshot.slices if one.state in IN_FLIGHT}
-    coming |= {name for launch in plan.launches for name in launch.names()}
+        planned |= dict.fromkeys(launch.names(), launch.group)
+    coming = {name: one.group for name, one in fleet.activity.active.items() if one.planned_with.state in IN_FLIGHT}
+    coming |= planned
     demands = {one.id: one for one in (*snapshot.demands, *snapshot.requests)}
     routed: dict[str, Counter[str]] = {}
     assigned: dict[str, Counter[str]] = {}
     used: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in plan.placements:
-        group = group_of.get(one.on)
+        record = fleet.slices.get(one.on)
+        group = planned.get(one.on) if record is None else record.group
         if group is None:
             continue
         routed.setdefault(group, Counter())[one.demand] += one.count
@@ -36,7 +38,7 @@ def decision_dict(picture: Picture) -> dict[str, Any]:
             assigned.setdefault(group, Counter())[one.demand] += one.count
             for resource, amount in _needs(demands.get(one.demand), one.bundle):
                 used[group][resource] += amount * one.count
-    slices = Counter(group_of[name] for name in coming)
+    slices = Counter(coming.values())
     kinds = {one.name: one for one in snapshot.groups}
     return {
         "at": picture.controller_state.at,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from windlass.core.model.reasons import IMPOSSIBLE, Code, plural
@@ -20,8 +20,10 @@ def headline(
     summary: Mapping[str, Any],
     frozen: Mapping[str, str],
     leader: Mapping[str, Any],
+    family_of: Mapping[str, str],
 ) -> str:
-    """What is most worth knowing, from the rows of a status document."""
+    """What is most worth knowing, from the rows of a status document. ``family_of``: a limit of a family is named once,
+    and not for each of its groups."""
     waiting = list(demands)
     sentences = [_unknown(summary["unknown_sources"])] if summary["unknown_sources"] else []
     if not waiting:
@@ -29,7 +31,7 @@ def headline(
         sentences.append(_machines(summary))
     else:
         sentences.append(f"{plural(len(waiting), 'job')} {'waits' if len(waiting) == 1 else 'wait'}.")
-        sentences += _kinds(waiting)
+        sentences += _kinds(waiting, family_of)
     if "*" in frozen:
         sentences.append(f"Everything is frozen by {frozen['*']}.")
     if not leader["alive"]:
@@ -51,18 +53,16 @@ def _unknown(sources: Iterable[str]) -> str:
     return f"{_listed(names)} {verb} not answer: nothing is released while that is so."
 
 
-def _kinds(waiting: list[Mapping[str, Any]]) -> list[str]:
+def _kinds(waiting: list[Mapping[str, Any]], family_of: Mapping[str, str]) -> list[str]:
     """A sentence for each kind of blocker, the one that an operator can change first."""
     limited, market, never, coming = ([one for one in waiting if _code(one) in kind] for kind in _KINDS)
     found = []
     if limited:
         verb = "is" if len(limited) == 1 else "are"
-        found.append(f"{_share(limited, waiting)} {verb} held up by limits: {_listed(_limits(limited))}.")
+        found.append(f"{_share(limited, waiting)} {verb} held up by limits: {_listed(_limits(limited, family_of))}.")
     if market:
-        verb = "waits" if len(market) == 1 else "wait"
-        found.append(
-            f"{_share(market, waiting)} {verb} for machines that cannot be had now: {_listed(_markets(market))}."
-        )
+        verb, offers = "waits" if len(market) == 1 else "wait", _listed(_markets(market, family_of))
+        found.append(f"{_share(market, waiting)} {verb} for machines that cannot be had now: {offers}.")
     if never:
         found.append(f"{_share(never, waiting)} can never run here: {_plain(never[0])}.")
     if coming:
@@ -95,32 +95,40 @@ def _share(some: list[Any], of: list[Any]) -> str:
     return "It" if len(of) == 1 else f"All {len(of)}"
 
 
-def _limits(demands: Iterable[Mapping[str, Any]]) -> list[str]:
+def _limits(demands: Iterable[Mapping[str, Any]], family_of: Mapping[str, str]) -> list[str]:
     """The limits in the way, each once."""
     found: dict[str, None] = {}
-    for one in demands:
-        for group, reason in one["groups"].items():
-            match reason["code"]:
-                case Code.AT_MAX:
-                    found[f"{group} at its max"] = None
-                case Code.BUDGET:
-                    found["the cost ceiling"] = None
-                case Code.FROZEN:
-                    found[f"{group} frozen"] = None
-                case Code.MAX_NODES:
-                    found["the limit of machines"] = None
-                case Code.RATE_LIMITED:
-                    found["the launch rate"] = None
+    for name, reason in _reasons(demands):
+        group = family_of.get(name, name)
+        match reason["code"]:
+            case Code.AT_MAX:
+                found[f"{group} at its max"] = None
+            case Code.BUDGET:
+                found["the cost ceiling"] = None
+            case Code.FROZEN:
+                found[f"{group} frozen"] = None
+            case Code.MAX_NODES:
+                found["the limit of machines"] = None
+            case Code.RATE_LIMITED:
+                found["the launch rate"] = None
     return list(found)
 
 
-def _markets(demands: Iterable[Mapping[str, Any]]) -> list[str]:
+def _reasons(demands: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each reason of each group once: equal demands share the mapping of their reasons."""
+    seen: set[int] = set()
+    for one in demands:
+        if id(one["groups"]) not in seen:
+            seen.add(id(one["groups"]))
+            yield from one["groups"].items()
+
+
+def _markets(demands: Iterable[Mapping[str, Any]], family_of: Mapping[str, str]) -> list[str]:
     found: dict[str, None] = {}
     words = {Code.STOCKOUT: "out of stock", Code.QUOTA: "over its quota", Code.BACKOFF: "backing off after refusals"}
-    for one in demands:
-        for group, reason in one["groups"].items():
-            if reason["code"] in words:
-                found[f"{group} {words[reason['code']]}"] = None
+    for name, reason in _reasons(demands):
+        if reason["code"] in words:
+            found[f"{family_of.get(name, name)} {words[reason['code']]}"] = None
     return list(found)
 
 

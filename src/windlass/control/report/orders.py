@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from windlass.control.reconcile.cycle import ORDERS
 from windlass.control.reconcile.operator_orders import order_in
-from windlass.control.record.controller_state import ControllerState
+from windlass.control.record.controller_state import SETTINGS, ControllerState
 from windlass.control.record.journal_tables import IS, ORDER
 from windlass.control.state.fleet import EVERY_GROUP
 from windlass.core.model.lifecycle import ENDING
@@ -68,16 +68,18 @@ def wish(what: str, subject: str, led: bool) -> str:
 
 def became(controller_state: ControllerState, what: str, subject: str) -> str:
     """What the current state says of the subject of an order that was heard."""
-    by = controller_state.fleet.frozen.get(subject)
+    settings, frozen = controller_state.settings.get(SETTINGS), controller_state.fleet.frozen
+    members = () if settings is None else settings.families.get(subject, ())
+    by = next((frozen[name] for name in (subject, *members) if name in frozen), None)
     match what:
         case "freeze":
-            if by is None:
+            if subject not in frozen:
                 return f"{called(subject)} was frozen, and was resumed by another user"
             return f"{called(subject)} is frozen by {by}: nothing is launched or released"
         case "resume":
             if by is not None:
                 return f"{called(subject)} was frozen again by another user"
-            every = controller_state.fleet.frozen.get(EVERY_GROUP)
+            every = frozen.get(EVERY_GROUP)
             more = "" if every is None else f", but everything is frozen by {every}: windlass resume"
             return f"{called(subject)} is resumed{more}"
         case _:

@@ -92,6 +92,8 @@ FAMILY: Final = record(
     leaving=WHOLE,
     busy=WHOLE,
     hourly_cost=NUMBER,
+    frozen_by=optional(TEXT),
+    next=REASON,
 )
 SLICE: Final = record(
     ray_status=TEXT,
@@ -240,6 +242,7 @@ WHY_GROUP: Final = record(
 )
 WHY_FAMILY: Final = record(
     name=TEXT,
+    frozen_by=optional(TEXT),
     min=WHOLE,
     max=WHOLE,
     spare=WHOLE,

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from windlass._version import __version__
 from windlass.control.reconcile.provider_health import boot_time
 from windlass.control.record.controller_state import SETTINGS
-from windlass.control.record.costs import HOUR, KINDS, Account, charged
+from windlass.control.record.costs import KINDS, Account, charged
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
+from windlass.control.state.fleet import SliceRecord
 from windlass.core.capacity.limits import LimitCounter
-from windlass.core.model.lifecycle import COSTLY, COUNTED, IN_FLIGHT, TABLE, State
+from windlass.core.model.lifecycle import COUNTED, State
 from windlass.core.model.plan import Unblock
 from windlass.core.model.quantities import dollars, exact_quantity
-from windlass.core.model.reasons import Code, Reason
-from windlass.core.model.snapshot import Availability, Demand, Group
+from windlass.core.model.reasons import Code, Reason, plural
+from windlass.core.model.snapshot import Availability, Demand, Family, Group
 from windlass.journal import Journal
 
 from .current import Picture, SlicePart, due, phase_of
 from .decision import decision_dict
 from .headline import NEVER, headline
 from .leader import Leader
+from .rows import GroupCount, RowCache, cost_so_far, ray_status, share_in_use, zone_of
 
 SCHEMA: Final = "windlass.status/v1"
 RECENT: Final = 3600.0
 """Seconds for which slices that failed or ended are counted."""
-ZONES: Final = ("zone", "topology.kubernetes.io/zone")
-"""Labels that name a zone."""
 _ORDER: Final = {state: index for index, state in enumerate(State)}
 
 
@@ -101,32 +100,18 @@ class GroupStatus:
         }
 
 
+def _refusal(family: Family, groups: list[GroupStatus]) -> Reason | None:
+    """Why none of the groups of a family can be had now: it is full, or what holds for the cheapest; None: one can."""
+    if groups and sum(one.ready + one.coming + one.leaving for one in groups) >= family.max:
+        return Reason(Code.AT_MAX, f"{family.name} is at its max of {plural(family.max, 'machine')}")
+    by_price = sorted(groups, key=lambda one: (0 if one.group is None else one.group.price or 0, one.name))
+    if not by_price:
+        return Reason(Code.NO_SHAPE_FITS, "the family has no groups")
+    return None if any(one.next is None for one in by_price) else by_price[0].next
+
+
 def next_dict(reason: Reason | None) -> dict[str, Any]:
     return {"code": None, "why": "one more can be had now"} if reason is None else _reason_dict(reason)
-
-
-class SliceRows:
-    """Rows of ready slices that were made before: of many slices only a few change from one pass to the next."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[SliceRecord, Settings, tuple[Code | None, str], dict[str, Any]]] = {}
-
-    def get(self, record: SliceRecord, settings: Settings, stay: tuple[Code | None, str]) -> dict[str, Any] | None:
-        """The row of the same record, if it stays for the same reason; only its cost so far is as of then."""
-        known = self._known.get(record.id)
-        if known is None or known[0] is not record or known[1] is not settings or known[2] != stay:
-            return None
-        return known[3]
-
-    def put(
-        self, record: SliceRecord, settings: Settings, stay: tuple[Code | None, str], row: dict[str, Any]
-    ) -> dict[str, Any]:
-        self._known[record.id] = (record, settings, stay, row)
-        return row
-
-    def keep(self, names: Container[str]) -> None:
-        """Forget the rows of all other slices."""
-        self._known = {name: known for name, known in self._known.items() if name in names}
 
 
 @dataclass(frozen=True)
@@ -142,7 +127,7 @@ class Status:
     """When the accounts begin."""
     ways: Mapping[str, tuple[Unblock, ...]] | None = None
     """Ways out that were worked out before, by demand; None: they are worked out here."""
-    rows: SliceRows | None = None
+    rows: RowCache | None = None
     """Rows of an earlier document, taken over where nothing but time has changed."""
 
     @cached_property
@@ -152,12 +137,19 @@ class Status:
         return sorted(slices, key=lambda one: (one.group, _ORDER[one.state], one.since, one.id))
 
     @cached_property
+    def counts(self) -> Mapping[str, GroupCount]:
+        """The slices of each group, counted. Those at work are counted already, so only the others are looked at."""
+        activity, found = self.picture.controller_state.fleet.activity, defaultdict[str, GroupCount](GroupCount)
+        for name, steady in activity.steady.items():
+            found[name] = GroupCount(Counter({State.READY: steady.slices}), steady.slices, steady.slices, steady.price)
+        for record in activity.active.values():
+            found[record.group].add(record)
+        return found
+
+    @cached_property
     def groups(self) -> list[GroupStatus]:
-        mine: dict[str, list[SliceRecord]] = defaultdict(list)
-        for record in self.records:
-            mine[record.group].append(record)
-        limits = limits_of(self.picture)
-        return [self._group(name, mine[name], limits) for name in sorted({*self.picture.settings.by_name, *mine})]
+        limits, names = limits_of(self.picture), sorted({*self.picture.settings.by_name, *self.counts})
+        return [self._group(name, self.counts.get(name, GroupCount()), limits) for name in names]
 
     @cached_property
     def families(self) -> list[dict[str, Any]]:
@@ -174,53 +166,50 @@ class Status:
                     "groups": [one.name for one in mine],
                     **{key: sum(getattr(one, key) for one in mine) for key in ("ready", "coming", "leaving", "busy")},
                     "hourly_cost": dollars(sum(one.hourly_cost for one in mine)),
+                    "frozen_by": self.picture.controller_state.fleet.frozen_by(family.name),
+                    "next": next_dict(_refusal(family, mine)),
                 }
             )
         return found
 
-    def _group(self, name: str, mine: list[SliceRecord], limits: Mapping[str, Reason | None]) -> GroupStatus:
+    def _group(self, name: str, count: GroupCount, limits: Mapping[str, Reason | None]) -> GroupStatus:
         sold = self.picture.settings.by_name.get(name)
-        frozen = self.picture.controller_state.fleet.frozen
-        ready = sum(one.state == State.READY for one in mine)
-        coming = sum(one.state in IN_FLIGHT for one in mine)
+        fleet = self.picture.controller_state.fleet
         removed = Reason(Code.GROUP_REMOVED, f"{name} is not in the settings any more: what is left of it is drained")
+        recent = Counter(
+            one.state for one in fleet.gone.values() if one.group == name and self.picture.now - one.at < RECENT
+        )
         return GroupStatus(
             name,
-            ready,
-            coming,
-            len(mine) - ready - coming,
-            sum(one.busy_nodes > 0 for one in mine),
+            count.ready,
+            count.coming,
+            count.leaving,
+            count.busy,
             None if sold is None else sold.group,
-            sum(one.price for one in mine if one.state in COSTLY),
+            count.price,
             self.picture.planned_group(name).availability if sold is not None else Availability(),
-            frozen.get(name) or frozen.get(EVERY_GROUP, ""),
+            fleet.frozen_by(name, "" if sold is None else sold.group.family) or "",
             boot_time(self.picture.provider_health(name)),
             removed if sold is None else limits[name],
-            sum(one.state == State.REQUESTING for one in mine),
-            self._states(name, mine),
+            count.states[State.REQUESTING],
+            count.states + recent,
         )
 
-    def _states(self, group: str, mine: Iterable[SliceRecord]) -> Counter[State]:
-        """How many slices of a group are in each state, or ended in it within the last hour."""
-        found = Counter(one.state for one in mine)
-        gone = self.picture.controller_state.fleet.gone.values()
-        found.update(one.state for one in gone if one.group == group and self.picture.now - one.at < RECENT)
-        return found
-
     @cached_property
-    def demands(self) -> list[tuple[Demand, tuple[SlicePart, ...]]]:
+    def demands(self) -> list[Demand]:
         """What waits, the largest first; standing requests only while they are not met."""
-        observed, waits = self.picture.controller_state.observed, {one.demand for one in self.picture.plan.waiting}
+        observed, waits = self.picture.controller_state.observed, self.picture.waiting
         found = [*observed.demand.values(), *(one for one in observed.request.values() if one.id in waits)]
-        return [(one, self.picture.parts(one)) for one in sorted(found, key=lambda one: (-one.count, one.id))]
+        return sorted(found, key=lambda one: (-one.count, one.id))
 
     @cached_property
     def troubles(self) -> dict[str, str]:
         """What has an error, by name: sources, calls, slices that are not touched any more."""
-        held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in self.records if one.quarantine}
+        active = self.picture.controller_state.fleet.activity.active.values()
+        held = {f"slice {one.id}": f"quarantined: {one.quarantine}" for one in active if one.quarantine}
         stuck = {
             f"slice {one.id}": f"cannot be ended: {one.reason.why}"
-            for one in self.records
+            for one in active
             if one.state == State.TERMINATE_FAILED
         }
         found = {**held, **stuck, **self.picture.controller_state.observed.trouble}
@@ -240,7 +229,7 @@ class Status:
     def hourly_cost(self) -> tuple[int, int]:
         """Now and planned; slices of groups that are gone from the settings cost as well."""
         cost, known = self.picture.plan.hourly_cost, self.picture.settings.by_name
-        removed = sum(one.price for one in self.records if one.group not in known and one.state in COSTLY)
+        removed = sum(count.price for name, count in self.counts.items() if name not in known)
         return cost.now + removed, cost.planned + removed
 
     @property
@@ -253,11 +242,16 @@ class Status:
         ways = self.picture.plan.unblocks if self.ways is None else self.ways
         return ways.get(demand, ())
 
+    @cached_property
+    def _family_of(self) -> Mapping[str, str]:
+        """The family of each group that has one."""
+        return {group: name for name, groups in self.picture.settings.families.items() for group in groups}
+
     # -- the document ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         now, planned = self.hourly_cost
-        demands = [self._demand_dict(one, parts) for one, parts in self.demands]
+        demands = [self._demand_row(one) for one in self.demands]
         frozen = dict(sorted(self.picture.controller_state.fleet.frozen.items()))
         summary, leader = self.summary(demands), self.leader.to_dict()
         return {
@@ -266,7 +260,7 @@ class Status:
             "version": __version__,
             "at": self.now,
             "as_of": self.picture.now,
-            "headline": headline(demands, summary, frozen, leader),
+            "headline": headline(demands, summary, frozen, leader, self._family_of),
             "summary": summary,
             "leader": leader,
             "troubles": self.troubles,
@@ -285,9 +279,8 @@ class Status:
     def summary(self, demands: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """The counts of the document, from its rows."""
         rows = list(demands)
-        ready = [one for one in self.records if one.state == State.READY]
-        busy = sum(one.busy_nodes > 0 for one in ready)
-        coming = sum(one.state in IN_FLIGHT for one in self.records)
+        counts = self.counts.values()
+        ready, busy = sum(one.ready for one in counts), sum(one.ready_busy for one in counts)
         ceiling = self.picture.settings.cluster.max_hourly_cost
         return {
             "waiting_tasks": sum(one["tasks"] for one in rows),
@@ -296,21 +289,20 @@ class Status:
             "oldest_wait_since": min((one["since"] for one in rows if one["since"] is not None), default=None),
             "slices": len(self.records),
             "busy": busy,
-            "idle": len(ready) - busy,
-            "coming": coming,
-            "leaving": len(self.records) - len(ready) - coming,
+            "idle": ready - busy,
+            "coming": sum(one.coming for one in counts),
+            "leaving": sum(one.leaving for one in counts),
             "ceiling": None if ceiling is None else dollars(ceiling),
             "unknown_sources": sorted(self.picture.controller_state.observed.unknown),
         }
 
     def _slice_row(self, record: SliceRecord) -> dict[str, Any]:
-        stay = self.picture.stay(record)
-        if self.rows is None or record.state != State.READY:
-            return self._slice_dict(record, *stay)
-        known = self.rows.get(record, self.picture.settings, stay)
-        return known or self.rows.put(record, self.picture.settings, stay, self._slice_dict(record, *stay))
+        if self.rows is None or not self.picture.is_steady(record):
+            return self._slice_dict(record)
+        return self.rows.slice_row(record, self.picture.settings, partial(self._slice_dict, record))
 
-    def _slice_dict(self, record: SliceRecord, reason: Code | None, why: str) -> dict[str, Any]:
+    def _slice_dict(self, record: SliceRecord) -> dict[str, Any]:
+        reason, why = self.picture.stay(record)
         until = next_step(self.picture, record, reason)
         return {
             "id": record.id,
@@ -328,7 +320,7 @@ class Status:
             "then": None if until is None else until[1],
             "use": self._use(record),
             "cost": cost_so_far(record, self.picture.now),
-            "zone": _zone(record, self.picture.settings),
+            "zone": zone_of(record, self.picture.settings),
             "hosts": record.hosts,
             "phase": phase_of(self.picture, record),
         }
@@ -337,26 +329,26 @@ class Status:
         sold = self.picture.settings.by_name.get(record.group)
         return 0.0 if sold is None else share_in_use(record, sold.group)
 
-    def _demand_dict(self, demand: Demand, parts: Iterable[SlicePart]) -> dict[str, Any]:
-        found = tuple(parts)
-        waits = next((part.waiting for part in found if part.waiting is not None), None)
+    def _demand_row(self, demand: Demand) -> dict[str, Any]:
+        waiting = self.picture.waiting.get(demand.id)
+        whole = waiting is not None and demand.id not in self.picture.placed
+        if self.rows is None or waiting is None or not whole or self.picture.room_for(waiting) is not None:
+            return self._demand_dict(demand)
+        return self.rows.demand_row(demand, waiting, self.ways_out(demand.id), partial(self._demand_dict, demand))
+
+    def _demand_dict(self, demand: Demand) -> dict[str, Any]:
+        waits = self.picture.waiting.get(demand.id)
+        ways = () if waits is None else self.ways_out(demand.id)
         return {
             "id": demand.id,
             "tasks": demand.count,
             "since": demand.since,
-            "parts": [part_dict(part) for part in found],
+            "parts": [part_dict(part) for part in self.picture.parts(demand)],
             "needs": needs_of(demand),
             "gang": None if demand.gang is None else str(demand.gang),
             "groups": {} if waits is None else _reasons_dict(waits.groups),
-            "unblocks": [] if waits is None else [way_dict(one) for one in self.ways_out(demand.id)],
+            "unblocks": ways_dicts(ways, self.picture),
         }
-
-
-def ray_status(record: SliceRecord) -> str:
-    """The state by the name that users of Ray know."""
-    if record.state == State.DRAINING and record.certified:
-        return "RAY_STOPPED"
-    return TABLE[record.state].ray or str(record.state).upper()
 
 
 def spent_since(journal: Journal) -> float | None:
@@ -366,12 +358,12 @@ def spent_since(journal: Journal) -> float | None:
 
 def limits_of(picture: Picture) -> dict[str, Reason | None]:
     """For each group: why one more could not be had now, beside what the plan launches; None: it could."""
-    snapshot = picture.snapshot
+    snapshot, activity = picture.snapshot, picture.controller_state.fleet.activity
     places = {group.name: index for index, group in enumerate(snapshot.groups)}
-    counts: dict[tuple[int | None, State], int] = defaultdict(int)
-    for one in snapshot.slices:
-        counts[places.get(one.group), one.state] += 1
-    slices_without_group = [one for one in snapshot.slices if one.group not in places]
+    counts = Counter({(places.get(name), State.READY): one.slices for name, one in activity.steady.items()})
+    counts.update((places.get(one.group), one.planned_with.state) for one in activity.active.values())
+    unknown = any(group is None for group, _ in counts)
+    slices_without_group = [one for one in snapshot.slices if one.group not in places] if unknown else []
     ledger = LimitCounter(snapshot.cluster, snapshot.groups, counts, {}, slices_without_group, snapshot.now)
     for launch in picture.plan.launches:
         ledger.add(places[launch.group], launch.count)
@@ -392,37 +384,6 @@ def next_step(picture: Picture, record: SliceRecord, reason: Code | None) -> tup
     return None
 
 
-def share_in_use(record: SliceRecord, group: Group) -> float:
-    """The largest share of any resource of a slice that its tasks use, between 0 and 1."""
-    if not record.busy_nodes:
-        return 0.0
-    used: dict[str, int] = defaultdict(int)
-    for node in record.nodes:
-        for kind, amount in node.used:
-            used[kind] += amount
-    whole = {kind: amount * max(1, len(record.nodes)) for kind, amount in group.resources}
-    shares = [amount / whole[kind] for kind, amount in used.items() if whole.get(kind)]
-    return round(min(1.0, max(shares, default=0.0)), 4)
-
-
-def cost_so_far(record: SliceRecord, now: float) -> float:
-    """Dollars that a slice has cost since its provider was asked for it; nothing while it is not there yet."""
-    if not record.seen:
-        return 0.0
-    since = record.since if record.asked_at is None else record.asked_at
-    spent = record.price * max(0, round((now - since) * 10**6))
-    return round(spent / (HOUR * 10**9), 6)
-
-
-def _zone(record: SliceRecord, settings: Settings) -> str | None:
-    sold = settings.by_name.get(record.group)
-    for labels in (*(node.labels for node in record.nodes), *(() if sold is None else (sold.group.labels,))):
-        for name in ZONES:
-            if name in labels:
-                return str(labels[name])
-    return None
-
-
 def needs_of(demand: Demand) -> list[dict[str, Any]]:
     return [
         {"count": one.count, "needs": {name: exact_quantity(amount, name) for name, amount in one.needs}}
@@ -430,9 +391,17 @@ def needs_of(demand: Demand) -> list[dict[str, Any]]:
     ]
 
 
-def way_dict(way: Unblock) -> dict[str, Any]:
-    """A way out, with what it buys and whom it places: its price is for all of them."""
-    return {**way.to_dict(), "buys": dict(way.buys), "for": dict(way.places)}
+def ways_dicts(ways: Iterable[Unblock], picture: Picture) -> list[dict[str, Any]]:
+    """Ways out, each with what it buys and whom it places: its price is for all of them. A group that is frozen with
+    its family is resumed with it."""
+    frozen, found = picture.controller_state.fleet.frozen, dict[str, dict[str, Any]]()
+    families = {group: name for name, groups in picture.settings.families.items() if name in frozen for group in groups}
+    for way in ways:
+        parts = [families.get(one.removeprefix("resume "), "") for one in way.change.split(" and ")]
+        resumed = dict.fromkeys(f"resume {one}" for one in parts) if families and all(parts) else ()
+        change = " and ".join(resumed) or way.change
+        found.setdefault(change, {**way.to_dict(), "change": change, "buys": dict(way.buys), "for": dict(way.places)})
+    return list(found.values())
 
 
 def part_dict(part: SlicePart) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 from windlass.control.record.controller_state import SETTINGS
@@ -110,6 +111,10 @@ class Timeline:
         """Who last ordered a slice to drain, or took it back."""
         self._resources: dict[str, dict[str, int]] = {}
         self._ceiling: int | None = None
+        # Counts of now, kept as records come in: a pass of a large cluster changes few of its slices.
+        self._waiting: Counter[str] = Counter()
+        self._states: Counter[str] = Counter()
+        self._cost, self._working = 0, 0
 
     @classmethod
     def of(cls, journal: Journal, since: float) -> Timeline:
@@ -157,18 +162,45 @@ class Timeline:
                 self._put_node(subject, value, at)
             case "demand":
                 self._put_demand(subject, value)
-            case "waiting" if value is None:
-                self._code.pop(subject, None)
             case "waiting":
-                self._code[subject] = (value["reason"]["code"], value["count"])
+                self._put_waiting(subject, value)
             case "settings" if subject == SETTINGS and value is not None:
                 self._put_settings(value)
 
     def _put_demand(self, subject: str, value: Any) -> None:
+        self._count_demand(subject, -1)
         if value is None:
             self._demand.pop(subject, None)
         else:
             self._demand[subject] = sum(one.get("count", 1) for one in value["bundles"])
+        self._count_demand(subject, 1)
+
+    def _put_waiting(self, subject: str, value: Any) -> None:
+        self._count_demand(subject, -1)
+        if value is None:
+            self._code.pop(subject, None)
+        else:
+            self._code[subject] = (value["reason"]["code"], value["count"])
+        self._count_demand(subject, 1)
+
+    def _count_demand(self, subject: str, sign: int) -> None:
+        """Take the tasks of a demand out of the counts before it changes, and put them in afterwards."""
+        tasks = self._demand.get(subject, 0)
+        code, stuck = self._code.get(subject, ("", 0))
+        stuck = min(stuck, tasks)
+        self._waiting[code] += sign * stuck
+        self._waiting[str(Code.LAUNCHING)] += sign * (tasks - stuck)
+
+    def _count_slice(self, subject: str, sign: int) -> None:
+        """The same for a slice."""
+        state = self._state.get(subject)
+        if state is None:
+            return
+        self._states[state] += sign
+        if state in _COSTLY:
+            self._cost += sign * self._price[subject]
+        if state == State.READY and subject in self._busy:
+            self._working += sign
 
     def _put_settings(self, value: Any) -> None:
         self._ceiling = value.get("cluster", {}).get("max_hourly_cost")
@@ -177,6 +209,7 @@ class Timeline:
 
     def _put_slice(self, subject: str, value: Any, at: float) -> None:
         lane = self.lanes.get(subject)
+        self._count_slice(subject, -1)
         if value is None:
             self._state.pop(subject, None)
             if lane is not None and lane.spans[-1]["to"] is None:
@@ -199,6 +232,7 @@ class Timeline:
             lane.spans[-1]["to"] = since
         else:
             self._state[subject] = state
+        self._count_slice(subject, 1)
 
     def _put_node(self, node: str, value: Any, at: float) -> None:
         home = self._home.get(node)
@@ -226,10 +260,12 @@ class Timeline:
         for one in nodes:
             for kind, amount in one.get("used", ()):
                 used[kind] += amount
+        self._count_slice(slice_id, -1)
         if tasks or any(used.values()):
             self._busy.add(slice_id)
         else:
             self._busy.discard(slice_id)
+        self._count_slice(slice_id, 1)
         lane = self.lanes.get(slice_id)
         if lane is None:
             return
@@ -243,18 +279,9 @@ class Timeline:
 
     def _note(self, at: float) -> None:
         """Keep the counts as they are now."""
-        waiting: Counter[str] = Counter()
-        for name, tasks in self._demand.items():
-            code, stuck = self._code.get(name, ("", 0))
-            stuck = min(stuck, tasks)
-            if stuck:
-                waiting[code] += stuck
-            if tasks > stuck:
-                waiting[str(Code.LAUNCHING)] += tasks - stuck
-        states = Counter(self._state.values())
-        cost = sum(self._price[name] for name, state in self._state.items() if state in _COSTLY)
-        busy = sum(self._state.get(name) == State.READY for name in self._busy)
-        step = Instant(at, dict(waiting), dict(states), busy, cost, self._ceiling)
+        waiting = {code: count for code, count in self._waiting.items() if count}
+        states = {state: count for state, count in self._states.items() if count}
+        step = Instant(at, waiting, states, self._working, self._cost, self._ceiling)
         if self.steps and at <= self.steps[-1].at:
             self.steps[-1] = step
         else:
@@ -284,10 +311,10 @@ class Timeline:
 
     def series(self, since: float | None, until: float, points: int) -> dict[str, Any]:
         """Counts over a span of time as steps: the value of an instant holds until the next one."""
-        times = [one.at for one in self.steps]
-        start = since if since is not None else times[0] if times else until
-        first, last = max(0, bisect_right(times, start) - 1), bisect_right(times, until)
-        chosen = list(_thinned(self.steps[first:last], points))
+        steps, when = self.steps, attrgetter("at")
+        start = since if since is not None else steps[0].at if steps else until
+        first, last = max(0, bisect_right(steps, start, key=when) - 1), bisect_right(steps, until, key=when)
+        chosen = list(_thinned(steps[first:last], points))
         at = [max(start, one.at) for one in chosen]
         if chosen and at[-1] < until:
             chosen.append(chosen[-1])

@@ -11,7 +11,7 @@ from typing import Any, Final
 from windlass.control.reconcile.provider_health import availability_of, boot_time, health
 from windlass.control.record.journal_tables import LAUNCH
 from windlass.control.settings import SoldGroup
-from windlass.control.state.fleet import EVERY_GROUP, SliceRecord
+from windlass.control.state.fleet import SliceRecord
 from windlass.core.model.lifecycle import COSTLY, COUNTED, ENDED, IN_FLIGHT, State
 from windlass.core.model.plan import Unblock
 from windlass.core.model.quantities import dollars, exact_quantity
@@ -21,7 +21,7 @@ from windlass.journal import Journal, Record
 
 from .current import Picture, SlicePart, phase_of
 from .history import SliceHistory, Wait, launches_for, life_of, refusals_of, wait_of
-from .status import limits_of, needs_of, next_dict, next_step, part_dict, way_dict
+from .status import limits_of, needs_of, next_dict, next_step, part_dict, ways_dicts
 
 SCHEMA: Final = "windlass.why/v1"
 LOOKED_BACK: Final = 5000
@@ -211,7 +211,7 @@ def demand_dict(asked: Question) -> dict[str, Any]:
             if part.waiting is not None
             for name, reason in sorted(part.waiting.groups.items())
         },
-        "unblocks": [way_dict(one) for one in asked.ways_out],
+        "unblocks": ways_dicts(asked.ways_out, asked.picture),
         "launched": [
             {"at": one.at, "group": one.subject, "slices": one.data["slices"], "why": one.data["why"]}
             for one in asked.launches
@@ -234,7 +234,7 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
     picture, name, sold = asked.picture, asked.name, asked.sold
     provider_health, rules, now = picture.provider_health(name), picture.settings.policy.backoff, picture.now
     mine = [one for one in picture.controller_state.fleet.slices.values() if one.group == name]
-    frozen = picture.controller_state.fleet.frozen
+    fleet = picture.controller_state.fleet
     available = availability_of(provider_health, rules, now)
     group = None if sold is None else sold.group
     return {
@@ -255,7 +255,7 @@ def _limits_and_health(asked: Question) -> dict[str, Any]:
             "busy": sum(any(node.busy for node in one.nodes) for one in mine),
         },
         "hourly_cost": dollars(sum(one.price for one in mine if one.state in COSTLY)),
-        "frozen_by": frozen.get(name) or frozen.get(EVERY_GROUP),
+        "frozen_by": fleet.frozen_by(name, "" if sold is None else sold.group.family),
         "availability": {"state": available.state, "until": available.until, "why": available.why},
         "next": None if sold is None else next_dict(limits_of(picture)[name]),
         "health": round(health(provider_health, rules, now), 4),
@@ -288,7 +288,14 @@ def family_dict(asked: Question) -> dict[str, Any]:
                 "next": next_dict(limits[name]),
             }
         )
-    return {"name": family.name, "min": family.min, "max": family.max, "spare": family.spare, "groups": groups}
+    return {
+        "name": family.name,
+        "min": family.min,
+        "max": family.max,
+        "spare": family.spare,
+        "groups": groups,
+        "frozen_by": picture.controller_state.fleet.frozen_by(family.name),
+    }
 
 
 def _launches_and_refusals(asked: Question) -> dict[str, Any]:

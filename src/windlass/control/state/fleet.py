@@ -224,10 +224,15 @@ class Fleet:
     provider_health: Mapping[str, ProviderHealth] = field(default_factory=dict)
     gone: Mapping[str, Gone] = field(default_factory=dict)
     frozen: Mapping[str, str] = field(default_factory=dict)
-    """Groups in which nothing is launched or released, each with who said so; ``*`` stands for all."""
+    """Groups and families in which nothing is launched or released, each with who said so; ``*`` stands for all."""
 
-    def is_frozen(self, group: str) -> bool:
-        return group in self.frozen or EVERY_GROUP in self.frozen
+    def is_frozen(self, group: str, family: str = "") -> bool:
+        return bool(self.frozen) and self.frozen_by(group, family) is not None
+
+    def frozen_by(self, group: str, family: str = "") -> str | None:
+        """Who froze a group, its family or everything; None: it is not frozen."""
+        found = (self.frozen.get(name) for name in (group, family, EVERY_GROUP) if name)
+        return next((by for by in found if by is not None), None)
 
     @cached_attribute
     def activity(self) -> ActiveSlices:

@@ -43,10 +43,15 @@ def busy(release: Release, moved: Collection[int]) -> tuple[Change, ...]:
     """The others: by far the most of a large cluster."""
     slices = release.draft.slices
     return tuple(
-        Change(item.id, Reason(Code.BUSY, f"{plural(item.tasks, 'task')} running"))
+        Change(item.id, at_work(item.tasks))
         for position, item in enumerate(slices)
         if position not in moved and _is_at_work(release, position)
     )
+
+
+def at_work(tasks: int) -> Reason:
+    """Why a slice stays that is ready, has work and is in none of the plan's other lists."""
+    return Reason(Code.BUSY, f"{plural(tasks, 'task')} running")
 
 
 def _is_at_work(release: Release, position: int) -> bool:

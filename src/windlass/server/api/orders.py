@@ -53,18 +53,37 @@ def _is_line(text: str) -> bool:
 def _check_subject(what: str, subject: str, known: Current) -> None:
     fleet = known.picture.controller_state.fleet
     if what in ("freeze", "resume"):
-        groups = {*known.picture.settings.by_name, *(one.group for one in fleet.slices.values()), *fleet.frozen}
+        settings = known.picture.settings
+        left = {one.group for one in fleet.slices.values()}
+        groups = {*settings.by_name, *settings.families, *left, *fleet.frozen} - {EVERY_GROUP}
         if subject != EVERY_GROUP and subject not in groups:
             raise _unknown(subject, "group", groups)
-        if what == "resume" and subject not in fleet.frozen:
-            every = " everything is: resume *" if EVERY_GROUP in fleet.frozen else " nothing is to be done"
-            raise Problem("not-frozen", f"{subject} itself is not frozen;{every}.")
+        if what == "resume":
+            _check_frozen(subject, known)
         return
     record = fleet.slices.get(subject)
     if record is None:
         raise _unknown(subject, "slice", fleet.slices)
     if record.state in ENDING:
         raise Problem("already-ending", f"{subject} is {record.state}: {record.reason.why}. Nothing is left to do.")
+
+
+def _check_frozen(subject: str, known: Current) -> None:
+    """A group, a family or a group of it is frozen by its own name; everything, if anything is."""
+    frozen, settings = known.picture.controller_state.fleet.frozen, known.picture.settings
+    if subject == EVERY_GROUP and frozen:
+        return
+    if not frozen.keys().isdisjoint({subject, *settings.families.get(subject, ())}):
+        return
+    sold = settings.by_name.get(subject)
+    above = [name for name in ("" if sold is None else sold.group.family, EVERY_GROUP) if name in frozen]
+    if not above:
+        name = "Nothing" if subject == EVERY_GROUP else subject
+        raise Problem(
+            "not-frozen", f"{name} is {'' if subject == EVERY_GROUP else 'not '}frozen; nothing is to be done."
+        )
+    whole = "everything is" if above[0] == EVERY_GROUP else f"its family {above[0]} is"
+    raise Problem("not-frozen", f"{subject} itself is not frozen; {whole}: resume {above[0]}.")
 
 
 def _unknown(name: str, what: str, names: Any) -> Problem:

@@ -12,8 +12,8 @@ import json
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -24,16 +24,18 @@ from windlass.control.record.state_reader import StateReader, TooOld, with_nodes
 from windlass.control.report.current import Picture, pictured, read_state
 from windlass.control.report.events import later_events, lines_of, passes
 from windlass.control.report.leader import Leader, leader_of
-from windlass.control.report.status import SliceRows, Status, spent_since
+from windlass.control.report.rows import RowCache
+from windlass.control.report.status import Status, spent_since
 from windlass.control.report.timeline import Timeline
 from windlass.control.report.why import Question
 from windlass.control.settings import Settings
-from windlass.control.state.fleet import SliceRecord, seen_nodes
+from windlass.control.state.diff import full_diff
+from windlass.control.state.fleet import Fleet, seen_nodes
 from windlass.core.model.plan import Unblock
+from windlass.core.tables.planner_memo import PlannerMemo
 from windlass.journal import Journal, JournalError, Record
-from windlass.workloads.protocol import WorkNode
 
-from .patches import difference
+from .patches import INSTANTS, TABLES, difference
 
 PASS: Final = "windlass.pass/v1"
 LOOK: Final = 0.05
@@ -100,6 +102,30 @@ class PassMessage:
         return self._parts[topics]
 
 
+class EncodedRows:
+    """Encodes a status. A row that was encoded before and is the same object is not encoded again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, tuple[Any, bytes]]] = {table: {} for table in TABLES}
+        self._turn = threading.Lock()
+
+    def body(self, document: Mapping[str, Any]) -> bytes:
+        with self._turn:
+            parts = [
+                b"%s:%s" % (encoded(key), self._table(key, value) if key in TABLES else encoded(value))
+                for key, value in document.items()
+            ]
+        return b"{%s}" % b",".join(parts)
+
+    def _table(self, table: str, rows: Iterable[Mapping[str, Any]]) -> bytes:
+        name, before, after = TABLES[table], self._known[table], {}
+        for row in rows:
+            known = before.get(row[name])
+            after[row[name]] = known if known is not None and known[0] is row else (row, encoded(row))
+        self._known[table] = after
+        return b"[%s]" % b",".join([one for _, one in after.values()])
+
+
 @dataclass(frozen=True)
 class Current:
     """The status after the last message, and what it was made of."""
@@ -110,13 +136,16 @@ class Current:
     ways: Mapping[str, tuple[Unblock, ...]]
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
+    rows: EncodedRows | None = None
+    """Rows that were encoded before."""
+
     @property
     def seq(self) -> int:
         return int(self.document["seq"])
 
     @cached_property
     def body(self) -> bytes:
-        return encoded(self.document)
+        return encoded(self.document) if self.rows is None else self.rows.body(self.document)
 
     @cached_property
     def gzipped(self) -> bytes:
@@ -191,7 +220,8 @@ class Feed:
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._moments: OrderedDict[float, Current] = OrderedDict()
-        self._rows, self._joined = SliceRows(), _JoinedSlices()
+        self._rows, self._joined, self._memo = RowCache(), _JoinedSlices(), PlannerMemo()
+        self._encoded = EncodedRows()
         self._timeline: Timeline | None = None
         self._timeline_lock, self._moments_lock = threading.Lock(), threading.Lock()
 
@@ -253,8 +283,17 @@ class Feed:
         if upto <= self._reader.seq:
             return []
         records = list(self.journal.read(self._reader.seq, upto=upto))
+        if not records or (records[0].seq > self._reader.seq + 1 and self._compacted(self._reader.seq)):
+            self._reader = None
+            self.messages.clear()
+            return self._read()
         self._reader.add_all(records)
         return records
+
+    def _compacted(self, seq: int) -> bool:
+        """Whether records after this one may be gone: then the state is read again from a newer checkpoint."""
+        start = self.journal.latest_state()
+        return start is not None and start[0] > seq
 
     def _make(self, records: list[Record]) -> bool:
         assert self._reader is not None
@@ -262,13 +301,13 @@ class Feed:
         now = self._now()
         leader = leader_of(self.journal, now)
         controller_state = self._joined.of(_copied(self._reader).controller_state())
-        picture = pictured(controller_state, self._settings(), leader.instant(now))
+        picture = pictured(controller_state, self._settings(), leader.instant(now), self._memo)
         ways = self._ways.of(picture, wait=self._current is None)
         if self._began is None:
             self._began = spent_since(self.journal)
         status = Status(self._settings(), leader, picture, now, self._began, ways, self._rows)
         document = {**status.to_dict(), **self._more()}
-        self._rows.keep(controller_state.fleet.slices)
+        self._rows.keep(controller_state.fleet.slices, controller_state.observed.demand)
         before, message = self._current, None
         if before is not None:
             patch, kept = difference(before.document, document)
@@ -277,7 +316,7 @@ class Feed:
             if records or patch["set"] or patch["gone"]:
                 message = PassMessage(document["seq"], before.seq, now, patch, events)
                 self.messages.append(message)
-        self._current = Current(document, picture, leader, ways, status.accounts)
+        self._current = Current(document, picture, leader, ways, status.accounts, self._encoded)
         self.problem = None
         self._made_at, self._took = time.monotonic(), time.monotonic() - began
         if records:
@@ -359,8 +398,11 @@ class Feed:
             return None
         reader.add_all(self.journal.read(reader.seq, upto=seq))
         picture = pictured(with_nodes(reader.controller_state()), self._settings(), record.at)
-        status = Status(self._settings(), current.leader, picture, record.at, self._began, current.ways)
+        status = Status(self._settings(), current.leader, picture, record.at, self._began, {})
         patch, _ = difference(status.to_dict(), current.document)
+        # Who led and which ways out were known is not recorded, so all parts but groups and slices are sent whole.
+        parts = {key: one for key, one in current.document.items() if key not in TABLES and key not in INSTANTS}
+        patch["set"] |= {**parts, "demands": {row["id"]: row for row in current.document["demands"]}}
         found = later_events(self.journal, seq, current.seq)
         events = tuple(line.document() for together in found for line in together if (line.seq or 0) > seq)
         return [PassMessage(current.seq, seq, self._now(), patch, events)]
@@ -379,23 +421,33 @@ class Feed:
 class _JoinedSlices:
     """Slices with the nodes that have joined; one that did not change is the same object as at the last observation.
 
-    What follows from a slice alone is kept with it, so an observation costs by what has changed and not by how much
-    there is.
+    What follows from a slice alone is kept with it, and the counts of a fleet are carried on from the one before, so an
+    observation costs by what has changed and not by how much there is.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[SliceRecord, Sequence[WorkNode], SliceRecord]] = {}
+        self._before: ControllerState | None = None
+        """As it was read last."""
+        self._fleet = Fleet()
+        """The fleet of then, joined with its nodes."""
 
     def of(self, controller_state: ControllerState) -> ControllerState:
-        nodes_of, before, after = controller_state.observed.nodes_of, self._known, {}
-        for name, record in controller_state.fleet.slices.items():
-            nodes, known = nodes_of.get(name, ()), before.get(name)
-            if known is None or known[0] is not record or known[1] != nodes:
-                known = (record, nodes, record.replace(nodes=seen_nodes(nodes)))
-            after[name] = known
-        self._known = after
-        slices = {name: known[2] for name, known in after.items()}
-        return controller_state.replace(fleet=replace(controller_state.fleet, slices=slices))
+        fleet, observed = controller_state.fleet, controller_state.observed
+        before = self._before or ControllerState()
+        news = full_diff(before.fleet.slices, fleet.slices)
+        observed.carry_on(before.observed)
+        touched = {*news.changed, *observed.touched_since(before.observed)}
+        joined = {
+            name: fleet.slices[name].replace(nodes=seen_nodes(observed.nodes_of.get(name, ())))
+            for name in touched
+            if name in fleet.slices
+        }
+        self._before = controller_state
+        self._fleet = self._fleet.after(
+            joined, news.gone, provider_health=fleet.provider_health, gone=fleet.gone, frozen=fleet.frozen
+        )
+        _ = self._fleet.activity, self._fleet.planned_with
+        return controller_state.replace(fleet=self._fleet)
 
 
 def _copied(reader: StateReader) -> StateReader:

@@ -35,7 +35,7 @@ def laid_over(before: Mapping[str, Any], patch: Mapping[str, Any]) -> Document:
 def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Document]:
     """The patch from one document to the next, and the next one with unchanged rows as they were."""
     parts = [key for key in after if key not in TABLES and key not in INSTANTS]
-    changed: Document = {key: after[key] for key in parts if _stable(after[key]) != _stable(before.get(key))}
+    changed: Document = {key: after[key] for key in parts if not _is_same(before.get(key), after[key])}
     gone: Document = {}
     kept = {**after, **{key: before[key] for key in parts if key not in changed}}
     for table, name in TABLES.items():
@@ -56,27 +56,20 @@ def difference(before: Mapping[str, Any], after: Document) -> tuple[Document, Do
     return {"set": changed, "gone": gone}, kept
 
 
-def _is_same(was: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    """Whether two rows differ at most in what only time changes; most keys of most rows are equal as they are."""
-    if was is row:
+def _is_same(was: Any, now: Any) -> bool:
+    """Whether two values differ at most in what only time changes."""
+    if was is now:
         return True
-    if was.keys() != row.keys():
-        return False
-    for key, value in row.items():
-        before = was[key]
-        if key not in MOVING and before != value and _stable({key: before}) != _stable({key: value}):
-            return False
-    return True
+    if isinstance(was, dict) and isinstance(now, dict):
+        return was.keys() == now.keys() and all(_is_same_key(key, was[key], value) for key, value in now.items())
+    if isinstance(was, list) and isinstance(now, list):
+        return len(was) == len(now) and all(map(_is_same, was, now))
+    return bool(was == now)
 
 
-def _stable(value: Any) -> Any:
-    """A value without what only time changes."""
-    if isinstance(value, dict):
-        return {
-            key: _NUMBERS.sub("#", one) if key in _SENTENCES and isinstance(one, str) else _stable(one)
-            for key, one in value.items()
-            if key not in MOVING
-        }
-    if isinstance(value, list):
-        return [_stable(one) for one in value]
-    return value
+def _is_same_key(key: str, was: Any, now: Any) -> bool:
+    if was is now or key in MOVING:
+        return True
+    if key in _SENTENCES and isinstance(was, str) and isinstance(now, str):
+        return was == now or _NUMBERS.sub("#", was) == _NUMBERS.sub("#", now)
+    return _is_same(was, now)

@@ -9,7 +9,7 @@ import { clock, span } from "./format.js";
 import { helpShown, Help, listen, timeAsked, TimeDialog } from "./keys.js";
 import { Alarms } from "./alarms.js";
 import { Failure, Link, Loading } from "./parts.js";
-import { addressOf, asked, at, change, connection, liveState, me, now, order, outcome, problem, seq, status, toasts, toLogin, view } from "./store.js";
+import { addressOf, asked, at, change, connection, liveState, load, me, now, order, outcome, problem, seq, status, toasts, toLogin, view } from "./store.js";
 import { follow } from "./stream.js";
 import { WhyPanel } from "./why.js";
 import { Cost } from "./pages/cost.js";
@@ -42,7 +42,7 @@ function Search() {
   const [place, setPlace] = useState(0);
   const field = useRef(/** @type {HTMLInputElement | null} */ (null));
   const known = status.value, words = text.trim().toLowerCase();
-  const names = !words || !known ? [] : [...known.groups.map((one) => [one.name, "group"]), ...known.demands.map((one) => [one.id, "job"]), ...known.slices.map((one) => [one.id, "machine"])]
+  const names = !words || !known ? [] : [...known.families.map((one) => [one.name, "family"]), ...known.groups.map((one) => [one.name, "group"]), ...known.demands.map((one) => [one.id, "job"]), ...known.slices.map((one) => [one.id, "machine"])]
     .filter(([name]) => name.toLowerCase().includes(words)).slice(0, 8);
   const open = (/** @type {string} */ name) => { setText(""); field.current?.blur(); change({ why: name }); };
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
@@ -63,7 +63,7 @@ function Top() {
   const bar = useRef(/** @type {HTMLElement | null} */ (null)), path = view.value.path;
   useEffect(() => { bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); }, [path]);
   const known = status.value, leader = known?.leader, state = liveState.value, who = me.value;
-  const words = { live: "live", reconnecting: `reconnecting since ${clock(connection.value.since)}`, stale: connection.value.state === "live" ? "no controller runs" : `no connection since ${clock(connection.value.since)}`, past: "the past" };
+  const words = { live: "live", reconnecting: `reconnecting since ${clock(connection.value.since)}`, stale: connection.value.state === "live" ? `as of ${clock(known?.as_of ?? 0)}` : `no connection since ${clock(connection.value.since)}`, past: "the past" };
   return h("header", { class: "top" },
     h(Link, { class: "brand", to: addressOf("/") }, h(Logo, null), "windlass"),
     h("nav", { ref: bar, "aria-label": "Pages" }, PAGES.map(([path, name, label]) => h(Link, { key: name, to: addressOf(path), "data-testid": `nav-${name}`, "aria-current": path === view.value.path ? "page" : undefined }, label))),
@@ -127,7 +127,10 @@ function App() {
 
 async function start() {
   render(h(App, null), /** @type {HTMLElement} */ (document.getElementById("root")));
+  /** @type {Promise<boolean> | null} */
+  let begun = null;
   if (location.pathname !== "/login") {
+    begun = load(); // beside the question of who we are: both are needed before anything is shown
     try {
       me.value = await get("/whoami");
     } catch (error) {
@@ -135,7 +138,7 @@ async function start() {
       else { problem.value = "The server does not answer. It is tried again every few seconds."; setTimeout(() => location.reload(), 3000); }
     }
   }
-  follow();
+  follow(begun);
 }
 
 void start();

@@ -70,10 +70,20 @@ const COUNT_WORDS = /** @type {Record<string, string>} */ ({
   RATE_LIMITED: "launching as fast as they may", GANG_SHAPE: "of the wrong shape for the gang",
 });
 
+/** Blockers by group; a family whose groups all have the same code is one of them. @param {DemandRow["groups"]} groups */
+function byFamily(groups) {
+  const family = new Map((status.value?.groups ?? []).map((one) => [one.name, one.family]));
+  /** @type {Map<string, Set<string | null>>} */
+  const codes = new Map();
+  for (const [name, one] of Object.entries(groups)) codes.set(family.get(name) ?? "", (codes.get(family.get(name) ?? "") ?? new Set()).add(one.code));
+  const whole = (/** @type {string} */ name) => { const mine = family.get(name); return mine && codes.get(mine)?.size === 1 ? mine : name; };
+  return Object.entries(Object.fromEntries(Object.entries(groups).map(([name, one]) => [whole(name), one])));
+}
+
 /** @param {{groups: DemandRow["groups"]}} props */
 export function Blockers({ groups }) {
   const [open, setOpen] = useState(false);
-  const rows = Object.entries(groups);
+  const rows = byFamily(groups);
   if (!rows.length) return null;
   if (rows.length >= COUNTED && !open) {
     /** @type {Record<string, number>} */
@@ -148,19 +158,71 @@ export function Next({ group }) {
 /** @param {GroupRow} group */
 export const shapeText = (group) => [needsText(group.resources), group.hosts > 1 && `${group.hosts} hosts`, group.preemptible && "spot"].filter(Boolean).join(", ");
 
-/** @param {{group: GroupRow, slices: SliceRow[], children?: any}} props */
-export function GroupRowView({ group, slices, children }) {
+/** @param {{group: GroupRow, slices: SliceRow[], label?: string, children?: any}} props */
+export function GroupRowView({ group, slices, label, children }) {
   return h("article", {
     class: "grp", tabIndex: 0, "data-row": group.name, "data-testid": "group-row", "data-group": group.name, "data-ready": group.ready, "data-coming": group.coming,
     "data-leaving": group.leaving, "data-max": group.max ?? "", "data-availability": group.availability.state, "data-next": group.next?.code ?? "", "data-frozen": group.frozen_by ?? "",
   },
-    h("div", null, h(Why, { name: group.name, class: "n" }), " ", h("span", { class: "r" }, shapeText(group))),
+    h("div", null, h(Why, { name: group.name, class: "n" }, label ?? group.name), " ", h("span", { class: "r" }, shapeText(group))),
     h("div", { class: "num" }, usd(group.hourly_cost), h("span", { class: "dim" }, "/h")),
-    h(Slots, { group, slices }),
+    label === undefined || slices.length > 0 ? h(Slots, { group, slices }) : h("span", null),
     h("div", { class: "num cap" }, `${slices.length} of ${group.max ?? 0}`),
     h(Next, { group }),
     children);
 }
+
+/** @typedef {import("./types.js").Status["families"][number]} FamilyRow */
+
+/**
+ * Groups as they are shown: a family once, in the place of its first group, with its groups inside.
+ * @returns {{family: FamilyRow | null, groups: GroupRow[]}[]}
+ */
+export function groupEntries() {
+  const families = new Map((status.value?.families ?? []).map((one) => [one.name, one]));
+  /** @type {Map<string, {family: FamilyRow | null, groups: GroupRow[]}>} */
+  const found = new Map();
+  for (const group of status.value?.groups ?? []) {
+    const family = families.get(group.family ?? "") ?? null, key = family ? `family ${family.name}` : `group ${group.name}`;
+    const mine = found.get(key);
+    if (mine) mine.groups.push(group);
+    else found.set(key, { family, groups: [group] });
+  }
+  return [...found.values()];
+}
+
+/** Machines that the limits of groups and families allow. */
+export const mostMachines = () => groupEntries().reduce((sum, { family, groups }) => {
+  const each = groups.reduce((total, group) => total + (group.max ?? 0), 0);
+  return sum + (family ? Math.min(family.max, each) : each);
+}, 0);
+
+/** A family of groups as one row; the rows of its groups open below. @param {{family: FamilyRow, groups: GroupRow[], slices: Map<string, SliceRow[]>, children?: any}} props */
+export function FamilyRowView({ family, groups, slices, children }) {
+  const mine = groups.flatMap((group) => slices.get(group.name) ?? []);
+  const prices = groups.map((group) => group.price).filter((price) => price !== null).map(Number);
+  const least = Math.min(...prices), most = Math.max(...prices);
+  const cost = prices.length ? `, ${least === most ? usd(least) : `${usd(least)} to ${usd(most)}`}/h each` : "";
+  const used = groups.filter((group) => group.ready + group.coming + group.leaving > 0).map((group) => `${short(group.name, family.name)} ${group.ready + group.coming + group.leaving}`).join(", ");
+  const whole = { ...groups[0], ...family, name: family.name, max: family.max };
+  const can = groups.filter((group) => !group.next?.code).length;
+  return h("article", {
+    class: "grp fam", tabIndex: 0, "data-row": family.name, "data-testid": "family-row", "data-family": family.name, "data-ready": family.ready, "data-coming": family.coming,
+    "data-leaving": family.leaving, "data-max": family.max, "data-next": family.next?.code ?? "", "data-frozen": family.frozen_by ?? "", "data-groups": groups.length,
+  },
+    h("div", null, h(Why, { name: family.name, class: "n" }), " ", h("span", { class: "r" }, `${plural(groups.length, "offer")}${cost}`)),
+    h("div", { class: "num" }, usd(family.hourly_cost), h("span", { class: "dim" }, "/h")),
+    h(Slots, { group: whole, slices: mine }),
+    h("div", { class: "num cap" }, `${mine.length} of ${family.max}`),
+    h("div", { class: "a" }, family.next?.code ? [h(Code, { code: family.next.code }), h("span", { class: "dim" }, withoutName(family.next.why, family.name))]
+      : [h(Code, { code: null, kind: "fine", label: "can be had" }), h("span", { class: "dim" }, `${can} of ${plural(groups.length, "offer")}${used ? `; there are ${used}` : ""}`)]),
+    h("details", { class: "offers" }, h("summary", null, plural(groups.length, "offer")),
+      groups.map((group) => h(GroupRowView, { group, label: short(group.name, family.name), slices: slices.get(group.name) ?? [], key: group.name }))),
+    children);
+}
+
+/** The name of an offer inside its family. @param {string} name @param {string} family */
+const short = (name, family) => (name.startsWith(`${family}/`) ? name.slice(family.length + 1) : name);
 
 /** Slices by group. @returns {Map<string, SliceRow[]>} */
 export function slicesByGroup() {
@@ -189,7 +251,7 @@ export function EventRow({ one, wide, open, onOpen }) {
 
 /** The words of a question before an order. @param {string} what @param {string} subject */
 function question(what, subject) {
-  const known = status.value, slice = known?.slices.find((one) => one.id === subject), group = known?.groups.find((one) => one.name === (slice?.group ?? subject));
+  const known = status.value, slice = known?.slices.find((one) => one.id === subject), group = known?.groups.find((one) => one.name === (slice?.group ?? subject)) ?? known?.families.find((one) => one.name === subject);
   if (what === "drain" && slice && group) {
     const work = slice.tasks ? `${plural(slice.tasks, "task")} ${slice.tasks === 1 ? "runs there and is" : "run there and are"} waited for` : "nothing runs there";
     return `Drain ${subject}? ${work[0].toUpperCase()}${work.slice(1)}; ${group.name} then has ${Math.max(0, group.ready - 1)} of ${group.max ?? 0}.`;

@@ -95,21 +95,46 @@ const nameOf = (row) => row.name ?? row.id;
 export function patched(before, patch) {
   const after = /** @type {any} */ ({ ...before, ...patch.set });
   for (const table of ["groups", "slices", "demands"]) {
-    const changed = patch.set?.[table], gone = patch.gone?.[table] ?? [];
-    if (!changed && !gone.length) { after[table] = /** @type {any} */ (before)[table]; continue; }
-    const rows = new Map(/** @type {any} */ (before)[table].map((/** @type {any} */ row) => [nameOf(row), row]));
-    for (const name of gone) rows.delete(name);
-    for (const [name, row] of Object.entries(changed ?? {})) rows.set(name, row);
-    after[table] = [...rows.values()].sort(ORDERS[table]);
+    const changed = patch.set?.[table], gone = patch.gone?.[table] ?? [], rows = /** @type {any} */ (before)[table];
+    after[table] = !changed && !gone.length ? rows : merged(rows, new Map(Object.entries(changed ?? {})), new Set(gone), ORDERS[table]);
   }
   return after;
+}
+
+/**
+ * Rows in order with some changed, new or gone. A row that keeps its place is put there; the others are merged in, so nothing is sorted but them.
+ * @param {any[]} rows @param {Map<string, any>} changed @param {Set<string>} gone @param {(a: any, b: any) => number} order
+ */
+function merged(rows, changed, gone, order) {
+  /** @type {any[]} */
+  const kept = [];
+  /** @type {any[]} */
+  const moved = [];
+  for (const row of rows) {
+    const name = nameOf(row), next = changed.get(name);
+    if (next === undefined) { if (!gone.has(name)) kept.push(row); continue; }
+    changed.delete(name);
+    (order(row, next) === 0 ? kept : moved).push(next);
+  }
+  moved.push(...changed.values());
+  if (!moved.length) return kept;
+  moved.sort(order);
+  /** @type {any[]} */
+  const found = [];
+  let place = 0;
+  for (const row of kept) {
+    while (place < moved.length && order(moved[place], row) < 0) { found.push(moved[place]); place += 1; }
+    found.push(row);
+  }
+  return found.concat(moved.slice(place));
 }
 
 export const KEPT = 300;
 /** @param {{seq: number, at: number, status?: any, events?: WindlassEvent[]}} message */
 export function laidOver(message) {
   const before = status.value;
-  if (!before || message.seq <= before.seq) return;
+  // One with the same number says what time alone has changed: a lease or a back-off that has run out.
+  if (!before || message.seq < before.seq) return;
   batch(() => {
     clockIs(message.at);
     status.value = { ...patched(before, message.status ?? {}), seq: message.seq, at: message.at };

@@ -72,8 +72,11 @@ async function again() {
   }
 }
 
-/** Follow the address: live pages have a stream, pages of the past have none. */
-export function follow() {
+/**
+ * Follow the address: live pages have a stream, pages of the past have none.
+ * @param {Promise<boolean> | null} begun a load for the first address that is under way
+ */
+export function follow(begun) {
   let first = true;
   effect(() => {
     const past = at.value, who = me.value;
@@ -84,7 +87,7 @@ export function follow() {
     first = false;
     void (async () => {
       if (!keep) status.value = null;
-      await load();
+      await (keep && begun ? begun : load());
       if (past === null && at.value === null) {
         if (status.value) open();
         else broken();

@@ -84,6 +84,11 @@ export type Status = {
     leaving: number;
     busy: number;
     hourly_cost: number;
+    frozen_by: string | null;
+    next: {
+      code: string | null;
+      why: string;
+    };
   }[];
   slices: {
     ray_status: string;
@@ -333,6 +338,7 @@ export type Why = {
   job?: Record<string, any> | null;
   family?: {
     name: string;
+    frozen_by: string | null;
     min: number;
     max: number;
     spare: number;

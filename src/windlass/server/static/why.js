@@ -44,7 +44,7 @@ export function WhyPanel({ over }) {
   useEffect(() => { setFailure(null); outcome.value = null; }, [name]);
   if (!name) return null;
   const known = answer?.name === name ? answer : null;
-  const kind = known?.slice ? "slice" : known?.demand ? "demand" : known?.group ? "group" : known?.job ? "job" : "";
+  const kind = known?.slice ? "slice" : known?.demand ? "demand" : known?.group ? "group" : known?.family ? "family" : known?.job ? "job" : "";
   return h("aside", { class: `panel why-panel${over ? " over" : ""}`, ref: panel, tabIndex: -1, "aria-label": `Why ${name}`, "data-testid": "why-panel", "data-subject": name, "data-kind": kind },
     h("header", null, h("h2", null, "Why ", h("span", { class: "mono" }, name)), h("span", { class: "cap", "data-testid": "why-at" }, known ? `as of ${clock(known.at)}` : ""),
       h("button", { type: "button", class: "btn", "data-testid": "why-close", "aria-label": "Close", onClick: () => change({ why: null }) }, "×")),
@@ -52,6 +52,7 @@ export function WhyPanel({ over }) {
     known?.slice && h(SliceAnswer, { one: known.slice }),
     known?.demand && h(DemandAnswer, { one: known.demand }),
     known?.group && h(GroupAnswer, { one: known.group }),
+    known?.family && h(FamilyAnswer, { one: known.family }),
     known?.job && h(JobAnswer, { job: known.job, alone: kind === "job" }),
     known && !kind && h(Empty, null, "Nothing is known under this name."),
     known && h(Actions, { name, kind, answer: known }));
@@ -67,6 +68,7 @@ function Actions({ name, kind, answer }) {
       slice && drained && RECALLABLE.has(slice.state) ? h(Command, { what: "undrain", subject: name })
         : slice && h(Command, { what: "drain", subject: name, primary: true, disabled: !DRAINABLE.has(slice.state) }),
       group && !slice && (group.frozen_by ? h(Command, { what: "resume", subject: name, primary: true }) : h(Command, { what: "freeze", subject: name })),
+      answer.family && (answer.family.frozen_by ? h(Command, { what: "resume", subject: name, primary: true }) : h(Command, { what: "freeze", subject: name })),
       h(Link, { class: "btn plain", to: addressOf("/decisions", { subject: name }) }, "Events of it"),
       h(CopyCommand, { line: `windlass why ${name}${at.value === null ? "" : ` --at ${at.value}`}` })));
 }
@@ -96,6 +98,20 @@ function SliceAnswer({ one }) {
         ? `The workload, at ${timeOfDay(one.certificate.at)} (cordon number ${one.certificate.fence}): nothing ran there.`
         : lost ? "No one: it was dead, so there was nothing to acknowledge."
           : gone || one.state === "terminating" ? "It never joined the workload, or was dead: nothing could be acknowledged." : "No one yet: it is not ended before the workload says so.")));
+}
+
+/** A family of groups: its limits, and each of its offers, the cheapest first. @param {{one: NonNullable<import("./types.js").Why["family"]>}} props */
+function FamilyAnswer({ one }) {
+  const there = one.groups.reduce((sum, group) => sum + group.counted, 0), can = one.groups.filter((group) => !group.next.code).length;
+  const bounds = [`at most ${one.max}`, one.min ? `at least ${one.min}` : "", one.spare ? `${one.spare} spare` : ""].filter(Boolean).join(", ");
+  return h("div", null,
+    h("div", { class: "b" },
+      h("div", { class: "cap" }, `${plural(one.groups.length, "offer")}, ${bounds}`),
+      h("div", { class: "t", "data-testid": "why-headline" }, one.frozen_by ? `Frozen by ${one.frozen_by}: nothing of it is launched or released.` : `${plural(there, "machine")}; ${can ? `one more can be had from ${plural(can, "offer")}` : "none of its offers can be had now"}.`)),
+    h("div", { class: "b" }, h("h3", null, "Offers, the cheapest first"),
+      h("div", { class: "acct", "data-testid": "why-groups" }, one.groups.map((group) => [
+        h("span", { key: `${group.name}-why` }, h(Why, { name: group.name, class: "link" }), " ", h("span", { class: "dim" }, `${group.price === null ? "" : `${usd(group.price)}/h, `}${group.counted ? `${plural(group.counted, "machine")}, ${group.busy} busy` : group.next.why}`)),
+        h("span", { key: group.name, "data-testid": "blocker", "data-group": group.name, "data-code": group.next.code ?? "" }, h(Code, { code: group.next.code, kind: group.next.code ? undefined : "fine", label: group.next.code ?? "can be had" }))]))));
 }
 
 /** @param {{one: import("./types.js").DemandWhy}} props */

@@ -162,7 +162,7 @@ def _troubles(status: Document, most: int | None) -> RenderableType:
 
 def _groups(status: Document) -> RenderableType:
     table = headed("group", "ready>", "starting>", "leaving>", "max>", "busy>", "cost>", "starts in>", "availability*")
-    for one in _rows_of_groups(status):
+    for one in group_rows(status):
         table.add_row(
             one["name"],
             str(one["ready"]),
@@ -177,7 +177,7 @@ def _groups(status: Document) -> RenderableType:
     return table
 
 
-def _rows_of_groups(status: Document) -> Iterator[Document]:
+def group_rows(status: Document) -> Iterator[Document]:
     """Each family as one row, with the groups of it that have machines, cannot be had, or are frozen; then the rest."""
     families = {one["name"]: one for one in status.get("families") or ()}
     printed: set[str] = set()
@@ -195,6 +195,8 @@ def _rows_of_groups(status: Document) -> Iterator[Document]:
 
 
 def _family_text(family: Document) -> Text:
+    if family["frozen_by"]:
+        return coloured(f"frozen by {family['frozen_by']}", "yellow")
     return Text(f"{plural(len(family['groups']), 'offer')}: windlass why {family['name']}")
 
 

@@ -27,6 +27,9 @@ from windlass.control.report.current import pictured, read_state
 from windlass.control.report.leader import leader_of
 from windlass.control.report.status import Status, spent_since
 from windlass.control.report.why import Question
+from windlass.core.model.reasons import plural
+
+from .status import group_rows
 
 EVERY: Final = 1.0
 """Seconds between two looks."""
@@ -121,13 +124,14 @@ def page(status: Document, chosen: str | None, answer: Document | None, size: tu
     width, height = size
     head, answers = Text(status["headline"], style="bold"), [] if answer is None else list(_why(answer))
     used = sum(len(one.wrap(Console(), width)) for one in (head, *answers)) + 4 + bool(answers)
-    counts = (len(status["groups"]), len(status["demands"]), len(status["slices"]))
+    rows = list(group_rows(status))
+    counts = (len(rows), len(status["demands"]), len(status["slices"]))
     groups, jobs, machines = _shares(max(9, height - used), counts)
     parts: list[RenderableType] = [
         head,
         Text(_figures(status), style="dim"),
         Text(),
-        _groups(status["groups"][:groups]),
+        _groups(rows[:groups]),
     ]
     if status["demands"]:
         parts += [Text(), _jobs(_window(status["demands"], chosen, jobs), chosen)]
@@ -169,6 +173,8 @@ def _groups(rows: Sequence[Document]) -> Table:
     table = _table("group", "ready>", "coming>", "leaving>", "max>", "$/h>", "one more")
     for one in rows:
         more = Text("available", style="green") if one["next"]["code"] is None else _code(one["next"]["code"])
+        if "groups" in one:
+            more.append(f"  {plural(len(one['groups']), 'offer')}", style="dim")
         counts = (str(one[key]) for key in ("ready", "coming", "leaving"))
         table.add_row(one["name"], *counts, str(one["max"] or "-"), money(one["hourly_cost"]), more)
     return table

@@ -27,7 +27,7 @@ def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
 def command(config: Config, group: str | None, as_json: bool) -> None:
-    """Buy and release nothing of GROUP, or of any group, until windlass resume.
+    """Buy and release nothing of GROUP, a group or a family of groups, or of any group, until windlass resume.
 
     Work that runs goes on, and work is still placed on what is there. The order is kept in the journal, over restarts.
 
@@ -37,31 +37,23 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
       windlass freeze
     """
     subject = group or EVERY_GROUP
-    members = members_of(config, subject)
     with opened(config) as journal:
         controller_state = read_state(journal)
         known = groups_of(config, controller_state)
-        if group is not None and group not in known and not members:
+        if group is not None and group not in known:
             stop(unknown_name(group, "group", known))
-        subjects = [one for one in members or [subject] if one not in controller_state.fleet.frozen]
-        by = controller_state.fleet.frozen.get((members or [subject])[0])
-        if not subjects:
+        by = controller_state.fleet.frozen.get(subject)
+        if by is not None:
             outcome = nothing_to_do("freeze", subject, f"{called(subject)} is frozen already, by {by}")
         else:
             wish = f"{called(subject)} will be frozen"
-            became = partial(_became, subject=subject, last=subjects[-1])
-            outcome = ordered(journal, "freeze", subjects, became, wish)
+            outcome = ordered(journal, "freeze", [subject], partial(_became, subject=subject), wish)
     undo = f"windlass resume {group}" if group else "windlass resume"
     print_outcome(outcome, as_json, "windlass status", undo)
 
 
-def members_of(config: Config, name: str) -> list[str]:
-    """The groups of a family; none if there is no such family."""
-    return [one.group.name for one in config.settings.groups if one.group.family == name]
-
-
-def _became(controller_state: ControllerState, subject: str, last: str) -> str:
-    by = controller_state.fleet.frozen.get(last)
+def _became(controller_state: ControllerState, subject: str) -> str:
+    by = controller_state.fleet.frozen.get(subject)
     if by is None:
         return f"{called(subject)} was frozen, and was resumed at once by another operator"
     return f"{called(subject)} is frozen by {by}: nothing is bought or released"
@@ -72,6 +64,7 @@ def called(subject: str) -> str:
 
 
 def groups_of(config: Config, controller_state: ControllerState) -> set[str]:
-    """Groups of the configuration, and those that something is still left of."""
+    """Groups and families of the configuration, and groups that something is still left of."""
     left = {record.group for record in controller_state.fleet.slices.values()}
-    return {*config.settings.by_name, *left, *(name for name in controller_state.fleet.frozen if name != EVERY_GROUP)}
+    frozen = {name for name in controller_state.fleet.frozen if name != EVERY_GROUP}
+    return {*config.settings.by_name, *config.settings.families, *left, *frozen}

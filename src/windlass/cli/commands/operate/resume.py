@@ -20,7 +20,7 @@ from windlass.control.record.controller_state import ControllerState
 from windlass.control.report.current import read_state
 from windlass.control.state.fleet import EVERY_GROUP
 
-from .freeze import called, groups_of, members_of
+from .freeze import called, groups_of
 
 
 def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
@@ -34,7 +34,7 @@ def _remotely(remote: Remote, group: str | None, as_json: bool) -> None:
 @click.argument("group", metavar="[GROUP]", required=False)
 @click.option("--json", "as_json", is_flag=True, help=f"What became of it as JSON, for programs: {SCHEMA}.")
 def command(config: Config, group: str | None, as_json: bool) -> None:
-    """Launch and release again in GROUP; without it, in everything that was frozen, one by one or at once.
+    """Launch and release again in GROUP, a group or a family of groups; without it, in everything that was frozen.
 
     \b
     Examples:
@@ -44,10 +44,14 @@ def command(config: Config, group: str | None, as_json: bool) -> None:
     with opened(config) as journal:
         controller_state = read_state(journal)
         frozen, known = controller_state.fleet.frozen, groups_of(config, controller_state)
-        members = members_of(config, group) if group is not None else []
-        if group is not None and group not in known and not members:
+        if group is not None and group not in known:
             stop(unknown_name(group, "group", known))
-        wanted = [one for one in members or [group or ""] if one in frozen]
+        members = config.settings.families.get(group or "", ())
+        wanted = [] if frozen.keys().isdisjoint({group, *members}) else [group or ""]
+        sold = config.settings.by_name.get(group or "")
+        if sold is not None and not wanted and sold.group.family in frozen:
+            family = sold.group.family
+            stop(f"{group} is frozen because its family {family} is, by {frozen[family]}: windlass resume {family}")
         if group is not None and not wanted and EVERY_GROUP in frozen:
             stop(
                 f"{group} is frozen because everything is, by {frozen[EVERY_GROUP]}: resume everything with "

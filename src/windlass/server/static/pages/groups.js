@@ -4,14 +4,14 @@ import { h } from "../vendor/preact.js";
 import { useEffect, useMemo, useState } from "../vendor/preact-hooks.js";
 import { get } from "../api.js";
 import { lasting, plural, span, timeOfDay, usd } from "../format.js";
-import { Code, Command, Empty, GroupRowView, slicesByGroup } from "../parts.js";
+import { Code, Command, Empty, FamilyRowView, groupEntries, GroupRowView, slicesByGroup } from "../parts.js";
 import { at, events, now, seq, status } from "../store.js";
 import { useDocument } from "../series.js";
 
 export function Groups() {
   const known = status.value;
   const [details, setDetails] = useState(/** @type {Record<string, import("../types.js").GroupWhy>} */ ({}));
-  const names = known?.groups.map((group) => group.name).join("\n") ?? "", moment = at.value, version = Math.floor(seq.value / 50);
+  const names = known?.groups.filter((group) => !group.family).map((group) => group.name).join("\n") ?? "", moment = at.value, version = Math.floor(seq.value / 50);
   useEffect(() => {
     let over = false;
     void (async () => {
@@ -27,9 +27,11 @@ export function Groups() {
   if (!known) return null;
   const mine = slicesByGroup();
   return h("section", { "data-testid": "page-groups" },
-    h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "Groups"), h("span", { class: "cap" }, `${plural(known.groups.length, "kind")} of machines that can be bought`)),
-    known.groups.length ? h("div", { class: "cards" }, known.groups.map((group) => h("section", { class: "panel", key: group.name },
-      h(GroupRowView, { group, slices: mine.get(group.name) ?? [] }, h(Details, { group, more: details[group.name], day: day?.get(group.name) }))))) : h(Empty, null, "No groups are configured: add one under groups: in the configuration file."));
+    h("div", { class: "bar-of-filters" }, h("h1", { class: "title" }, "Groups"), h("span", { class: "cap" }, `${plural(known.groups.length, "kind")} of machines that can be bought${known.families.length ? `, ${known.families.length} ${known.families.length === 1 ? "family" : "families"}` : ""}`)),
+    known.groups.length ? h("div", { class: "cards" }, groupEntries().map(({ family, groups }) => (family
+      ? h("section", { class: "panel", key: `family ${family.name}` }, h(FamilyRowView, { family, groups, slices: mine }, h(FamilyDetails, { family, groups, day })))
+      : groups.map((group) => h("section", { class: "panel", key: group.name },
+        h(GroupRowView, { group, slices: mine.get(group.name) ?? [] }, h(Details, { group, more: details[group.name], day: day?.get(group.name) }))))))) : h(Empty, null, "No groups are configured: add one under groups: in the configuration file."));
 }
 
 /** The group of a machine or group by its name: machines are named after their group. @param {string} name @param {string[]} groups */
@@ -64,6 +66,17 @@ function Strip({ day }) {
   const label = `${plural(day.launches.length, "launch").replace("launchs", "launches")} and ${plural(day.refusals.length, "refusal")} in 24 hours`;
   const mark = (/** @type {string} */ colour) => (/** @type {number} */ time, /** @type {number} */ index) => h("rect", { key: `${colour}${index}`, x: `${(Math.max(0, time - day.since) / DAY) * 99.4}%`, y: 2, width: "0.6%", height: 10, fill: colour });
   return h("svg", { class: "strip", role: "img", "aria-label": label }, h("title", null, label), day.launches.map(mark("var(--s-busy)")), day.refusals.map(mark("var(--s-failed)")));
+}
+
+/** @param {{family: import("../parts.js").FamilyRow, groups: import("../types.js").GroupRow[], day: Map<string, Day> | null}} props */
+function FamilyDetails({ family, groups, day }) {
+  const days = groups.map((group) => day?.get(group.name)).filter((one) => one !== undefined).map((one) => /** @type {Day} */ (one));
+  const whole = days.length ? { since: days[0].since, launches: days.flatMap((one) => one.launches), refusals: days.flatMap((one) => one.refusals) } : null;
+  const bounds = [`at most ${family.max}`, family.min ? `at least ${family.min}` : "", family.spare ? `${family.spare} spare` : ""].filter(Boolean).join(", ");
+  return h("dl", { class: "more" },
+    h("dt", null, "Limits"), h("dd", null, `${bounds}, over all of its offers together`),
+    whole ? [h("dt", null, "24 hours"), h("dd", null, h(Strip, { day: whole }))] : null,
+    h("dt", null), h("dd", null, family.frozen_by ? h(Command, { what: "resume", subject: family.name }) : h(Command, { what: "freeze", subject: family.name })));
 }
 
 /** @param {{group: import("../types.js").GroupRow, more: import("../types.js").GroupWhy | undefined, day: Day | undefined}} props */

@@ -4,7 +4,7 @@ import { h } from "../vendor/preact.js";
 import { clock, percent, plural, span, usd } from "../format.js";
 import { Alarms } from "../alarms.js";
 import { Chart, stacked, Ticks } from "../charts.js";
-import { Empty, EventRow, GroupRowView, Link, slicesByGroup, WaitingRow } from "../parts.js";
+import { Empty, EventRow, FamilyRowView, groupEntries, GroupRowView, Link, mostMachines, slicesByGroup, WaitingRow } from "../parts.js";
 import { addressOf, events, instant, seq, status } from "../store.js";
 import { useSeries } from "../series.js";
 
@@ -29,7 +29,9 @@ export function Overview() {
       h("div", { class: "stack" },
         h("section", { class: "panel", "data-testid": "groups-table" },
           h("header", null, h("h2", null, "What there is, and what can be had")),
-          known.groups.length ? known.groups.map((group) => h(GroupRowView, { group, slices: mine.get(group.name) ?? [], key: group.name })) : h(Empty, null, "No groups are configured.")),
+          known.groups.length ? groupEntries().map(({ family, groups }) => (family
+            ? h(FamilyRowView, { family, groups, slices: mine, key: `family ${family.name}` })
+            : h(GroupRowView, { group: groups[0], slices: mine.get(groups[0].name) ?? [], key: groups[0].name }))) : h(Empty, null, "No groups are configured.")),
         h("section", { class: "panel", "data-testid": "events-list" },
           h("header", null, h("h2", null, "Decisions"), h(Link, { to: addressOf("/decisions"), class: "cap link" }, "all")),
           events.value.length ? events.value.slice(-MOST_EVENTS).reverse().map((one, index) => h(EventRow, { one, key: `${one.seq}-${one.text}-${index}` })) : h(Empty, null, "Nothing was decided yet.")))));
@@ -44,7 +46,7 @@ function Figures() {
   const known = status.value;
   if (!known) return null;
   const { summary, hourly_cost: cost, bill, groups } = known;
-  const limit = groups.reduce((sum, group) => sum + (group.max ?? 0), 0), most = Math.max(limit, summary.slices, 1);
+  const limit = mostMachines(), most = Math.max(limit, summary.slices, 1);
   const parts = /** @type {[number, string, string][]} */ ([
     [summary.busy, "var(--s-busy)", "busy"], [summary.idle, "var(--s-idle)", "idle"], [summary.coming, "var(--s-booting)", "coming"], [summary.leaving, "var(--s-ending)", "leaving"],
   ]).filter(([count]) => count > 0);
@@ -55,7 +57,7 @@ function Figures() {
     h("div", { class: "figure", "data-testid": "figure-waiting", "data-value": summary.waiting_tasks },
       h("div", { class: "k" }, "Waiting"),
       h("div", { class: "v" }, summary.waiting_tasks, h("small", null, summary.waiting_demands ? `${summary.waiting_tasks === 1 ? "task" : "tasks"} of ${plural(summary.waiting_demands, "job")}` : "tasks")),
-      h("div", { class: "d" }, summary.oldest_wait_since ? `the oldest since ${clock(summary.oldest_wait_since)}, ${span(instant.value - summary.oldest_wait_since)}` : "nothing waits")),
+      h("div", { class: "d" }, summary.oldest_wait_since ? `the oldest since ${clock(summary.oldest_wait_since)}, ${span(instant.value - summary.oldest_wait_since)}` : summary.waiting_tasks ? "since when is not known" : "nothing waits")),
     h("div", { class: "figure", "data-testid": "figure-machines", "data-value": summary.slices },
       h("div", { class: "k" }, "Machines"),
       h("div", { class: "v" }, summary.slices, h("small", null, `of ${limit} that the limits allow`)),
