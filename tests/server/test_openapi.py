@@ -32,31 +32,39 @@ def test_every_route_of_the_api_is_in_the_document(api):
 
 @pytest.mark.slow
 def test_random_requests_get_answers_that_match_the_document(api):
+    """Every path but the stream, which has no end: no server error, a status and a content type of the document, and a
+    body that matches its schema."""
     schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
-    from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, given, settings
+    from schemathesis.specs.openapi import checks
 
     document = api.get("/openapi.json", role=None).data
-    paths = {path: one for path, one in document["paths"].items() if path not in ("/stream", "/session", "/doctor")}
-    paths["/what-if/{id}"] = {"get": paths["/what-if/{id}"]["get"]}
-    paths.pop("/what-if")
+    paths = {path: one for path, one in document["paths"].items() if path != "/stream"}
+    paths["/session"] = paths.pop("/session")  # the last: wrong tokens slow their address down
     schema = schemathesis.openapi.from_dict({**document, "paths": paths})
     schema.config.base_url = f"http://{api.host}/api/v1"
     headers = {"Authorization": f"Bearer {api.secrets['operator']}"}
+    held = [
+        schemathesis.checks.not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+    ]
 
+    served_well: set[str] = set()
     for result in schema.get_all_operations():
         operation = result.ok()
 
-        @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @schemathesis_given(operation)
+        @settings(
+            max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+        @given(operation.as_strategy())
         def check(case):
             answer = case.call(headers=headers)
-            assert answer.status_code < 500, (case.method, case.path, answer.text)
-            case.validate_response(answer, checks=[schemathesis.checks.not_a_server_error], headers=headers)
+            case.validate_response(answer, checks=held, headers=headers)
+            if answer.status_code < 300:
+                served_well.add(case.path)
 
         check()
-
-
-def schemathesis_given(operation):
-    from hypothesis import given
-
-    return given(operation.as_strategy())
+    lists = {"/groups", "/slices", "/demands", "/nodes", "/status", "/events", "/lanes", "/series", "/accounts"}
+    assert lists | {"/plan", "/settings", "/orders", "/whoami", "/version", "/openapi.json"} <= served_well
