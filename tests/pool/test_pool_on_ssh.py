@@ -229,10 +229,6 @@ def test_a_program_that_the_machines_cannot_reach_runs_its_tasks_there(hosts, tm
     assert answer["way_back"] is False, "the machines have no route to the program"
 
 
-def where(array):
-    return wl.here().node, float(array.sum())
-
-
 @pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_machines_that_reach_the_program_directly_share_a_value_on_either_engine(hosts, engine):
     """Without tunnels. A value is sent to each machine once, large results come back as files."""
@@ -246,12 +242,21 @@ def test_machines_that_reach_the_program_directly_share_a_value_on_either_engine
         connect="direct",
     )
     array = np.arange(1 << 20, dtype=float)
+
+    @wl.compute  # here, so that it is sent by value: machines do not have this module
+    def where(value):
+        return wl.here().node, float(value.sum())
+
+    @wl.compute
+    def one_more(value):
+        return value + 1
+
     with wl.ComputePool(machines, 2, slots=2, console=False, engine=engine) as pool:
-        eventually(lambda: pool.status().count("ready") == 2, 180, pool.status)
+        eventually(lambda: pool.status().count("ready") == 2, 400, pool.status)
         handle = pool.put(array)
-        assert len({node for node, _ in wl.compute(where)(handle) @ pool}) == 2
-        assert all(total == array.sum() for _, total in wl.gather(*[wl.compute(where)(handle)] * 8) >> pool)
-        assert np.array_equal(shifted(handle, 1) >> pool, array + 1)
+        assert len({node for node, _ in where(handle) @ pool}) == 2
+        assert all(total == array.sum() for _, total in wl.gather(*[where(handle)] * 8) >> pool)
+        assert np.array_equal(one_more(handle) >> pool, array + 1)
         kept = [store for host in hosts for pid in host.pids() for store in stores_of(pid)]
         values = [one.name for store in set(kept) for one in store.iterdir() if one.name.startswith("v-")]
         assert len([name for name in values if not name.endswith(".lock")]) == 2, "one file of it on each machine"
