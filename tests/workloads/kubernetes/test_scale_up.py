@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from windlass.workloads.protocol import WorkloadError
+
 from .stage import NODES, PROVISIONERS, Stage, provisioner, staged, with_nodes
 
 
@@ -121,5 +125,19 @@ def test_a_paused_provisioner_neither_buys_nor_gives_back():
             await stage.tick()
             stage.advance(30)
         assert stage.nodes == nodes
+
+    staged(run)
+
+
+def test_a_machine_is_not_launched_before_its_template_is_known():
+    """A controller that was killed while it launched launches again at once, also before its first look."""
+
+    async def run(stage: Stage) -> None:
+        stage.fake.put(PROVISIONERS, provisioner(template={"taints": [{"key": "gpu", "effect": "NoSchedule"}]}))
+        with pytest.raises(WorkloadError, match="a100 is not known yet"):
+            stage.workload.join("a100-1", "a100", 0)
+        await stage.tick()
+        given = stage.workload.join("a100-1", "a100", 0).environment
+        assert given["WINDLASS_NODE_TAINTS"] == "gpu=:NoSchedule"
 
     staged(run)

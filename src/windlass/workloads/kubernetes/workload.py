@@ -140,22 +140,25 @@ class KubernetesWorkload:
         await self._news.wait()
 
     def join(self, slice_id: str, group: str, host: int) -> Join:  # noqa: ARG002
-        """What the machine's kubelet must be started with: the labels and taints by which its node is recognised."""
+        """What the machine's kubelet must be started with: the labels and taints by which its node is recognised.
+
+        ``WorkloadError`` before the first look: a controller that was killed while it launched launches again at once,
+        and a machine without the labels, taints and resources of its template would be of no use.
+        """
         known = self.provisioners.get(group)
-        template = known.object.spec.template if known is not None else None
-        labels = {**((template.labels or {}) if template else {}), PROVISIONER: group, CLAIM: slice_id}
-        taints = (
-            *((template.taints or ()) if template else ()),
-            *((template.startup_taints or ()) if template else ()),
-        )
+        if known is None:
+            raise WorkloadError(f"the NodeProvisioner {group} is not known yet")
+        template = known.object.spec.template
+        labels = {**(template.labels or {}), PROVISIONER: group, CLAIM: slice_id}
+        taints = (*(template.taints or ()), *(template.startup_taints or ()))
         environment = {
             "WINDLASS_NODE_NAME": slice_id,
             "WINDLASS_NODE_LABELS": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
             "WINDLASS_NODE_TAINTS": ",".join(f"{one.key}={one.value}:{one.effect}" for one in taints),
-            "WINDLASS_NODE_ANNOTATIONS": json.dumps((template.annotations or {}) if template else {}, sort_keys=True),
-            "WINDLASS_NODE_RESOURCES": json.dumps((template.resources or {}) if template else {}, sort_keys=True),
+            "WINDLASS_NODE_ANNOTATIONS": json.dumps(template.annotations or {}, sort_keys=True),
+            "WINDLASS_NODE_RESOURCES": json.dumps(template.resources or {}, sort_keys=True),
         }
-        if template is not None and template.devices:
+        if template.devices:
             environment["WINDLASS_NODE_DEVICES"] = msgspec.json.encode(template.devices).decode()
         return Join((), environment)
 
