@@ -28,7 +28,10 @@ async def dead(provider: LocalProvider) -> Instance:
     async def look() -> Instance | None:
         return next(iter(await provider.list()), None)
 
-    found = await eventually(look, lambda one: one is not None and not all(host.running for host in one.hosts))
+    def has_ended(one: Instance | None) -> bool:
+        return one is not None and one.state != "pending" and not all(host.running for host in one.hosts)
+
+    found = await eventually(look, has_ended)
     assert found is not None
     return found
 

@@ -301,14 +301,18 @@ class SharedHeads:
                 assert asyncio.run(head.is_free(within=60))
         except Exception as error:  # noqa: BLE001  # whatever went wrong, the next test gets a fresh head
             print(f"the head at {head.address} is replaced: {error!r}")
-            self._started.pop(which)[1].close()
+            self.end(which)
+
+    def end(self, which: str) -> None:
+        """End the head of a version: the next test that asks for it gets a fresh one, which remembers no node."""
+        if which in self._started:
+            head, driver = self._started.pop(which)
+            driver.close()
             head.stop()
 
     def stop(self) -> None:
-        for head, driver in self._started.values():
-            driver.close()
-            head.stop()
-        self._started.clear()
+        for which in tuple(self._started):
+            self.end(which)
 
 
 _LET_GO = "from ray.autoscaler.sdk import request_resources; request_resources(num_cpus=0)"

@@ -8,7 +8,14 @@ from tests.workloads.ray_stage import RayStage
 from windlass.testing.workload_conformance import WorkloadConformance
 
 
+@pytest.fixture(scope="class")
+def fresh_head(request, shared_heads):
+    """End the head that other tests have used: it remembers the nodes that they have drained."""
+    shared_heads.end(request.cls.which)
+
+
 @pytest.mark.ray
+@pytest.mark.usefixtures("fresh_head")
 class TestNewestRay(WorkloadConformance):
     patience = 60.0
     final = True

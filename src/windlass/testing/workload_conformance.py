@@ -108,7 +108,8 @@ class WorkloadConformance:
         async def test(stage: Stage, workload: Workload) -> None:
             assert isinstance(workload, Workload)
             view = await self._seen(stage, lambda view: isinstance(view, WorkloadView))
-            assert (view.demands, view.nodes, view.acknowledged) == ((), (), ())
+            seen = (view.demands, view.nodes, view.acknowledged)
+            assert seen == ((), (), ()), f"a fresh workload shows {seen}"
 
         self._on_stage(test)
 
