@@ -6,16 +6,10 @@ import pytest
 
 from tests.workloads.ray_stage import RayStage
 from windlass.testing.workload_conformance import WorkloadConformance
-
-
-@pytest.fixture(scope="class")
-def fresh_head(request, shared_heads):
-    """End the head that other tests have used: it remembers the nodes that they have drained."""
-    shared_heads.end(request.cls.which)
+from windlass.workloads.protocol import Workload, WorkloadView
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("fresh_head")
 class TestNewestRay(WorkloadConformance):
     patience = 60.0
     final = True
@@ -29,6 +23,16 @@ class TestNewestRay(WorkloadConformance):
 
     def stage(self):
         return RayStage(self.head, self.driver)
+
+    def test_it_has_the_shape_of_a_workload(self):
+        async def test(stage, workload):
+            assert isinstance(workload, Workload)
+            view = await self._seen(stage, lambda view: isinstance(view, WorkloadView))
+            # A head that other tests have used remembers the nodes that they have drained: they stay acknowledged.
+            assert (view.demands, view.nodes) == ((), ())
+            assert {one.slice_id for one in view.acknowledged}.isdisjoint(stage.names)
+
+        self._on_stage(test)
 
 
 class TestOldRay(TestNewestRay):
