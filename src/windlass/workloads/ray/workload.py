@@ -291,9 +291,8 @@ class RayWorkload:
         self._since = {name: self._since.get(name, now) for name in gangs}
         since = {f"pg:{details.partition(':')[0]}": at for details, at in self._since.items()}
         self._loose &= since.keys()
-        loose = (
-            since.keys() if self._look_only else self._loose
-        )  # one observation alone cannot try the preferred way first
+        # One observation alone cannot try the preferred way first.
+        loose = since.keys() if self._look_only else self._loose
         nodes = with_placed_bundles(self._nodes, self._waited, now)
         self._shown = shown(state, nodes, self._waiting, since, self._version, now, loose)
         self._seen = _fingerprint(state, load)
